@@ -1,0 +1,105 @@
+"""The configuration of one run, read once: flag > environment > config file > default."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from datasets_cli.errors import UsageError
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Where data lies and how the network may be used.
+
+    Args:
+        root: the cache root; datasets, downloads and locks lie below it.
+        offline: when True no socket is opened.
+        mirrors: ``(prefix, replacement)`` pairs; a URL that begins with the prefix is tried with
+            the replacement first.
+        lock_timeout: seconds to wait for another process that works on the same dataset.
+    """
+
+    root: Path
+    offline: bool = False
+    mirrors: tuple[tuple[str, str], ...] = ()
+    lock_timeout: float = 600.0
+
+
+def config_folder() -> Path:
+    """Return the folder of the user's ``config.toml`` and ``recipes/``."""
+    return Path(platformdirs.user_config_path("rlds"))
+
+
+def load_config(
+    *,
+    root: str | os.PathLike[str] | None = None,
+    offline: bool | None = None,
+    mirrors: Iterable[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Return the configuration that these flags, the environment and the config file give.
+
+    Args:
+        root: the ``--root`` flag, else ``RLDS_HOME``, else ``[core] root``, else the user's cache.
+        offline: the ``--offline`` flag, else ``RLDS_OFFLINE``, else ``[core] offline``.
+        mirrors: ``PREFIX=REPLACEMENT`` texts from ``--mirror``; those of ``RLDS_MIRRORS`` (comma
+            separated) and of the ``[mirrors]`` table follow them.
+        environ: the environment; the process's own unless a test passes another.
+
+    Raises:
+        UsageError: a mirror without ``=``, or a config file that is not valid TOML.
+    """
+    env = os.environ if environ is None else environ
+    table = _read_config_file()
+    core = table.get("core", {})
+    chosen_root = root or env.get("RLDS_HOME") or core.get("root")
+    if offline is None:
+        word = env.get("RLDS_OFFLINE")
+        offline = bool(core.get("offline", False)) if word is None else word.lower() in TRUE_WORDS
+    pairs = [_split_mirror(text) for text in mirrors]
+    pairs += [_split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()]
+    pairs += [(str(prefix), str(to)) for prefix, to in table.get("mirrors", {}).items()]
+    return Config(
+        root=Path(chosen_root).expanduser().absolute()
+        if chosen_root
+        else Path(platformdirs.user_cache_path("rlds")),
+        offline=offline,
+        mirrors=tuple(pairs),
+        lock_timeout=_seconds(env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", 600.0))),
+    )
+
+
+def _read_config_file() -> dict[str, Any]:
+    path = config_folder() / "config.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML ({error}). Correct it or move it away.") from error
+
+
+def _split_mirror(text: str) -> tuple[str, str]:
+    prefix, equals, replacement = text.strip().partition("=")
+    if not (prefix and equals and replacement):
+        raise UsageError(
+            f"The mirror {text!r} is not PREFIX=REPLACEMENT. "
+            "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
+        )
+    return prefix, replacement
+
+
+def _seconds(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError as error:
+        raise UsageError(f"The lock timeout {value!r} is not a number of seconds.") from error

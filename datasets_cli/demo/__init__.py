@@ -1,0 +1,1 @@
+"""The main job end to end on data that ships with the package."""

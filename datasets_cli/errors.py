@@ -1,0 +1,97 @@
+"""Every error this package raises on purpose, and the exit code that each gives.
+
+    RldsError                     1   (also: anything unexpected)
+    ├── UsageError                2   ValueError         two wishes that do not fit together
+    ├── UnknownDataset            3   LookupError        no recipe has this name
+    ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
+    ├── IntegrityError            4   ValueError         bytes are not what they should be
+    │   ├── SourceError           4   a publisher's file is damaged or has another layout
+    │   └── DamagedDataset        4   an installed dataset is not what its manifest says
+    ├── NetworkError              5   ConnectionError    no answer after retries
+    │   └── OfflineError          5   a connection is needed and forbidden
+    ├── AccessError               6   PermissionError    401, 403, 404, 410: closed or withdrawn
+    ├── DiskFull                  7   OSError
+    ├── LockedError               8   TimeoutError       another process works on this dataset
+    └── PartialFailure            9   some of several datasets failed
+
+Each error is also the builtin that plain code would catch. A message says what failed, what was
+expected, what was found, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class RldsError(Exception):
+    """Base of all errors of this package."""
+
+    exit_code = 1
+
+    def __str__(self) -> str:
+        # LookupError and OSError subclasses would otherwise print a quoted or numbered form.
+        return " ".join(str(argument) for argument in self.args)
+
+
+class UsageError(RldsError, ValueError):
+    """The request contradicts itself or something already installed."""
+
+    exit_code = 2
+
+
+class UnknownDataset(RldsError, LookupError):
+    """No recipe knows this id; the message carries the nearest names."""
+
+    exit_code = 3
+
+
+class DatasetNotInstalled(RldsError, FileNotFoundError):
+    """The id is known, but no committed dataset lies under the cache root."""
+
+    exit_code = 3
+
+
+class IntegrityError(RldsError, ValueError):
+    """Bytes differ from what was promised."""
+
+    exit_code = 4
+
+
+class SourceError(IntegrityError):
+    """A publisher's file is damaged, or is not laid out as its recipe expects."""
+
+
+class DamagedDataset(IntegrityError):
+    """An installed dataset differs from its manifest, or breaks an invariant of the format."""
+
+
+class NetworkError(RldsError, ConnectionError):
+    """A server did not answer properly after all retries and mirrors."""
+
+    exit_code = 5
+
+
+class OfflineError(NetworkError):
+    """A connection would be needed while offline mode is on."""
+
+
+class AccessError(RldsError, PermissionError):
+    """A server refuses the file, or no longer has it."""
+
+    exit_code = 6
+
+
+class DiskFull(RldsError, OSError):
+    """The disk has, or would have, no room for what is being written."""
+
+    exit_code = 7
+
+
+class LockedError(RldsError, TimeoutError):
+    """Another process holds the lock of this dataset for longer than we wait."""
+
+    exit_code = 8
+
+
+class PartialFailure(RldsError):
+    """Some of several datasets failed; the others are done."""
+
+    exit_code = 9

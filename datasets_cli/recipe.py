@@ -1,0 +1,226 @@
+"""A recipe: which files make a dataset of one family, and how to read them.
+
+This is the one module that a recipe imports. A recipe is a frozen object of plain functions:
+
+    datasets(web)             -> rows of the catalogue; web is None for the rows that ship with it
+    resources(name, web)      -> the remote files of one dataset
+    blocks(source)            -> the files' content as a stream of bounded Blocks, in TED names
+    describe(source)          -> what the publisher says of it, for the manifest
+
+The core does everything else: ids, downloads, checks, the successor rule, episodes, root flags,
+files, commit.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.sources.resource import HDF5_MAGIC, Content, Resource, Web
+from datasets_cli.store.columns import Key
+
+if TYPE_CHECKING:
+    import h5py
+    import numpy as np
+
+__all__ = [
+    "CUT",
+    "HDF5_MAGIC",
+    "Block",
+    "Content",
+    "Description",
+    "Key",
+    "Recipe",
+    "Resource",
+    "Row",
+    "Source",
+    "SourceError",
+    "UsageError",
+    "Web",
+    "open_hdf5",
+    "read_tsv",
+    "rows_per_block",
+]
+
+CUT: Key = ("cut",)
+"""A bool column of a Block that marks the last row of a trajectory which no flag ends."""
+
+BLOCK_ROWS = 65_536
+BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One dataset of the catalogue.
+
+    Args:
+        name: the id without the family.
+        size: bytes to download, or None where unknown.
+        num_transitions: steps that the publisher states, or None.
+        num_trajectories: episodes that the publisher states, or None.
+        details: anything else worth showing in ``rlds info``.
+    """
+
+    name: str
+    size: int | None = None
+    num_transitions: int | None = None
+    num_trajectories: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a recipe reads.
+
+    Args:
+        name: the dataset's name within its family.
+        files: ``{resource filename: local path}``.
+        row: its row of the catalogue, or None for an unlisted dataset given by ``--source``.
+        options: the options of the conversion.
+    """
+
+    name: str
+    files: Mapping[str, Path]
+    row: Row | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of rows in TED names.
+
+    Args:
+        columns: ``{key: array [n, ...]}`` with one leading dimension: ``observation``, ``action``
+            (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, and where known
+            ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
+            ``info``, ``("next", "info")``, and ``CUT``.
+        start: the first output row, where a source cannot be read in order; such a block must bring
+            ``("next", "observation")``.
+    """
+
+    columns: Mapping[Key, np.ndarray]
+    start: int | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a recipe knows about one dataset beside its rows.
+
+    Args:
+        metadata: JSON values for the manifest.
+        notes: lines that a person should see: known traps, skipped fields.
+        files: ``{name: bytes}`` of small extra files to lay beside the data.
+    """
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One family of datasets.
+
+    Args:
+        family: first part of every id.
+        version: raised whenever the same source files would convert to other values.
+        title: one line for people.
+        licence: of the data, as the publisher states it.
+        citation: how to cite the data.
+        homepage: where the publisher describes it.
+        datasets: the catalogue; given None it returns the rows that ship with the package.
+        resources: the files of one dataset.
+        blocks: the content of those files.
+        describe: metadata and notes; called before ``blocks``.
+        unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
+        dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
+    """
+
+    family: str
+    version: int
+    title: str
+    licence: str
+    citation: str
+    homepage: str
+    datasets: Callable[[Web | None], Iterable[Row]]
+    resources: Callable[[str, Web], list[Resource]]
+    blocks: Callable[[Source], Iterator[Block]]
+    describe: Callable[[Source], Description] = lambda source: Description()
+    unlisted: bool = False
+    dynamic: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest's entry."""
+        return {
+            "family": self.family,
+            "version": self.version,
+            "licence": self.licence,
+            "citation": self.citation,
+            "homepage": self.homepage,
+        }
+
+
+def read_tsv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a tab-separated table with a header line."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def rows_per_block(row_bytes: int) -> int:
+    """Return how many rows of so many bytes a Block may have."""
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
+
+
+def open_hdf5(path: Path) -> h5py.File:
+    """Open an HDF5 file for reading after checking that it holds all its data itself.
+
+    A downloaded file could otherwise point at other files of this disk through external links,
+    external raw storage, virtual datasets, or soft links that lead out of its tree.
+
+    Raises:
+        SourceError: it is not a whole HDF5 file, or refers to anything outside itself.
+    """
+    import h5py
+
+    try:
+        # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
+        # not end at a chunk border do not decompress a chunk twice.
+        file = h5py.File(path, "r", rdcc_nbytes=4 << 20)
+    except OSError as error:
+        raise SourceError(
+            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
+        ) from error
+    try:
+        _refuse_outside_references(file, seen=set())
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _refuse_outside_references(group: h5py.Group, seen: set[int]) -> None:
+    import h5py
+
+    address = h5py.h5o.get_info(group.id).addr
+    if address in seen:  # hard links may form a circle
+        return
+    seen.add(address)
+    for name in group:
+        link = group.get(name, getlink=True)
+        where = f"{Path(group.file.filename).name}:{group.name.rstrip('/')}/{name}"
+        if not isinstance(link, h5py.HardLink):
+            raise SourceError(
+                f"{where} is a {type(link).__name__}. Expected data inside the file itself; links "
+                "are refused because they could read other files of this disk."
+            )
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            _refuse_outside_references(item, seen)
+        elif isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            raise SourceError(
+                f"{where} keeps its data in another file. Expected data inside the file itself."
+            )

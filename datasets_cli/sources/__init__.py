@@ -1,0 +1,1 @@
+"""Remote files: what they are, how they are fetched and checked."""

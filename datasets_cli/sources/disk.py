@@ -1,0 +1,46 @@
+"""Disk room: asked before the first byte, and named clearly when it runs out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets_cli.errors import DiskFull
+
+# EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
+    """Check that ``folder``'s disk has room.
+
+    Raises:
+        DiskFull: less than ``size_bytes`` are free.
+    """
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < size_bytes:
+        raise DiskFull(
+            f"{what} needs about {size_bytes:,} bytes on the disk of {folder}, which has {free:,} "
+            "free. Make room, or choose another place with --root or RLDS_HOME."
+        )
+
+
+@contextmanager
+def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DiskFull(
+            f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "
+            "installed is lost, and what has been downloaded is kept. Make room and run again."
+        ) from error

@@ -1,0 +1,221 @@
+"""A resource: one remote file, and what its bytes must be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from datasets_cli.errors import IntegrityError, SourceError
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+CHUNK_BYTES = 1 << 20
+
+
+class Web(Protocol):
+    """What a recipe may ask of the network."""
+
+    def json(self, url: str) -> Any:
+        """Return the JSON document at ``url``."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The size and checksums of one published version of a file.
+
+    Args:
+        size: bytes, or None where the publisher does not say.
+        checksums: ``{"sha256": hex, …}``; empty where none is known.
+        label: what to call this version; empty for the current one.
+    """
+
+    size: int | None = None
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
+
+    def difference(self, size: int, digests: Mapping[str, str]) -> str:
+        """Return how a file differs from this content; empty when it does not."""
+        if self.size is not None and size != self.size:
+            return f"expected {self.size} bytes, found {size}"
+        for algorithm, expected in self.checksums.items():
+            if digests[algorithm] != expected:
+                return f"expected {algorithm} {expected}, found {digests[algorithm]}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One remote file.
+
+    Args:
+        urls: where it can be had, tried in order.
+        filename: its own name, also under a ``--source`` folder; may hold ``/``.
+        size: bytes, or None.
+        checksums: ``{algorithm: hex}`` of the current version.
+        older: earlier published versions, accepted and named in the manifest.
+        magic: the bytes that the file must begin with.
+    """
+
+    urls: tuple[str, ...]
+    filename: str
+    size: int | None = None
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    older: tuple[Content, ...] = ()
+    magic: bytes = b""
+
+    def __post_init__(self) -> None:
+        parts = self.filename.split("/")
+        if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
+            raise IntegrityError(f"The file name {self.filename!r} would leave its folder.")
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """Every accepted content, the current one first."""
+        return (Content(self.size, self.checksums), *self.older)
+
+    def accepts_size(self, size: int) -> bool:
+        """Tell whether some accepted content may have so many bytes."""
+        return any(content.size in (None, size) for content in self.contents)
+
+    def new_digests(self) -> Digests:
+        """Return running hashes: sha256 and every algorithm the checksums need."""
+        return Digests({"sha256", *(name for c in self.contents for name in c.checksums)})
+
+    def identify(self, size: int, digests: Mapping[str, str]) -> Content:
+        """Return the accepted content that a file has.
+
+        Raises:
+            IntegrityError: it has none of them.
+        """
+        differences = []
+        for content in self.contents:
+            difference = content.difference(size, digests)
+            if not difference:
+                return content
+            differences.append(difference)
+        raise IntegrityError(f"{self.filename} is not the published file: {differences[0]}.")
+
+    def check_magic(self, first_bytes: bytes, origin: str) -> None:
+        """Check how a file begins, before its checksum, for a clearer message.
+
+        Raises:
+            SourceError: it begins otherwise; says so when it looks like a web page or LFS pointer.
+        """
+        head = first_bytes[: len(self.magic)]
+        if head == self.magic:
+            return
+        start = first_bytes[:200].lstrip().lower()
+        found = repr(first_bytes[:16])
+        if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+            found = "a web page"
+        elif start.startswith(b"version https://git-lfs"):
+            found = "a Git LFS pointer, not the file it stands for"
+        kind = "an HDF5 file" if self.magic == HDF5_MAGIC else f"a file that begins {self.magic!r}"
+        raise SourceError(
+            f"{self.filename} from {origin}: expected {kind}, found {found}. "
+            "The server or mirror answers with something else; try another --mirror or --source."
+        )
+
+
+class Digests:
+    """Several running hashes of one stream of bytes."""
+
+    def __init__(self, algorithms: Iterable[str]) -> None:
+        self._hashes = {name: hashlib.new(name) for name in sorted(algorithms)}
+        self.size = 0
+
+    def update(self, data: bytes) -> None:
+        """Add the next bytes."""
+        self.size += len(data)
+        for running in self._hashes.values():
+            running.update(data)
+
+    def hex(self) -> dict[str, str]:
+        """Return the digests so far."""
+        return {name: running.hexdigest() for name, running in self._hashes.items()}
+
+    def read(self, path: Path) -> bytes:
+        """Add a whole file and return its first bytes."""
+        head = b""
+        with path.open("rb") as file:
+            while data := file.read(CHUNK_BYTES):
+                head = head or data[:512]
+                self.update(data)
+        return head
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A resource that lies on this disk, with what was actually seen.
+
+    Args:
+        path: the file.
+        filename: the resource's name.
+        url: where it came from, or the path given by ``--source``.
+        size: bytes.
+        sha256: digest of the bytes.
+        validator: the server's ETag or Last-Modified, if any.
+        checked: ``"sha256"``, ``"md5"``, ``"size"`` or ``"nothing"``: what the catalogue could
+            confirm; or how the file differs, when ``--no-verify`` took it all the same.
+        version: label of an older published version; empty for the current one.
+    """
+
+    path: Path
+    filename: str
+    url: str
+    size: int
+    sha256: str
+    validator: str | None = None
+    checked: str = "nothing"
+    version: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest's entry, without the local path."""
+        entry = {
+            "filename": self.filename,
+            "url": self.url,
+            "bytes": self.size,
+            "sha256": self.sha256,
+            "validator": self.validator,
+            "checked": self.checked,
+        }
+        return entry | ({"version": self.version} if self.version else {})
+
+
+def examine(
+    resource: Resource,
+    path: Path,
+    url: str,
+    digests: Digests,
+    *,
+    validator: str | None = None,
+    accept_any: bool = False,
+) -> RawFile:
+    """Return the checked file, given the digests of all its bytes.
+
+    Args:
+        resource: what it should be.
+        path: where it lies.
+        url: where it came from.
+        digests: over the whole file.
+        validator: the server's ETag or Last-Modified.
+        accept_any: take a file that differs, and record how (``--no-verify``).
+
+    Raises:
+        IntegrityError: it differs and ``accept_any`` is off.
+    """
+    found = digests.hex()
+    version = ""
+    try:
+        content = resource.identify(digests.size, found)
+        known = next(iter(content.checksums), "size" if content.size is not None else "nothing")
+        checked, version = known, content.label
+    except IntegrityError as error:
+        if not accept_any:
+            raise
+        checked = f"not verified: {error}"
+    return RawFile(
+        path, resource.filename, url, digests.size, found["sha256"], validator, checked, version
+    )

@@ -1,0 +1,1 @@
+"""The TED store: schema, files, manifest, opening."""

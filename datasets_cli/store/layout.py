@@ -1,0 +1,108 @@
+"""The cache root: which folder holds what.
+
+    <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
+    <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
+    <root>/tmp/<slug>-<uuid>/            a conversion under way
+    <root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
+    <root>/locks/<slug>.lock             one lock per id (economy only, never correctness)
+    <root>/catalogue/                    cached remote catalogues
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets_cli.errors import UsageError
+
+MANIFEST_FILENAME = "manifest.json"
+
+# Letters, digits and the punctuation that publishers use; no part may look like an option or a
+# hidden file, or leave the folder.
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
+
+
+@dataclass(frozen=True)
+class CacheRoot:
+    """The folders below one cache root. Nothing is created by asking for a path."""
+
+    path: Path
+
+    def dataset(self, id: str) -> Path:
+        """Return the folder of a committed dataset."""
+        return self.path / "datasets" / check_id(id)
+
+    def downloads(self, id: str) -> Path:
+        """Return the folder of a dataset's raw files."""
+        return self.path / "downloads" / check_id(id)
+
+    def lock(self, id: str) -> Path:
+        """Return the lock file of an id."""
+        return self.path / "locks" / f"{_slug(id)}.lock"
+
+    def catalogue(self, family: str) -> Path:
+        """Return the file of a family's cached remote catalogue."""
+        return self.path / "catalogue" / f"{check_id(family)}.json"
+
+    def new_staging(self, id: str) -> Path:
+        """Return a new folder name, on the same disk, for a conversion of this id."""
+        return self.path / "tmp" / f"{_slug(id)}-{uuid.uuid4().hex}"
+
+    def new_trash(self, id: str) -> Path:
+        """Return a new folder name, on the same disk, for a dataset that is to go."""
+        return self.path / "tmp" / f"trash-{_slug(id)}-{uuid.uuid4().hex}"
+
+    def staged(self, id: str) -> list[Path]:
+        """Return what earlier conversions of this id left behind."""
+        return sorted((self.path / "tmp").glob(f"{_slug(id)}-*"))
+
+    def trashed(self, id: str) -> list[Path]:
+        """Return earlier copies of this id that a killed run left in the trash."""
+        return sorted((self.path / "tmp").glob(f"trash-{_slug(id)}-*"))
+
+    def installed(self) -> Iterator[str]:
+        """Yield the ids of all committed datasets, sorted."""
+        top = self.path / "datasets"
+        for folder in _dataset_folders(top):
+            yield folder.relative_to(top).as_posix()
+
+
+def check_id(id: str) -> str:
+    """Return ``id`` if it is a relative path of plain names.
+
+    Raises:
+        UsageError: a part is empty, hidden, has an odd character or is over 200 characters.
+    """
+    parts = id.split("/")
+    if not all(_PART.fullmatch(part) and len(part) <= 200 for part in parts) or len(id) > 600:
+        raise UsageError(
+            f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "
+            "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
+        )
+    return id
+
+
+def _slug(id: str) -> str:
+    """Return a flat, unique file name for an id.
+
+    >>> _slug("d4rl/hopper-medium-v2")
+    'd4rl.hopper-medium-v2.ae31c0e2'
+    """
+    digest = hashlib.sha256(check_id(id).encode()).hexdigest()[:8]
+    return f"{id.replace('/', '.')[:120]}.{digest}"
+
+
+def _dataset_folders(folder: Path) -> Iterator[Path]:
+    if (folder / MANIFEST_FILENAME).is_file():
+        yield folder
+        return  # datasets do not nest
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        yield from _dataset_folders(entry)

@@ -1,0 +1,102 @@
+"""The manifest: the one file whose presence makes a folder a dataset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.store.columns import Column
+from datasets_cli.store.layout import MANIFEST_FILENAME
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything known about one dataset, as written in ``manifest.json``.
+
+    Args:
+        id: ``family/name``.
+        layout: ``"ted"``.
+        num_transitions: rows N.
+        num_trajectories: trajectories K.
+        columns: every leaf.
+        files: ``{relative path: {"bytes": size, "sha256": digest}}`` of every file but this one.
+        resources: what was read: name, URL, size, sha256 and validator actually seen, and whether
+            each was checked against the catalogue.
+        recipe: family, version, licence, citation and homepage of the recipe.
+        successors: which rule of the format gave ``next.observation`` and how many rows it dropped.
+        metadata: what the publisher says: spaces, reference scores, known traps, and so on.
+        statistics: return, length and reward statistics over all trajectories.
+        options: the options of the conversion.
+        parent: id and manifest digest of the dataset this one was derived from.
+        tool: name and version of the program that wrote it.
+        format_version: version of this file's layout.
+    """
+
+    id: str
+    layout: str
+    num_transitions: int
+    num_trajectories: int
+    columns: tuple[Column, ...]
+    files: Mapping[str, Mapping[str, Any]]
+    resources: tuple[Mapping[str, Any], ...] = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    successors: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parent: Mapping[str, Any] | None = None
+    tool: str = ""
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size of the dataset's files in bytes."""
+        return sum(int(entry["bytes"]) for entry in self.files.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest as JSON values."""
+        entry = asdict(self)
+        entry["columns"] = [column.to_json(self.num_transitions) for column in self.columns]
+        return entry
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Path:
+    """Write ``manifest.json`` into ``folder`` and return its path."""
+    path = folder / MANIFEST_FILENAME
+    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of a dataset folder.
+
+    Raises:
+        FileNotFoundError: the folder has no manifest, so there is no dataset.
+        DamagedDataset: it is not valid, or a newer version of this program wrote it.
+    """
+    path = folder / MANIFEST_FILENAME
+    try:
+        entry = json.loads(path.read_bytes())
+        version = int(entry["format_version"])
+        if version > FORMAT_VERSION:
+            raise DamagedDataset(
+                f"{path} has format version {version}; this program reads up to {FORMAT_VERSION}. "
+                "Upgrade it: pip install --upgrade rlds-cli"
+            )
+        entry["columns"] = tuple(Column.from_json(column) for column in entry["columns"])
+        entry["resources"] = tuple(entry["resources"])
+        return Manifest(**entry)
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, DamagedDataset):
+            raise
+        raise DamagedDataset(
+            f"{path} is not a valid manifest ({type(error).__name__}: {error}). "
+            "Delete the dataset and download it again."
+        ) from error
