@@ -1,5 +1,63 @@
-"""The dataset manager for offline reinforcement learning."""
+"""The dataset manager for offline reinforcement learning.
+
+Names are imported when they are first used: ``import datasets_cli`` loads neither torch nor
+tensordict.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from datasets_cli.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from datasets_cli.experience import (
+        D4RLExperienceReplay,
+        ExperienceReplay,
+        MinariExperienceReplay,
+    )
+    from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
+    from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
+    from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
+    from datasets_cli.replay.storage import open_storage
+    from datasets_cli.replay.writers import ImmutableDatasetWriter
+
+__all__ = [
+    "D4RLExperienceReplay",
+    "ExperienceReplay",
+    "ImmutableDatasetWriter",
+    "MinariExperienceReplay",
+    "RandomSampler",
+    "ReplayBuffer",
+    "SamplerWithoutReplacement",
+    "SliceSampler",
+    "SliceSamplerWithoutReplacement",
+    "TensorDictReplayBuffer",
+    "__version__",
+    "open_storage",
+]
+
+_HOMES = {
+    "D4RLExperienceReplay": "experience",
+    "ExperienceReplay": "experience",
+    "MinariExperienceReplay": "experience",
+    "ReplayBuffer": "replay.buffers",
+    "TensorDictReplayBuffer": "replay.buffers",
+    "RandomSampler": "replay.samplers",
+    "SamplerWithoutReplacement": "replay.samplers",
+    "SliceSampler": "replay.slices",
+    "SliceSamplerWithoutReplacement": "replay.slices",
+    "open_storage": "replay.storage",
+    "ImmutableDatasetWriter": "replay.writers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"datasets_cli.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'datasets_cli' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -151,19 +151,18 @@ def get(
         progress: told of what happens.
 
     Raises:
-        UnknownDataset, UsageError, AccessError, NetworkError, IntegrityError, DiskFull, LockedError:
-            see ``errors``. Nothing half-made is ever listed, and a run that is repeated goes on.
+        RldsError: any of ``errors``. Nothing half-made is ever listed; a repeated run goes on.
     """
     from datasets_cli.sources.http import Http
 
     wish = wish or Wish()
     progress = progress or Silent()
     root = CacheRoot(config.root)
+    if is_installed(root, check_id(text)) and not wish.force:
+        return _already(root, text, wish)
     resolved = find(text, config, unlisted=wish.source is not None)
     if resolved.id not in (text, f"{resolved.recipe.family}/{text}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
-    if is_installed(root, resolved.id) and not wish.force:
-        return _already(root, resolved.id, wish)
     with locked(root, resolved.id, config.lock_timeout):
         restore(root, resolved.id)
         if is_installed(root, resolved.id) and not wish.force:

@@ -66,7 +66,9 @@ def load_config(
         word = env.get("RLDS_OFFLINE")
         offline = bool(core.get("offline", False)) if word is None else word.lower() in TRUE_WORDS
     pairs = [_split_mirror(text) for text in mirrors]
-    pairs += [_split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()]
+    pairs += [
+        _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
+    ]
     pairs += [(str(prefix), str(to)) for prefix, to in table.get("mirrors", {}).items()]
     return Config(
         root=Path(chosen_root).expanduser().absolute()
@@ -85,7 +87,9 @@ def _read_config_file() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path} is not valid TOML ({error}). Correct it or move it away.") from error
+        raise UsageError(
+            f"{path} is not valid TOML ({error}). Correct it or move it away."
+        ) from error
 
 
 def _split_mirror(text: str) -> tuple[str, str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 class Progress(Protocol):
@@ -29,3 +33,63 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Ignore."""
+
+
+class Bars:
+    """A ``Progress`` that draws bars on stderr; use it in a ``with`` statement.
+
+    Args:
+        shown: whether bars are drawn; notes are printed either way.
+        num_transitions: how many rows there will be, where that is known.
+    """
+
+    def __init__(self, *, shown: bool, num_transitions: int | None = None) -> None:
+        self._shown = shown
+        self._num_transitions = num_transitions
+        self._label = ""
+        self._bar: tqdm[Any] | None = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Draw bytes, speed and remaining time of one file."""
+        self._draw(filename, done, total, "B")
+
+    def converting(self, num_transitions: int) -> None:
+        """Draw the steps converted."""
+        self._draw("steps written", num_transitions, self._num_transitions, " steps")
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def _draw(self, label: str, done: int, total: int | None, unit: str) -> None:
+        if not self._shown:
+            return
+        if self._bar is None or label != self._label:
+            from tqdm import tqdm
+
+            self._close()
+            self._label = label
+            divisor = 1024 if unit == "B" else 1000
+            self._bar = tqdm(
+                desc=label,
+                total=total,
+                initial=done,
+                unit=unit,
+                unit_scale=True,
+                unit_divisor=divisor,
+                dynamic_ncols=True,
+            )
+        self._bar.update(done - self._bar.n)
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -106,7 +106,7 @@ def recipes() -> list[Recipe]:
 
 
 def catalogue(recipe: Recipe, root: CacheRoot) -> dict[str, Row]:
-    """Return a family's rows by name: those that ship, under those last fetched from its publisher."""
+    """Return a family's rows by name: those that ship, and over them those last fetched."""
     rows = {row.name: row for row in recipe.datasets(None)}
     if recipe.dynamic:
         try:

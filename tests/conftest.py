@@ -36,3 +36,22 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def config(clean_environment: None) -> Config:
     return load_config()
+
+
+DEMO = Path(__file__).parent.parent / "datasets_cli" / "demo" / "data"
+DOOR = "d4rl/door-human-v0"
+
+
+@pytest.fixture
+def door_source() -> str:
+    """The folder of a small file in D4RL's layout: 5 demonstrations of door, 1,500 steps."""
+    return str(DEMO / "d4rl" / "hand_dapg")
+
+
+@pytest.fixture
+def door(config: Config, door_source: str) -> str:
+    """The id of that dataset, installed."""
+    from datasets_cli.build import Wish, get
+
+    get(DOOR, config, Wish(source=door_source, accept_any=True))
+    return DOOR

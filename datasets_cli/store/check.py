@@ -74,3 +74,8 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
             f"{manifest.id} under {folder} is not what its manifest says: {'; '.join(problems)}. "
             f"Install it again: rlds download --force {manifest.id}"
         )
+
+
+def folder_size(folder: Path) -> int:
+    """Return the total size in bytes of the files below a folder; 0 where there is none."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

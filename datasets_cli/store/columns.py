@@ -24,8 +24,10 @@ Key = tuple[str, ...]
 META_FILENAME = "meta.json"
 
 DTYPES = frozenset(
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
-    + ["complex64", "complex128"]
+    (
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
 )
 """numpy names of the element types that a leaf may have; torch gives each the same name."""
 
@@ -80,7 +82,7 @@ def column_of(key: Key, rows: np.ndarray) -> Column:
     """Return the column that ``rows`` ``[n, *shape]`` would fill.
 
     Raises:
-        SourceError: the element type cannot be stored, or a name is one tensordict keeps for itself.
+        SourceError: the element type cannot be stored, or a name is reserved by tensordict.
     """
     dtype = rows.dtype.newbyteorder("=").name
     if dtype not in DTYPES:

@@ -16,10 +16,13 @@ import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.columns import Column, Key, show_key
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.trajectories import read_offsets
+
+
+SMALL_BYTES = 1 << 20  # never worth refusing
 
 
 class Dataset:
@@ -48,7 +51,7 @@ class Dataset:
 
     @cached_property
     def offsets(self) -> torch.Tensor:
-        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``[offsets[k], offsets[k+1])``."""
+        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         offsets = read_offsets(self.folder / TRAJECTORIES, len(self))
         if len(offsets) - 1 != self.manifest.num_trajectories:
             raise DamagedDataset(
@@ -60,6 +63,20 @@ class Dataset:
     def rows(self, index: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return copies of the rows ``index`` int64 ``[B]``, one tensor ``[B, *shape]`` a key."""
         return {key: leaf.index_select(0, index) for key, leaf in self._leaves.items()}
+
+    def columns(self, key: Key) -> dict[Key, torch.Tensor]:
+        """Return copies of the whole leaf ``key``, or of every leaf below it.
+
+        Raises:
+            KeyError: there is none.
+            UsageError: they would take more than half of the free memory.
+        """
+        found = {name: leaf for name, leaf in self._leaves.items() if name[: len(key)] == key}
+        if not found:
+            known = ", ".join(show_key(name) for name in self._leaves)
+            raise KeyError(f"{self.manifest.id} has no {show_key(key)}. It has: {known}")
+        check_memory(sum(leaf.nbytes for leaf in found.values()), self.manifest.id)
+        return {name: leaf.clone() for name, leaf in found.items()}
 
     def run(self, start: int, stop: int) -> dict[Key, torch.Tensor]:
         """Return copies of the rows ``start`` to ``stop - 1``.
@@ -85,7 +102,7 @@ def open_dataset(folder: Path) -> Dataset:
         entry = manifest.files.get(column.filename, {"bytes": 0})
         if entry["bytes"] != column.row_bytes * manifest.num_transitions:
             raise DamagedDataset(
-                f"{manifest.id}: {column.filename} has {entry['bytes']} bytes, but its column needs "
+                f"{manifest.id}: {column.filename} has {entry['bytes']} bytes, its column needs "
                 f"{column.row_bytes} for each of {manifest.num_transitions} rows."
             )
     return Dataset(folder, manifest)
@@ -97,12 +114,23 @@ def check_memory(size_bytes: int, what: str) -> None:
     Raises:
         UsageError: it does not.
     """
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size_bytes > free // 2 and size_bytes > 1 << 20:
+    free = free_memory()
+    if size_bytes > free // 2 and size_bytes > SMALL_BYTES:
         raise UsageError(
             f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
             f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."
         )
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free or can be freed at once; all of it where unknown."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        pass  # not Linux
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _map(folder: Path, column: Column, num_rows: int) -> torch.Tensor:

@@ -1,11 +1,11 @@
 """The cache root: which folder holds what.
 
-    <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
-    <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
-    <root>/tmp/<slug>-<uuid>/            a conversion under way
-    <root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
-    <root>/locks/<slug>.lock             one lock per id (economy only, never correctness)
-    <root>/catalogue/                    cached remote catalogues
+<root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
+<root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
+<root>/tmp/<slug>-<uuid>/            a conversion under way
+<root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
+<root>/locks/<slug>.lock             one lock per id (economy only, never correctness)
+<root>/catalogue/                    cached remote catalogues
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def _dataset_folders(folder: Path) -> Iterator[Path]:
         yield folder
         return  # datasets do not nest
     try:
-        entries = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        # Hidden folders are work under way.
+        entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
     except (FileNotFoundError, NotADirectoryError):
         return
     for entry in entries:

@@ -1,0 +1,41 @@
+# make help lists the targets.
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench clean wheel
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(INSTALLED) ## make .venv and install the project with its test tools
+
+# torch goes first and pinned: unpinned it may bring gigabytes of GPU libraries.
+$(INSTALLED): pyproject.toml constraints.txt
+	python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: install ## run the main job end to end on data that ships with the package
+	$(BIN)/rlds demo
+
+test: install ## run the tests
+	$(BIN)/python -m pytest
+
+lint: install ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install ## measure against TorchRL; prints JSON
+	$(BIN)/python benchmarks/convert.py
+
+wheel: install ## build the wheel and run the demo from it in an empty environment
+	rm -rf dist build/wheel-check
+	$(BIN)/python -m build --wheel --outdir dist .
+	./scripts/check-wheel dist/*.whl
+
+clean: ## remove everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,173 @@
+"""``rlds list`` and ``rlds info``: what there is, without opening any data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from datasets_cli.cli.state import State, human_bytes, human_count, state_of, table
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.recipe import Recipe, Row
+from datasets_cli.registry import all_rows, families, match, recipes, refresh, resolve
+from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("list")(list_datasets)
+    app.command("info")(info)
+
+
+def list_datasets(
+    context: typer.Context,
+    patterns: Annotated[
+        list[str] | None, typer.Argument(metavar="[GLOB]...", help="Such as 'hopper-*'.")
+    ] = None,
+    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="Only what is installed under the root.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--refresh", help="Ask publishers for their newest catalogues first.")
+    ] = False,
+) -> None:
+    """List every known dataset and whether it is installed; works offline."""
+    state = state_of(context)
+    root = CacheRoot(state.config.root)
+    if family is not None and family not in families():
+        raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
+    if update:
+        _refresh_all(state, root, family)
+    here = {id: _manifest_or_none(root, id) for id in root.installed()}
+    known = all_rows(root)
+    ids = sorted(here if installed else known.keys() | here.keys())
+    ids = [id for id in ids if family in (None, id.partition("/")[0])]
+    if patterns:
+        ids = match([_as_glob(pattern) for pattern in patterns], ids)
+    records = [
+        _record(id, known.get(id), here.get(id)) | {"damaged": id in here and here[id] is None}
+        for id in ids
+    ]
+    lines = table([_cells(record) for record in records])
+    state.emit(records, lines or ["Nothing found."], ids)
+
+
+def info(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID", help="A dataset.")],
+) -> None:
+    """Show what is known about a dataset, installed or not."""
+    state = state_of(context)
+    root = CacheRoot(state.config.root)
+    manifest = None
+    if id in root.installed():
+        manifest = read_manifest(root.dataset(id))
+        entry = all_rows(root).get(id)
+    else:
+        resolved = resolve(id, root)
+        id = resolved.id
+        assert resolved.row is not None
+        entry = resolved.recipe, resolved.row
+        if id in root.installed():
+            manifest = read_manifest(root.dataset(id))
+    document = _card(id, root, entry, manifest)
+    state.emit(document, _lines(document), [id])
+
+
+def _refresh_all(state: State, root: CacheRoot, family: str | None) -> None:
+    from datasets_cli.sources.http import Http
+
+    http = Http(state.config)
+    for recipe in recipes():
+        if recipe.dynamic and family in (None, recipe.family):
+            count = refresh(recipe, root, http)
+            state.note(f"{recipe.family}: {count} datasets")
+
+
+def _manifest_or_none(root: CacheRoot, id: str) -> Manifest | None:
+    """Return the manifest, or None where it is damaged: it must not hide the others."""
+    try:
+        return read_manifest(root.dataset(id))
+    except DamagedDataset:
+        return None
+
+
+def _as_glob(pattern: str) -> str:
+    """A plain word finds every id that contains it."""
+    return pattern if any(character in pattern for character in "*?[") else f"*{pattern}*"
+
+
+def _record(id: str, known: tuple[Recipe, Row] | None, here: Manifest | None) -> dict[str, Any]:
+    row = known[1] if known else Row(id)
+    return {
+        "id": id,
+        "installed": here is not None,
+        "download_bytes": row.size,
+        "bytes": here.size_bytes if here else None,
+        "num_transitions": here.num_transitions if here else row.num_transitions,
+        "num_trajectories": here.num_trajectories if here else row.num_trajectories,
+    }
+
+
+def _cells(record: dict[str, Any]) -> dict[str, str]:
+    return {
+        "ID": record["id"],
+        "STATE": "damaged" if record["damaged"] else "installed" if record["installed"] else "-",
+        ">STEPS": human_count(record["num_transitions"]),
+        ">EPISODES": human_count(record["num_trajectories"]),
+        ">DOWNLOAD": human_bytes(record["download_bytes"]),
+        ">ON DISK": human_bytes(record["bytes"]) if record["installed"] else "-",
+    }
+
+
+def _card(
+    id: str, root: CacheRoot, known: tuple[Recipe, Row] | None, manifest: Manifest | None
+) -> dict[str, Any]:
+    document = _record(id, known, manifest)
+    if known:
+        recipe, row = known
+        document |= recipe.to_json() | {"title": recipe.title, "details": dict(row.details)}
+    if manifest:
+        document["path"] = str(root.dataset(id))
+        document["manifest"] = manifest.to_json()
+    return document
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    cells = {
+        "id": document["id"],
+        "title": document.get("title"),
+        "state": f"installed in {document['path']}" if document["installed"] else "not installed",
+        "steps": human_count(document["num_transitions"]),
+        "episodes": human_count(document["num_trajectories"]),
+        "download": human_bytes(document["download_bytes"]),
+        "on disk": human_bytes(document["bytes"]) if document["installed"] else None,
+        **document.get("details", {}),
+        "licence": document.get("licence"),
+        "citation": document.get("citation"),
+        "homepage": document.get("homepage"),
+    }
+    lines = [f"{name:18} {value}" for name, value in cells.items() if value not in (None, "")]
+    if document["installed"]:
+        lines += _manifest_lines(document["manifest"])
+    else:
+        lines.append(f"{'install':18} rlds download {document['id']}")
+    return lines
+
+
+def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
+    lines = [f"{'successors':18} {manifest['successors'].get('rule', 'as in the parent')}"]
+    lines += [f"{'note':18} {note}" for note in manifest["metadata"].get("notes", ())]
+    for name, spread in manifest["statistics"].items():
+        numbers = ", ".join(
+            f"{key} {value:.6g}" for key, value in spread.items() if value is not None
+        )
+        lines.append(f"{name:18} {numbers}")
+    lines.append("columns")
+    lines += [
+        f"  {'.'.join(column['key']):28} {column['dtype']:8} {column['shape']}"
+        for column in manifest["columns"]
+    ]
+    return lines

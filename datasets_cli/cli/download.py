@@ -1,0 +1,127 @@
+"""``rlds download``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from datasets_cli.cli.state import State, error_document, human_bytes, human_count, state_of
+from datasets_cli.errors import PartialFailure, RldsError, UnknownDataset
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs ('d4rl/hopper-*').")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("download")(download)
+
+
+def download(
+    context: typer.Context,
+    ids: Ids,
+    force: Annotated[bool, typer.Option("--force", help="Install anew what is installed.")] = False,
+    layout: Annotated[str | None, typer.Option(help="How rows lie on disk: ted.")] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Folder or URL with this dataset's raw files.")
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Take files whose size or checksum differs.")
+    ] = False,
+    keep_raw: Annotated[
+        bool, typer.Option("--keep-raw", help="Keep the downloaded files.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a glob.")] = False,
+) -> None:
+    """Download, verify and convert datasets; print where they lie.
+
+    Does nothing for a dataset that is installed. A run that was interrupted goes on where it was.
+    """
+    from datasets_cli.build import Wish
+
+    state = state_of(context)
+    wish = Wish(layout, force, source, no_verify, keep_raw)
+    wanted = expand(state, ids)
+    if dry_run:
+        _show_plans(state, wanted, wish)
+        return
+    if wanted != ids and state.interactive:
+        state.confirm(f"Download {len(wanted)} datasets?", yes=yes)
+    results, failures = [], []
+    for id in wanted:
+        try:
+            results.append(_get(state, id, wish))
+        except RldsError as error:
+            if len(wanted) == 1:
+                raise
+            failures.append({"id": id, **error_document(error)})
+            state.note(f"rlds: {error}")
+    lines = [result["path"] for result in results]
+    state.emit({"datasets": results, "failures": failures}, lines, lines)
+    if failures:
+        raise PartialFailure(
+            f"{len(failures)} of {len(wanted)} datasets failed: "
+            + ", ".join(str(failure["id"]) for failure in failures)
+        )
+
+
+def expand(state: State, ids: list[str]) -> list[str]:
+    """Return the ids with every glob replaced by what it matches in the catalogue.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+    """
+    from datasets_cli.registry import all_rows, is_glob, match
+    from datasets_cli.store.layout import CacheRoot
+
+    expanded: list[str] = []
+    for id in ids:
+        if not is_glob(id):
+            expanded.append(id)
+            continue
+        found = match([id], all_rows(CacheRoot(state.config.root)))
+        if not found:
+            raise UnknownDataset(f"No known dataset matches {id!r}. See: rlds list")
+        expanded += found
+    return list(dict.fromkeys(expanded))
+
+
+def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
+    from datasets_cli import build
+    from datasets_cli.store.manifest import read_manifest
+
+    with state.progress() as progress:
+        folder = build.get(id, state.config, wish, progress=progress)
+    manifest = read_manifest(folder)
+    state.note(
+        f"{manifest.id}: {human_count(manifest.num_transitions)} transitions in "
+        f"{human_count(manifest.num_trajectories)} trajectories, "
+        f"{human_bytes(manifest.size_bytes)} on disk"
+    )
+    return {
+        "id": manifest.id,
+        "path": str(folder),
+        "num_transitions": manifest.num_transitions,
+        "num_trajectories": manifest.num_trajectories,
+        "bytes": manifest.size_bytes,
+        "layout": manifest.layout,
+    }
+
+
+def _show_plans(state: State, ids: list[str], wish: Any) -> None:
+    from datasets_cli import build
+    from datasets_cli.sources.http import Http
+
+    http = Http(state.config)
+    plans = [build.plan(id, state.config, wish, http) for id in ids]
+    lines = []
+    for plan in plans:
+        if plan.installed:
+            lines.append(f"{plan.id}: installed in {plan.folder}")
+            continue
+        lines.append(f"{plan.id}: {human_bytes(plan.size)} into {plan.folder}")
+        lines += [f"  {resource.urls[0]}" for resource in plan.resources]
+    state.emit([build.json_plan(plan) for plan in plans], lines, [plan.id for plan in plans])

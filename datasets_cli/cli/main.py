@@ -1,0 +1,162 @@
+"""The ``rlds`` command: global options, commands, exit codes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from datasets_cli.cli import catalogue, demo, download, installed, preprocess
+from datasets_cli.cli.state import State, error_document
+from datasets_cli.config import load_config
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.version import __version__
+
+app = typer.Typer(
+    name="rlds",
+    help="Download, verify, convert and sample datasets for offline reinforcement learning.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for commands in (download, catalogue, installed, preprocess, demo):
+    commands.add_to(app)
+
+FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--debug"})
+VALUED = frozenset({"--root", "--mirror"})
+
+
+class Interrupted(BaseException):
+    """A signal asked the run to end; ``code`` is 128 plus its number, as shells have it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.code = 128 + number
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"rlds {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    root: Annotated[
+        str | None, typer.Option(help="Cache root; else RLDS_HOME, else the user's cache.")
+    ] = None,
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(help="PREFIX=REPLACEMENT: try URLs that begin with PREFIX there first."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print only ids or paths, and no notes.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Open no connection.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Read the global options, which may stand before or after the command."""
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr
+    )
+    config = load_config(root=root, offline=offline or None, mirrors=mirror or ())
+    context.obj = State(config, json=as_json, quiet=quiet)
+
+
+def run() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit code; see ``errors`` for the codes.
+
+    Args:
+        arguments: everything after ``rlds``.
+    """
+    arguments = hoist_global_options(arguments)
+    as_json, debug = "--json" in arguments, "--debug" in arguments
+    handlers = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        return int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
+    except Interrupted as interruption:
+        print("Interrupted. What is done is kept; the same command goes on.", file=sys.stderr)
+        return interruption.code
+    except BrokenPipeError:
+        # The reader of our output has enough; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.Abort:
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        return _report(_as_ours(error), as_json)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def hoist_global_options(arguments: list[str]) -> list[str]:
+    """Return the arguments with the global options first, wherever they stood.
+
+    >>> hoist_global_options(["list", "--root", "/data", "--json"])
+    ['--root', '/data', '--json', 'list']
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--":
+            rest += [argument, *waiting]
+        elif argument in FLAGS or (argument.partition("=")[0] in VALUED and "=" in argument):
+            front.append(argument)
+        elif argument in VALUED:
+            front += [argument, *(value for value in [next(waiting, None)] if value is not None)]
+        else:
+            rest.append(argument)
+    return front + rest
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+def _as_ours(error: Exception) -> RldsError:
+    """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
+    if isinstance(error, RldsError):
+        return error
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        return UsageError(f"{error.format_message()} See: rlds --help")
+    if isinstance(error, OSError):
+        return RldsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    return RldsError(
+        f"Unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
+    )
+
+
+def _report(error: RldsError, as_json: bool) -> int:
+    text = json.dumps(error_document(error)) if as_json else f"rlds: {error}"
+    print(text, file=sys.stderr)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    run()

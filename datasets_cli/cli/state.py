@@ -1,0 +1,140 @@
+"""What every command shares: the global options, and how it speaks to people and programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.progress import Bars
+
+
+@dataclass(frozen=True)
+class State:
+    """The global options of one run.
+
+    Args:
+        config: root, mirrors, offline mode.
+        json: print one JSON document on stdout, and errors as JSON on stderr.
+        quiet: print only ids or paths, and no notes.
+    """
+
+    config: Config
+    json: bool = False
+    quiet: bool = False
+
+    def emit(self, document: Any, lines: Sequence[str], brief: Sequence[str] = ()) -> None:
+        """Print a result: as JSON, briefly, or for people.
+
+        Args:
+            document: JSON values, for ``--json``.
+            lines: for people.
+            brief: for ``--quiet``.
+        """
+        if self.json:
+            print(json.dumps(document, indent=1, default=str))
+            return
+        for line in brief if self.quiet else lines:
+            print(line)
+
+    def note(self, text: str) -> None:
+        """Tell a person something that is not the result."""
+        if not self.quiet:
+            print(text, file=sys.stderr)
+
+    def progress(self) -> Bars:
+        """Return progress for this run: bars on a terminal, notes unless quiet."""
+        if self.quiet:
+            return QuietBars(shown=False)
+        return Bars(shown=sys.stderr.isatty() and not self.json)
+
+    @property
+    def interactive(self) -> bool:
+        """Whether there is a person to ask."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Go on if the user agrees.
+
+        Raises:
+            UsageError: there is no terminal to ask on, and ``--yes`` was not given.
+            typer.Exit: the user says no.
+        """
+        if yes:
+            return
+        if not self.interactive:
+            raise UsageError(f"{question} There is no terminal to ask on: pass --yes.")
+        if not typer.confirm(question, err=True):
+            raise typer.Exit(1)
+
+
+class QuietBars(Bars):
+    """Progress that says nothing at all."""
+
+    def note(self, text: str) -> None:
+        """Ignore."""
+
+
+def state_of(context: typer.Context) -> State:
+    """Return the state that the global options made."""
+    state = context.obj
+    assert isinstance(state, State)
+    return state
+
+
+def error_document(error: RldsError) -> dict[str, Any]:
+    """Return an error as JSON values."""
+    return {
+        "error": {
+            "type": type(error).__name__,
+            "message": str(error),
+            "exit_code": error.exit_code,
+        }
+    }
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return aligned lines under a heading; plain, because rich takes half a second over 900 rows.
+
+    Args:
+        rows: equal keys each; a heading that begins with ``>`` is aligned to the right.
+    """
+    if not rows:
+        return []
+    headings = list(rows[0])
+    widths = [max(len(h.lstrip(">")), *(len(row[h]) for row in rows)) for h in headings]
+    lines = []
+    for row in [{heading: heading.lstrip(">") for heading in headings}, *rows]:
+        cells = [
+            row[heading].rjust(width) if heading[0] == ">" else row[heading].ljust(width)
+            for heading, width in zip(headings, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def human_bytes(size: int | None) -> str:
+    """Return a size as people read it.
+
+    >>> human_bytes(137_721_019)
+    '137.7 MB'
+    """
+    if size is None:
+        return "?"
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def human_count(count: int | None) -> str:
+    """Return a number with thousands set apart, or ``?``."""
+    return "?" if count is None else f"{count:,}"

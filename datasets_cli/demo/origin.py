@@ -1,0 +1,59 @@
+"""A publisher on this machine: serves the demo files at the addresses the recipes ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+COMMIT = "0" * 40
+
+
+def pages() -> dict[str, bytes]:
+    """Return every path that is served, with its content."""
+    served = {
+        f"/d4rl/{path.relative_to(DATA / 'd4rl').as_posix()}": path.read_bytes()
+        for path in (DATA / "d4rl").rglob("*.hdf5")
+    }
+    repository, folder = "farama-minari/D4RL", "door/human-v2/data"
+    tree = []
+    for path in sorted((DATA / "minari" / "D4RL" / folder).iterdir()):
+        content = path.read_bytes()
+        served[f"/hf/datasets/{repository}/resolve/{COMMIT}/{folder}/{path.name}"] = content
+        entry = {"type": "file", "path": f"{folder}/{path.name}", "size": len(content)}
+        digest = hashlib.sha256(content).hexdigest()
+        tree.append(entry | {"lfs": {"oid": digest, "size": len(content)}})
+    served[f"/hf/api/datasets/{repository}"] = json.dumps({"sha": COMMIT}).encode()
+    served[f"/hf/api/datasets/{repository}/tree/{COMMIT}/{folder}"] = json.dumps(tree).encode()
+    return served
+
+
+@contextmanager
+def serve() -> Iterator[tuple[str, ...]]:
+    """Serve the demo files on loopback; give the ``PREFIX=REPLACEMENT`` mirrors that lead there."""
+    content = pages()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = content.get(self.path.partition("?")[0])
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        yield (
+            f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
+            f"https://huggingface.co/={address}/hf/",
+        )
+        server.shutdown()

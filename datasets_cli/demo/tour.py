@@ -1,0 +1,81 @@
+"""The main job end to end: download, verify, convert, open, sample, on data that ships with us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli import build
+from datasets_cli.config import load_config
+from datasets_cli.demo.origin import serve
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.progress import Progress
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One dataset of the tour.
+
+    Args:
+        id: the dataset.
+        about: what its files are.
+        published: whether they are the publisher's own, so that the catalogue's checksums hold.
+    """
+
+    id: str
+    about: str
+    published: bool
+
+
+STOPS = (
+    Stop(
+        "d4rl/door-human-v0",
+        "5 demonstrations of the DAPG project in the layout of D4RL's file",
+        published=False,
+    ),
+    Stop(
+        "minari/D4RL/door/human-v2",
+        "3 of the 25 episodes of Minari's dataset",
+        published=True,
+    ),
+)
+
+
+def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
+    """Install every demo dataset under ``root`` from a server on loopback; yield what was found.
+
+    Args:
+        root: an empty cache root.
+        progress: told of what happens.
+    """
+    with serve() as mirrors:
+        config = load_config(root=root, offline=False, mirrors=mirrors)
+        for stop in STOPS:
+            wish = build.Wish(accept_any=not stop.published)
+            folder = build.get(stop.id, config, wish, progress=progress)
+            manifest = build.verify(stop.id, config)
+            replay = ExperienceReplay(
+                stop.id, batch_size=64, root=root, download=False, num_slices=4, seed=0
+            )
+            batch = replay.sample()
+            yield {
+                "id": stop.id,
+                "about": stop.about,
+                "path": str(folder),
+                "num_transitions": manifest.num_transitions,
+                "num_trajectories": manifest.num_trajectories,
+                "files_verified": len(manifest.files),
+                "resources": [dict(resource) for resource in manifest.resources],
+                "batch": {
+                    ".".join(key) if isinstance(key, tuple) else key: [
+                        str(leaf.dtype).removeprefix("torch."),
+                        list(leaf.shape),
+                    ]
+                    for key, leaf in sorted(
+                        batch.items(include_nested=True, leaves_only=True), key=str
+                    )
+                },
+                "mean_reward": float(batch["next", "reward"].mean()),
+            }

@@ -1,0 +1,55 @@
+"""Where parallel work runs: anything that is a ``concurrent.futures.Executor``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from datasets_cli.errors import UsageError
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class CallingProcess(Executor):
+    """An executor that runs each task at once in the calling process, for debugging."""
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Run the task and return its finished future."""
+        future: Future[Result] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def local_executor(num_workers: int | None) -> Executor:
+    """Return an executor on this machine.
+
+    Args:
+        num_workers: processes; all cores where None, the calling process where 0.
+
+    Raises:
+        UsageError: a negative number.
+    """
+    if num_workers is None:
+        num_workers = os.cpu_count() or 1
+    if num_workers < 0:
+        raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
+    if num_workers == 0:
+        return CallingProcess()
+    # Never fork: torch's threads would leave locks held in the child.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_one_thread)
+
+
+def _one_thread(*_: Any) -> None:
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,252 @@
+"""ExperienceReplay: a published dataset as a replay buffer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import build
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocess import preprocess
+from datasets_cli.progress import Bars, Progress
+from datasets_cli.registry import catalogue, load_recipe
+from datasets_cli.replay.buffers import TensorDictReplayBuffer, Transform
+from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
+from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
+from datasets_cli.replay.storage import DatasetStorage, open_storage
+from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class ExperienceReplay(TensorDictReplayBuffer):
+    """Samples an installed dataset, installing it first if need be.
+
+    >>> replay = ExperienceReplay("d4rl/hopper-medium-v2", batch_size=256)  # doctest: +SKIP
+    >>> batch = replay.sample()                                             # doctest: +SKIP
+
+    Args:
+        dataset_id: ``family/name``; the family may be left out where the name is unique.
+        batch_size: rows in a batch; ``sample`` can override it.
+        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
+        download: install what is missing (True), fail instead (False), or install anew
+            (``"force"``; the good copy stays until the new one is committed).
+        layout: how the rows lie on disk; ``"ted"``.
+        source: a folder or URL with the publisher's raw files.
+        sampler: how rows are drawn; overrides the next four.
+        num_slices: draw so many slices of trajectories a batch.
+        slice_len: draw slices of so many rows; exclusive with ``num_slices``.
+        strict_length: never draw from a trajectory shorter than a slice.
+        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
+        transform: applied to every batch.
+        collate_fn: called last, with the batch.
+        seed: seeds every draw.
+        progress: told of download and conversion.
+
+    Raises:
+        RldsError: as ``build.get`` and ``store.dataset.open_dataset``.
+    """
+
+    family: ClassVar[str | None] = None
+
+    def __init__(
+        self,
+        dataset_id: str,
+        batch_size: int | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        download: bool | str = True,
+        layout: str | None = None,
+        source: str | None = None,
+        sampler: Sampler | None = None,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        strict_length: bool = True,
+        replacement: bool = True,
+        transform: Transform | None = None,
+        collate_fn: Callable[[TensorDict], Any] | None = None,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if self.family and not dataset_id.startswith(f"{self.family}/"):
+            dataset_id = f"{self.family}/{dataset_id}"
+        self.config = load_config(root=root)
+        wish = build.Wish(layout=layout, force=download == "force", source=source)
+        folder = _installed_folder(dataset_id, download, self.config, wish, progress)
+        super().__init__(
+            storage=open_storage(folder),
+            sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
+            transform=transform,
+            batch_size=batch_size,
+            collate_fn=collate_fn,
+            seed=seed,
+        )
+
+    @property
+    def manifest(self) -> Manifest:
+        """Everything known about the dataset."""
+        return self.storage.dataset.manifest
+
+    @property
+    def dataset_id(self) -> str:
+        """The full id, ``family/name``."""
+        return self.manifest.id
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the publisher says: spaces, reference scores, known traps, and so on."""
+        return self.manifest.metadata
+
+    @property
+    def data_path(self) -> Path:
+        """The folder of the dataset."""
+        return self.storage.dataset.folder
+
+    @property
+    def data_path_root(self) -> Path:
+        """The folder of the dataset; TorchRL's name for it."""
+        return self.data_path
+
+    def delete(self) -> None:
+        """Delete the dataset from the disk; rows handed out, and this buffer, stay valid."""
+        build.remove(self.dataset_id, self.config)
+
+    def preprocess(
+        self,
+        fn: Transform,
+        *,
+        dest: str | os.PathLike[str],
+        num_workers: int | None = None,
+        num_frames: int | None = None,
+        pbar: bool = False,
+        executor: Executor | None = None,
+        seed: int = 0,
+    ) -> DatasetStorage:
+        """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
+
+        Args:
+            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+            dest: folder of the new dataset; it must not hold anything.
+            num_workers: processes; all cores where None, this process where 0.
+            num_frames: only the first so many rows.
+            pbar: show a progress bar.
+            executor: where to run instead of local processes.
+            seed: seeds torch anew for every part.
+
+        Raises:
+            UsageError, RldsError: see ``datasets_cli.preprocess.preprocess``.
+        """
+        with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
+            return preprocess(
+                self.data_path,
+                fn,
+                Path(dest),
+                num_workers=num_workers,
+                num_frames=num_frames,
+                executor=executor,
+                seed=seed,
+                progress=progress,
+            )
+
+    def qlearning_dataset(self) -> dict[str, np.ndarray]:
+        """Return the whole dataset as the numpy dict that D4RL's users know.
+
+        Returns:
+            ``observations``, ``actions``, ``next_observations`` float32 ``[N, ...]`` (float64 and
+            integers are cast, as ``d4rl.qlearning_dataset`` does), ``rewards`` float32 ``[N]`` and
+            ``terminals`` bool ``[N]``. Unlike there, rows cut off by a time limit stay where their
+            successor is real, and no successor belongs to another trajectory.
+
+        Raises:
+            UsageError: the observation is not one tensor, or the copy does not fit into memory.
+        """
+        names = {
+            "observations": ("observation",),
+            "actions": ("action",),
+            "next_observations": ("next", "observation"),
+            "rewards": ("next", "reward"),
+            "terminals": ("next", "terminated"),
+        }
+        columns = {}
+        for name, key in names.items():
+            column = self.storage.column(key)
+            if not isinstance(column, torch.Tensor):
+                raise UsageError(
+                    f"{self.dataset_id}: {'.'.join(key)} is a group of tensors "
+                    f"({', '.join(map(str, column.keys()))}); a Q-learning dataset needs one. Join "
+                    "them with preprocess() first."
+                )
+            columns[name] = column
+        columns["rewards"] = columns["rewards"][:, 0]
+        columns["terminals"] = columns["terminals"][:, 0]
+        return {
+            name: (column if column.dtype == torch.bool else column.float()).numpy()
+            for name, column in columns.items()
+        }
+
+    def get_normalized_score(self, returns: float) -> float:
+        """Return a score that is 0 for the reference policy's low end and 1 for its high end.
+
+        Raises:
+            UsageError: the publisher gives no reference scores for this dataset.
+        """
+        low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
+        if low is None or high is None:
+            raise UsageError(f"{self.dataset_id} has no reference scores to normalise with.")
+        return float((returns - low) / (high - low))
+
+
+def choose_sampler(
+    num_slices: int | None, slice_len: int | None, strict_length: bool, replacement: bool
+) -> Sampler:
+    """Return the sampler that the arguments of ``ExperienceReplay`` describe."""
+    if num_slices is None and slice_len is None:
+        return RandomSampler() if replacement else SamplerWithoutReplacement()
+    kind = SliceSampler if replacement else SliceSamplerWithoutReplacement
+    return kind(num_slices=num_slices, slice_len=slice_len, strict_length=strict_length)
+
+
+def _installed_folder(
+    dataset_id: str,
+    download: bool | str,
+    config: Config,
+    wish: build.Wish,
+    progress: Progress | None,
+) -> Path:
+    if download not in (True, False, "force"):
+        raise UsageError(f"download is True, False or 'force', not {download!r}.")
+    if download is False:
+        return CacheRoot(config.root).dataset(build.installed_id(dataset_id, config))
+    return build.get(dataset_id, config, wish, progress=progress)
+
+
+class _AvailableDatasets:
+    """A list of the family's ids, read when it is asked for."""
+
+    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> list[str]:
+        assert owner.family is not None
+        rows = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
+        return sorted(rows)
+
+
+class D4RLExperienceReplay(ExperienceReplay):
+    """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``."""
+
+    family = "d4rl"
+    available_datasets = _AvailableDatasets()
+
+
+class MinariExperienceReplay(ExperienceReplay):
+    """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``."""
+
+    family = "minari"
+    available_datasets = _AvailableDatasets()

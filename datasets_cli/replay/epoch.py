@@ -1,0 +1,68 @@
+"""An epoch: every item of a row of items once, in an order that a seed gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+
+
+class Epoch:
+    """Hands out each of some items once, then begins anew.
+
+    Its state is a seed and a position, never the permutation, so that it stays small and can be
+    resumed in the middle.
+
+    Args:
+        drop_last: leave out a last share that would be short.
+        shuffle: hand out in random order; in order otherwise.
+    """
+
+    def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
+        self.drop_last = drop_last
+        self.shuffle = shuffle
+        self.ran_out = False
+        self._seed = 0
+        self._position = 0
+        self._order: torch.Tensor | None = None
+
+    def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
+        """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
+
+        Raises:
+            UsageError: with ``drop_last``, more items are asked for than there are.
+        """
+        if self.drop_last and count > num_items:
+            raise UsageError(
+                f"With drop_last a batch of {count} is never complete: there are only {num_items} "
+                "to draw."
+            )
+        if self._order is None and self._position and not self.ran_out:
+            self._order = self._permutation(num_items)
+        elif self._order is None or self.ran_out or len(self._order) != num_items:
+            self._seed = int(torch.randint(2**62, (), generator=generator))
+            self._position = 0
+            self._order = self._permutation(num_items)
+        items = self._order[self._position : self._position + count].clone()
+        self._position += len(items)
+        self.ran_out = num_items - self._position < (count if self.drop_last else 1)
+        return items
+
+    def _permutation(self, num_items: int) -> torch.Tensor:
+        if not self.shuffle:
+            return torch.arange(num_items)
+        return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed of the epoch and how many of its items were handed out."""
+        return {"seed": self._seed, "position": self._position, "ran_out": self.ran_out}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken."""
+        self._seed = int(state["seed"])
+        self._position = int(state["position"])
+        self.ran_out = bool(state["ran_out"])
+        self._order = None

@@ -1,0 +1,98 @@
+"""Storages: things that hold rows and give copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.store.columns import Key
+from datasets_cli.store.dataset import Dataset, open_dataset
+
+
+class Storage(Protocol):
+    """What a sampler and a replay buffer need of a storage."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def get(self, index: torch.Tensor) -> TensorDict:
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+
+
+class DatasetStorage:
+    """A committed dataset as a read-only storage; it pickles by path.
+
+    Args:
+        dataset: the opened dataset.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __reduce__(self) -> tuple[Any, tuple[Path]]:
+        return open_storage, (self.dataset.folder,)
+
+    def __repr__(self) -> str:
+        manifest = self.dataset.manifest
+        return (
+            f"DatasetStorage({manifest.id}: {manifest.num_transitions} transitions in "
+            f"{manifest.num_trajectories} trajectories, {manifest.layout})"
+        )
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+        return self.dataset.offsets
+
+    def get(self, index: torch.Tensor) -> TensorDict:
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+        return make_batch(self.dataset.rows(index), len(index))
+
+    def run(self, start: int, stop: int) -> TensorDict:
+        """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""
+        return make_batch(self.dataset.run(start, stop), stop - start)
+
+    def column(self, key: Key) -> torch.Tensor | TensorDict:
+        """Return a copy of one leaf, or of every leaf below a key.
+
+        Raises:
+            KeyError: there is no such key.
+            UsageError: the copy would take more than half of the free memory.
+        """
+        columns = self.dataset.columns(key)
+        if columns.keys() == {key}:
+            return columns[key]
+        below = {name[len(key) :]: rows for name, rows in columns.items()}
+        return make_batch(below, len(self))
+
+
+def open_storage(folder: str | Path) -> DatasetStorage:
+    """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
+
+    Raises:
+        FileNotFoundError: there is no dataset.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    return DatasetStorage(open_dataset(Path(folder)))
+
+
+def make_batch(rows: Mapping[Key, torch.Tensor], num_rows: int) -> TensorDict:
+    """Return the TensorDict ``[num_rows]`` of leaves that are ours to give away."""
+    tree: dict[str, Any] = {}
+    for key, leaf in rows.items():
+        level = tree
+        for name in key[:-1]:
+            level = level.setdefault(name, {})
+        level[key[-1]] = leaf
+    return TensorDict(tree, batch_size=[num_rows])

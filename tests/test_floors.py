@@ -1,0 +1,116 @@
+"""Imports go down the floors of docs/architecture.md, and nothing heavy stands at the door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+FLOORS = {
+    8: ["cli"],
+    7: ["demo"],
+    6: ["experience"],
+    5: ["build", "preprocess"],
+    4: ["replay", "registry"],
+    3: [
+        *("store.writer", "store.dataset", "store.commit"),
+        *("sources.http", "sources.part", "sources.download", "recipe", "engine"),
+    ],
+    2: [
+        *("store.ted", "store.columns", "store.manifest", "store.layout", "store.check"),
+        *("store.summary", "sources.resource", "sources.disk"),
+    ],
+    1: ["config", "progress", "store.trajectories"],
+    0: ["errors", "version"],
+}
+
+
+def floor_of(module: str) -> tuple[int, str]:
+    """Return the floor and the room of a module, given without its ``datasets_cli.``."""
+    for floor, rooms in FLOORS.items():
+        for room in rooms:
+            if module == room or module.startswith(f"{room}."):
+                return floor, room.split(".")[0]
+    raise AssertionError(f"{module} stands on no floor: add it to FLOORS and architecture.md")
+
+
+def modules() -> dict[str, Path]:
+    package = PROJECT / "datasets_cli"
+    paths = {path.relative_to(package).with_suffix(""): path for path in package.rglob("*.py")}
+    names = {".".join(path.parts): file for path, file in paths.items()}
+    return {name: file for name, file in names.items() if not name.endswith("__init__")}
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    ours = {
+        name.removeprefix("datasets_cli.") for name in found if name.startswith("datasets_cli.")
+    }
+    return ours & modules().keys()
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_from_its_own_room_or_from_lower_floors(module: str) -> None:
+    floor, room = floor_of(module)
+    for imported in imports_of(modules()[module]):
+        lower, other_room = floor_of(imported)
+        assert lower < floor or (lower == floor and other_room == room), f"{module} -> {imported}"
+
+
+def test_imports_form_no_circle() -> None:
+    graph = {module: imports_of(path) for module, path in modules().items()}
+    done: set[str] = set()
+    while len(done) < len(graph):
+        ready = {module for module, needs in graph.items() if module not in done and needs <= done}
+        assert ready, f"a circle among {sorted(graph.keys() - done)}"
+        done |= ready
+
+
+@pytest.mark.parametrize("recipe", [p for p in (PROJECT / "recipes").glob("*.py")], ids=str)
+def test_a_recipe_imports_only_the_recipe_module(recipe: Path) -> None:
+    if recipe.name == "__init__.py":
+        return
+    tree = ast.parse(recipe.read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {n.module for n in top if isinstance(n, ast.ImportFrom)}
+    names |= {alias.name for n in top if isinstance(n, ast.Import) for alias in n.names}
+    ours = {name for name in names if name and name.startswith("datasets_cli")}
+    assert {n for n in ours if not n.startswith("datasets_cli.recipes")} == {
+        "datasets_cli.recipe"
+    } or not ours
+    assert not names & {"numpy", "h5py", "PIL", "torch"}, "heavy imports belong inside functions"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "list", "info d4rl/hopper-medium-v2", "path hopper-medium-v2", "delete --dry-run x"],
+)
+def test_light_commands_import_nothing_heavy(command: str) -> None:
+    script = (
+        "import sys; from datasets_cli.cli.main import main; main(sys.argv[1:]);"
+        "heavy = {'torch','tensordict','sklearn','pandas','h5py','numpy','requests'};"
+        "print('HEAVY', sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *command.split()], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, datasets_cli; print({'torch', 'numpy', 'tensordict'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"

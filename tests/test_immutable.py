@@ -1,0 +1,107 @@
+"""Nothing a user does to what a dataset handed out reaches the disk, also when run as root."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.store import dataset as opener
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def double(batch: TensorDict) -> TensorDict:
+    for key in batch.keys(include_nested=True, leaves_only=True):
+        if batch[key].is_floating_point():
+            batch[key].mul_(2)
+    return batch
+
+
+WRITES: dict[str, Callable[[ExperienceReplay], Any]] = {
+    "fill a sampled leaf": lambda replay: replay.sample(8)["observation"].fill_(0),
+    "zero a slice's leaf": lambda replay: replay[:3]["action"].zero_(),
+    "set_ a slice": lambda replay: replay[0:5].set_("action", torch.zeros(5, 28)),
+    "update_ rows": lambda replay: replay[[1, 2]].update_(replay[[3, 4]]),
+    "zero one row": lambda replay: replay[0].zero_(),
+    "zero a column": lambda replay: replay["next", "reward"].zero_(),
+    "zero a nested column": lambda replay: replay["next"].zero_(),
+    "zero the Q-learning arrays": lambda replay: replay.qlearning_dataset()["rewards"].fill(0),
+    "transform in place": lambda replay: replay.append_transform(double)[0:100],
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_writing_into_what_was_handed_out_changes_no_file(
+    door: str, write: Callable[[ExperienceReplay], Any]
+) -> None:
+    replay = ExperienceReplay(door)
+    before, first = digests(replay.data_path), ExperienceReplay(door)[:10]
+    write(replay)
+    assert digests(replay.data_path) == before
+    assert bool((ExperienceReplay(door)[:10] == first).all())
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_function_that_works_in_place_changes_no_file(
+    door: str, tmp_path: Path, num_workers: int
+) -> None:
+    replay = ExperienceReplay(door)
+    before = digests(replay.data_path)
+    doubled = replay.preprocess(double, dest=tmp_path / "doubled", num_workers=num_workers)
+    assert digests(replay.data_path) == before
+    every = torch.arange(len(replay))
+    assert torch.equal(doubled.get(every)["action"], 2 * replay["action"])
+
+
+def test_a_copy_that_would_not_fit_into_memory_is_refused(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = ExperienceReplay(door)
+    monkeypatch.setattr(opener, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(opener, "SMALL_BYTES", 0)
+    with pytest.raises(UsageError, match="more than half"):
+        replay[:]
+    assert len(replay[:100]) == 100
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "missing leaf": lambda folder: (folder / "action.memmap").unlink(),
+    "short leaf": lambda folder: (folder / "action.memmap").open("r+b").truncate(100),
+    "long leaf": lambda folder: (folder / "action.memmap").open("ab").write(b"x"),
+    "linked leaf": lambda folder: (
+        (folder / "action.memmap").rename(folder / "x")
+        and (folder / "action.memmap").symlink_to(folder / "x")
+    ),
+    "linked folder": lambda folder: (
+        (folder / "next").rename(folder / "y") and (folder / "next").symlink_to(folder / "y")
+    ),
+    "garbled manifest": lambda folder: (folder / "manifest.json").write_text("{"),
+    "short table": lambda folder: (folder / "trajectories.npy").write_bytes(b"x" * 176),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_damaged_dataset_is_refused_and_left_as_it_is(
+    door: str, damage: Callable[[Path], Any]
+) -> None:
+    folder = ExperienceReplay(door).data_path
+    damage(folder)
+    before = digests(folder)
+    with pytest.raises(DamagedDataset, match=r"rlds download --force|trajectory table|manifest"):
+        ExperienceReplay(door, num_slices=2).sample(4)
+    assert digests(folder) == before

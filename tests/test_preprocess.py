@@ -1,0 +1,164 @@
+"""preprocess(): the same bytes for every number of workers, resumed, never half-made."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay, ReplayBuffer, preprocess
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.store.check import check_digests
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preprocess, "rows_per_block", lambda row_bytes: 200)
+
+
+@pytest.fixture
+def replay(door: str) -> ExperienceReplay:
+    return ExperienceReplay(door, batch_size=32)
+
+
+def noisy(batch: TensorDict) -> TensorDict:
+    """A random function that names columns anew and drops the observation."""
+    new = batch.select("episode", ("next", "reward"))
+    new["noise"] = torch.rand(len(batch), 3) + batch["observation"][:, :3].double()
+    return new
+
+
+def files_of(storage: Any) -> dict[str, Any]:
+    return dict(storage.dataset.manifest.files)
+
+
+def test_every_value_is_the_functions_of_its_row(replay: ExperienceReplay, tmp_path: Path) -> None:
+    def squares(batch: TensorDict) -> TensorDict:
+        return TensorDict({"squared": batch["action"] ** 2}, batch.batch_size)
+
+    storage = replay.preprocess(squares, dest=tmp_path / "out", num_workers=0)
+    assert torch.equal(storage.column(("squared",)), replay["action"] ** 2)
+    assert torch.equal(storage.offsets, replay.storage.offsets)
+    assert storage.dataset.keys == (("squared",),)
+
+
+def test_the_bytes_are_the_same_for_every_number_of_workers_and_engine(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    alone = replay.preprocess(noisy, dest=tmp_path / "alone", num_workers=0)
+    two = replay.preprocess(noisy, dest=tmp_path / "two", num_workers=2)
+    with ThreadPoolExecutor(1) as executor:
+        engine = replay.preprocess(noisy, dest=tmp_path / "engine", executor=executor)
+        assert executor.submit(int, "1").result() == 1  # the executor is still its owner's
+    assert files_of(alone) == files_of(two) == files_of(engine)
+    other = replay.preprocess(noisy, dest=tmp_path / "other", num_workers=0, seed=1)
+    assert files_of(other) != files_of(alone)
+
+
+def test_the_result_is_a_read_only_storage_for_a_replay_buffer(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    storage = replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, pbar=True)
+    buffer = ReplayBuffer(storage=storage, batch_size=16)
+    buffer.sample()["noise"].zero_()
+    check_digests(tmp_path / "out", storage.dataset.manifest)
+    assert storage.dataset.manifest.parent["id"] == replay.dataset_id  # type: ignore[index]
+
+
+def test_the_first_frames_alone_keep_their_trajectories(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    storage = replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, num_frames=400)
+    assert len(storage) == 400
+    expected = [offset for offset in replay.storage.offsets.tolist() if offset < 400]
+    assert storage.offsets.tolist() == [*expected, 400]
+
+
+def test_a_function_that_fails_names_the_rows_and_leaves_no_dataset(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def fails_late(batch: TensorDict) -> TensorDict:
+        if int(batch["episode"][-1]) == 3:
+            raise ValueError("the fourth trajectory")
+        return batch
+
+    with pytest.raises(RldsError, match=r"rows 800 to 999 .*the fourth trajectory|rows \d+ to"):
+        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_failed_goes_on_where_it_was(replay: ExperienceReplay, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    gate = tmp_path / "gate"
+
+    def logged(batch: TensorDict) -> TensorDict:
+        with log.open("a") as file:
+            file.write(f"{len(batch)}\n")
+        if int(batch["episode"][-1]) == 3 and not gate.exists():
+            raise ValueError("not yet")
+        return batch
+
+    with pytest.raises(RldsError):
+        replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
+    first = len(log.read_text().split())
+    gate.touch()
+    storage = replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
+    assert len(log.read_text().split()) < 2 * first
+    assert torch.equal(storage.column(("action",)), replay["action"])
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
+
+
+def killed(batch: TensorDict) -> TensorDict:
+    if int(batch["episode"][0]) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_killed_worker_is_reported_and_does_not_hang(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    with pytest.raises(RldsError, match="A worker process died"):
+        replay.preprocess(killed, dest=tmp_path / "out", num_workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+WRONG = {
+    "fewer rows": lambda batch: batch[: len(batch) // 2],
+    "no TensorDict": lambda batch: batch["action"],
+    "no columns": lambda batch: batch.select(),
+    "other columns later": lambda batch: (
+        batch if int(batch["episode"][-1]) == 0 else batch.exclude("action")
+    ),
+    "another type later": lambda batch: (
+        batch if int(batch["episode"][-1]) == 0 else batch.set("action", batch["action"].double())
+    ),
+}
+
+
+@pytest.mark.parametrize("function", WRONG.values(), ids=WRONG.keys())
+def test_a_function_must_return_a_row_for_each_row(
+    replay: ExperienceReplay, tmp_path: Path, function: Any
+) -> None:
+    with pytest.raises(UsageError, match="The function (must return|returned no)"):
+        replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_destination_that_holds_something_is_refused(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty"):
+        replay.preprocess(noisy, dest=tmp_path, num_workers=0)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_negative_number_of_workers_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="-1 workers"):
+        replay.preprocess(noisy, dest=tmp_path / "out", num_workers=-1)

@@ -1,0 +1,275 @@
+"""Sampling: what is drawn, what it carries, and that the same seed draws the same."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    D4RLExperienceReplay,
+    ExperienceReplay,
+    RandomSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    open_storage,
+)
+from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset, UsageError
+
+
+@pytest.fixture
+def replay(door: str) -> ExperienceReplay:
+    return ExperienceReplay(door, batch_size=32, seed=0)
+
+
+def leaf(folder: Path, name: str, dtype: str, *shape: int) -> torch.Tensor:
+    """Read a leaf's file without the project's reader."""
+    return torch.from_numpy(np.fromfile(folder / name, dtype).reshape(-1, *shape))
+
+
+def test_a_batch_holds_the_rows_that_its_index_names(replay: ExperienceReplay) -> None:
+    batch = replay.sample()
+    rows = leaf(replay.data_path, "observation.memmap", "float32", 39)
+    following = leaf(replay.data_path, "next/observation.memmap", "float32", 39)
+    assert batch.batch_size == (32,)
+    assert batch["index"].dtype == torch.int64
+    assert torch.equal(batch["observation"], rows[batch["index"]])
+    assert torch.equal(batch["next", "observation"], following[batch["index"]])
+
+
+def test_the_batch_size_of_the_call_overrides_the_buffers(replay: ExperienceReplay) -> None:
+    batch, info = replay.sample(5, return_info=True)
+    assert batch.batch_size == (5,)
+    assert torch.equal(info["index"], batch["index"])
+
+
+def test_the_same_seed_draws_the_same_batches(door: str) -> None:
+    first, second = (ExperienceReplay(door, batch_size=64, seed=7) for _ in range(2))
+    for _ in range(3):
+        assert torch.equal(first.sample()["index"], second.sample()["index"])
+
+
+def test_without_replacement_every_row_comes_once_and_the_last_batch_is_short(door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=100, replacement=False, seed=0)
+    batches = [batch["index"] for batch in replay]
+    assert [len(batch) for batch in batches] == [100] * 14 + [95]
+    assert torch.equal(torch.cat(batches).sort().values, torch.arange(1495))
+    assert not torch.equal(batches[0], next(iter(replay))["index"])
+
+
+def test_drop_last_leaves_out_the_short_batch_and_no_shuffle_keeps_the_order(door: str) -> None:
+    sampler = SamplerWithoutReplacement(drop_last=True, shuffle=False)
+    replay = ExperienceReplay(door, batch_size=100, sampler=sampler)
+    drawn = torch.cat([batch["index"] for batch in replay])
+    assert torch.equal(drawn, torch.arange(1400))
+    with pytest.raises(UsageError, match="never complete"):
+        replay.sample(2000)
+
+
+def check_slices(batch: TensorDict, slice_len: int, offsets: torch.Tensor) -> None:
+    slices = batch["index"].view(-1, slice_len)
+    assert torch.equal(slices, slices[:, :1] + torch.arange(slice_len))
+    episodes = torch.bucketize(slices, offsets, right=True) - 1
+    assert bool((episodes == episodes[:, :1]).all())
+    assert torch.equal(episodes.flatten(), batch["episode"])
+    ends = batch["next", "truncated"].view(-1, slice_len)
+    assert bool(ends[:, -1].all())
+    assert bool(batch["next", "done"].view(-1, slice_len)[:, -1].all())
+
+
+@pytest.mark.parametrize("arguments", [{"num_slices": 8}, {"slice_len": 16}])
+def test_slices_are_consecutive_rows_of_one_trajectory(door: str, arguments: Any) -> None:
+    replay = ExperienceReplay(door, batch_size=128, seed=0, **arguments)
+    for _ in range(20):
+        check_slices(replay.sample(), 16, replay.storage.offsets)
+
+
+def test_every_start_of_a_trajectory_can_be_drawn(door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=2000 * 290, slice_len=290, seed=0)
+    starts = replay.sample()["index"].view(-1, 290)[:, 0]
+    offsets = replay.storage.offsets
+    possible = [
+        row
+        for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        for row in range(start, stop - 290 + 1)
+    ]
+    assert starts.unique().tolist() == possible
+
+
+def test_trajectories_are_drawn_uniformly_whatever_their_length(door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=50_000, slice_len=1, seed=0)
+    counts = replay.sample()["episode"].bincount()
+    expected = 10_000
+    assert float(((counts - expected) ** 2 / expected).sum()) < 18.5  # chi-square, 4 df, p = 0.001
+
+
+def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=2000, num_slices=2, seed=0)
+    with pytest.raises(UsageError, match="No trajectory has 1000 rows"):
+        replay.sample()
+    replay.set_sampler(SliceSampler(num_slices=2, strict_length=False))
+    batch = replay.sample()
+    lengths = replay.storage.offsets.diff()
+    drawn = batch["episode"][batch["next", "truncated"][:, 0]]
+    assert len(drawn) == 2
+    assert len(batch) == int(lengths[drawn].sum())
+
+
+def test_slices_without_replacement_visit_every_trajectory_once(door: str) -> None:
+    sampler = SliceSamplerWithoutReplacement(slice_len=10)
+    replay = ExperienceReplay(door, batch_size=20, sampler=sampler, seed=0)
+    visited = [batch["episode"].view(-1, 10)[:, 0] for batch in replay]
+    assert [len(episodes) for episodes in visited] == [2, 2, 1]
+    assert torch.cat(visited).sort().values.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_slices": 2, "slice_len": 3}])
+def test_a_slice_sampler_takes_exactly_one_of_its_sizes(arguments: Any) -> None:
+    with pytest.raises(TypeError, match="either num_slices or slice_len"):
+        SliceSampler(**arguments)
+
+
+def test_a_batch_that_is_no_whole_number_of_slices_is_refused(door: str) -> None:
+    with pytest.raises(UsageError, match="cannot be cut by slice_len=7"):
+        ExperienceReplay(door, slice_len=7).sample(100)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"replacement": False}, {"replacement": False, "slice_len": 8}]
+)
+def test_a_saved_state_goes_on_with_the_same_draws(door: str, arguments: Any) -> None:
+    replay = ExperienceReplay(door, batch_size=16, seed=3, **arguments)
+    replay.sample()
+    state = replay.state_dict()
+    following = [replay.sample()["index"] for _ in range(4)]
+    other = ExperienceReplay(door, batch_size=16, seed=99, **arguments)
+    other.load_state_dict(state)
+    assert all(torch.equal(index, other.sample()["index"]) for index in following)
+
+
+def test_indexing_gives_rows_slices_masks_and_columns(replay: ExperienceReplay) -> None:
+    rows = leaf(replay.data_path, "action.memmap", "float32", 28)
+    assert torch.equal(replay[3]["action"], rows[3])
+    assert torch.equal(replay[-1]["action"], rows[-1])
+    assert torch.equal(replay[2:5]["action"], rows[2:5])
+    assert torch.equal(replay[5:2:-1]["action"], rows[[5, 4, 3]])
+    assert torch.equal(replay[[4, 1]]["action"], rows[[4, 1]])
+    grid = torch.tensor([[4, 1], [0, 0]])
+    assert torch.equal(replay[grid]["action"], rows[grid])
+    assert torch.equal(replay[rows[:, 0] > 0]["action"], rows[rows[:, 0] > 0])
+    assert torch.equal(replay["action"], rows)
+    assert replay["next", "reward"].shape == (1495, 1)
+    assert set(replay["next"].keys()) >= {"observation", "reward", "done"}
+
+
+@pytest.mark.parametrize("index", [1495, -1496, [0, 5000], 1.5, torch.ones(3, dtype=torch.bool)])
+def test_a_row_that_does_not_exist_is_an_index_error(replay: ExperienceReplay, index: Any) -> None:
+    with pytest.raises(IndexError):
+        replay[index]
+
+
+def test_a_key_that_does_not_exist_names_those_that_do(replay: ExperienceReplay) -> None:
+    with pytest.raises(KeyError, match=r"it has: .*next.reward|It has"):
+        replay["nosuch"]
+
+
+def test_a_transform_sees_every_batch_and_may_change_it(door: str) -> None:
+    def double(batch: TensorDict) -> TensorDict:
+        batch["observation"] *= 2
+        return batch
+
+    replay = ExperienceReplay(door, batch_size=8, transform=double)
+    replay.append_transform(lambda batch: batch.select("observation", "index"))
+    batch = replay.sample()
+    rows = leaf(replay.data_path, "observation.memmap", "float32", 39)
+    assert set(batch.keys()) == {"observation", "index"}
+    assert torch.equal(batch["observation"], 2 * rows[batch["index"]])
+
+
+def test_a_transform_that_returns_nothing_is_named(door: str) -> None:
+    with pytest.raises(UsageError, match="returned None"):
+        ExperienceReplay(door, batch_size=8, transform=lambda batch: None).sample()
+
+
+def test_iteration_without_a_batch_size_is_refused(door: str) -> None:
+    with pytest.raises(UsageError, match="needs a batch size"):
+        next(iter(ExperienceReplay(door)))
+    with pytest.raises(UsageError, match="batch size of None"):
+        ExperienceReplay(door).sample()
+
+
+def test_iteration_with_replacement_does_not_end(replay: ExperienceReplay) -> None:
+    batches: Iterator[Any] = iter(replay)
+    assert sum(len(next(batches)) for _ in range(100)) == 3200
+
+
+def test_a_storage_pickles_by_path_in_a_few_hundred_bytes(replay: ExperienceReplay) -> None:
+    pickled = pickle.dumps(replay.storage)
+    assert len(pickled) < 500
+    copy = pickle.loads(pickled)
+    assert torch.equal(copy.get(torch.tensor([7]))["action"], replay[[7]]["action"])
+
+
+def test_a_plain_replay_buffer_keeps_the_index_apart(replay: ExperienceReplay) -> None:
+    buffer = ReplayBuffer(storage=open_storage(replay.data_path), sampler=RandomSampler())
+    batch, info = buffer.sample(4, return_info=True)
+    assert "index" not in batch.keys()
+    assert torch.equal(batch["action"], replay[info["index"]]["action"])
+
+
+def test_the_q_learning_dataset_is_numpy_of_the_whole(replay: ExperienceReplay) -> None:
+    columns = replay.qlearning_dataset()
+    rows = leaf(replay.data_path, "observation.memmap", "float32", 39)
+    assert np.array_equal(columns["observations"], rows.numpy())
+    assert {name: (c.dtype.name, c.shape[1:]) for name, c in columns.items()} == {
+        "observations": ("float32", (39,)),
+        "actions": ("float32", (28,)),
+        "next_observations": ("float32", (39,)),
+        "rewards": ("float32", ()),
+        "terminals": ("bool", ()),
+    }
+
+
+def test_scores_are_normalised_by_the_published_references(replay: ExperienceReplay) -> None:
+    assert replay.get_normalized_score(-56.512833) == pytest.approx(0)
+    assert replay.get_normalized_score(2880.5693087298737) == pytest.approx(1)
+
+
+def test_download_false_opens_only_what_is_installed(door: str) -> None:
+    assert len(ExperienceReplay(door, download=False)) == 1495
+    with pytest.raises(DatasetNotInstalled, match="rlds download d4rl/pen-human-v1"):
+        ExperienceReplay("pen-human-v1", download=False)
+    with pytest.raises(UnknownDataset):
+        ExperienceReplay("nosuch", download=False)
+    with pytest.raises(UsageError, match="True, False or 'force'"):
+        ExperienceReplay(door, download="yes")
+
+
+def test_the_family_class_fills_in_its_family(door: str) -> None:
+    replay = D4RLExperienceReplay("door-human-v0", batch_size=4)
+    assert replay.dataset_id == door
+    assert len(D4RLExperienceReplay.available_datasets) == 179
+
+
+def test_delete_removes_the_dataset_and_leaves_the_open_buffer_valid(
+    replay: ExperienceReplay,
+) -> None:
+    replay.delete()
+    assert not replay.data_path.exists()
+    assert replay.sample().batch_size == (32,)
+
+
+def test_a_dataset_is_never_written_to(replay: ExperienceReplay) -> None:
+    for write in (replay.add, replay.extend):
+        with pytest.raises(RldsError, match="cannot be written to"):
+            write(replay[:1])
+    with pytest.raises(TypeError):
+        replay[0] = replay[1]  # type: ignore[index]
