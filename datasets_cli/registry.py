@@ -63,7 +63,7 @@ def families() -> tuple[str, ...]:
         for module in pkgutil.iter_modules([folder])
         if not module.name.startswith("_")
     ]
-    names += [point.name for point in importlib.metadata.entry_points(group=PACKAGE)]
+    names += _entry_points()
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise UsageError(
@@ -74,19 +74,21 @@ def families() -> tuple[str, ...]:
 
 
 @cache
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    """Return the recipes of other packages by family; asked once, for it reads every package."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=PACKAGE)}
+
+
+@cache
 def load_recipe(family: str) -> Recipe:
     """Return the recipe of a family.
 
     Raises:
         RldsError: its module cannot be imported or defines no recipe of that family.
     """
-    points = importlib.metadata.entry_points(group=PACKAGE, name=family)
+    point = _entry_points().get(family)
     try:
-        recipe = (
-            next(iter(points)).load()
-            if points
-            else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
-        )
+        recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
     except (ImportError, AttributeError, SyntaxError) as error:
         raise RldsError(f"The recipe {family} cannot be loaded: {error}") from error
     if not isinstance(recipe, Recipe) or recipe.family != family:

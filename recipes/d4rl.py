@@ -8,6 +8,8 @@ the Berkeley server; files without them there are taken as they come.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,8 @@ from datasets_cli.recipe import (
     SourceError,
     Web,
     open_hdf5,
+    read_rows,
     read_tsv,
-    rows_per_block,
 )
 
 if TYPE_CHECKING:
@@ -47,18 +49,15 @@ KEYS: dict[str, Key] = {
 }
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 
+# What is known to be odd in the published files, by a pattern of the name.
 TRAPS = {
-    ("antmaze-", "-v0"): "timeouts do not agree with where trajectories end (D4RL issue 77); "
-    "the v2 files are corrected",
-    ("antmaze-umaze-diverse", ""): "rewards are inconsistent (D4RL issue 199)",
-    ("maze2d-", ""): "one continuous trajectory: timeouts mark a reached goal, not a jump of the "
-    "state (D4RL issue 85); the reward belongs to the observation of its own row (issue 194)",
-    ("kitchen-", ""): "the reward belongs to the observation of its own row",
-    **{
-        (f"{task}-human", "-v0"): "the file splits 25 demonstrations into 50 episodes "
-        "(D4RL issue 137)"
-        for task in ("door", "hammer", "pen", "relocate")
-    },
+    "antmaze-*-v0": "timeouts do not agree with where trajectories end (D4RL issue 77); the v2 "
+    "files are corrected",
+    "antmaze-umaze-diverse-v*": "rewards are inconsistent (D4RL issue 199)",
+    "maze2d-*": "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
+    "(D4RL issue 85); the reward belongs to the observation of its own row (issue 194)",
+    "kitchen-*": "the reward belongs to the observation of its own row",
+    "*-human-*v0": "the file splits 25 demonstrations into 50 episodes (D4RL issue 137)",
 }
 
 
@@ -98,33 +97,26 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 def describe(source: Source) -> Description:
     """Return the reference scores, the file's metadata scalars, and what a user should know."""
-    import h5py
-
     assert source.row is not None
     metadata = dict(source.row.details)
     notes = []
-    with open_hdf5(_path(source)) as file:
-        _check_layout(file)
+    with open_hdf5(*source.files.values()) as file:
         rows, dropped = _row_datasets(file)
-        if "metadata" in file:
-            scalars, weights = _split_metadata(file["metadata"])
-            metadata["file_metadata"] = scalars
-            dropped += weights
-        if dropped:
-            metadata["dropped_fields"] = sorted(dropped)
-        if "timeouts" not in rows:
-            steps = source.row.details["max_episode_steps"]
-            metadata["trajectory_ends"] = f"terminals and every {steps} steps" if steps else "terminals"
-            notes.append(f"the file has no timeouts; trajectories end at {metadata['trajectory_ends']}")
-        unknown = [name for name in rows if name not in KEYS and not name.startswith("infos")]
-        if unknown:
-            notes.append(f"fields that D4RL does not document are kept under info: {unknown}")
-        assert isinstance(file, h5py.File)
-    traps = [
-        text
-        for (start, end), text in TRAPS.items()
-        if source.name.startswith(start) and source.name.endswith(end)
-    ]
+        scalars, weights = _split_metadata(file)
+    if scalars:
+        metadata["file_metadata"] = scalars
+    if dropped:
+        notes.append(f"fields without one number array a step are dropped: {dropped}")
+    if dropped or weights:
+        metadata["dropped_fields"] = sorted(dropped + weights)
+    if "timeouts" not in rows:
+        steps = source.row.details["max_episode_steps"]
+        metadata["trajectory_ends"] = f"terminals and every {steps} steps" if steps else "terminals"
+        notes.append(f"the file has no timeouts; trajectories end at {metadata['trajectory_ends']}")
+    unknown = [path for path in rows if path not in KEYS and path.split("/")[0] != "infos"]
+    if unknown:
+        notes.append(f"fields that D4RL does not document are kept under info: {unknown}")
+    traps = [text for pattern, text in TRAPS.items() if fnmatchcase(source.name, pattern)]
     if traps:
         metadata["known_traps"] = traps
         notes += [f"known trap of the published file: {text}" for text in traps]
@@ -136,16 +128,11 @@ def blocks(source: Source) -> Iterator[Block]:
     import numpy as np
 
     assert source.row is not None
-    with open_hdf5(_path(source)) as file:
-        _check_layout(file)
+    with open_hdf5(*source.files.values()) as file:
         rows, _ = _row_datasets(file)
-        num_rows = len(rows["observations"])
-        columns = {name: _key(name) for name in rows}
-        step = rows_per_block(sum(max(1, _row_bytes(dataset)) for dataset in rows.values()))
         limit = source.row.details["max_episode_steps"] if "timeouts" not in rows else None
         age = 0
-        for start in range(0, num_rows, step):
-            block = {columns[name]: dataset[start : start + step] for name, dataset in rows.items()}
+        for block in read_rows({_key(path): item for path, item in rows.items()}):
             if limit:
                 terminated = np.asarray(block["next", "terminated"]).reshape(-1) != 0
                 block[CUT], age = _time_limits(terminated, age, limit)
@@ -156,96 +143,83 @@ def _table() -> list[dict[str, str]]:
     return read_tsv(Path(__file__).with_suffix(".tsv"))
 
 
-def _path(source: Source) -> Path:
-    (path,) = source.files.values()
-    return path
+def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
+    """Return the datasets with one entry a step, by path, and the paths of all others.
 
-
-def _check_layout(file: h5py.File) -> None:
-    """Refuse a file that is not D4RL's, by name, before anything is read from it."""
-    found = ", ".join(sorted(file)) or "nothing"
-    missing = [name for name in REQUIRED if name not in file]
-    if missing:
+    Raises:
+        SourceError: it is not a D4RL file, or its columns have different lengths.
+    """
+    datasets = {path: item for path, item in _walk(file) if not path.startswith("metadata/")}
+    filename, found = Path(file.filename).name, ", ".join(datasets) or "nothing"
+    if missing := [path for path in REQUIRED if path not in datasets]:
         raise SourceError(
-            f"{Path(file.filename).name} has no {', '.join(missing)}; found {found}. "
+            f"{filename} has no {', '.join(missing)}; found {found}. "
             "A D4RL file has observations, actions, rewards and terminals."
         )
-    if "episode_terminals" in file:
+    if "episode_terminals" in datasets:
         raise SourceError(
-            f"{Path(file.filename).name} has episode_terminals: it is a d3rlpy file, whose ends mean "
-            f"something else than D4RL's. Expected D4RL's keys, found {found}."
+            f"{filename} has episode_terminals: it is a d3rlpy file, whose ends mean something "
+            f"else than D4RL's. Expected D4RL's keys, found {found}."
         )
-
-
-def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
-    """Return the datasets with one entry a step, by path, and the names of all others."""
-    import h5py
-
-    rows: dict[str, h5py.Dataset] = {}
-    dropped: list[str] = []
-
-    def visit(path: str, item: Any) -> None:
-        if path.split("/")[0] == "metadata" or not isinstance(item, h5py.Dataset):
-            return
-        if path in KEYS or path == "infos" or path.startswith("infos/") or item.shape[:1] == length:
-            rows[path] = item
-        else:
-            dropped.append(path)
-
-    length = file["observations"].shape[:1]
-    file.visititems(visit)
-    lengths = {path: dataset.shape[:1] for path, dataset in rows.items()}
-    if len(set(lengths.values())) != 1 or not all(lengths.values()):
+    length = datasets["observations"].shape[:1]
+    rows = {path: item for path, item in datasets.items() if _is_recorded(path, item, length)}
+    lengths = {path: item.shape[:1] for path, item in rows.items()}
+    if len(set(lengths.values())) != 1 or not length:
         raise SourceError(
-            f"{Path(file.filename).name} is ragged: expected one entry a step everywhere, found "
+            f"{filename} is ragged: expected one entry a step everywhere, found "
             + ", ".join(f"{path} {list(shape)}" for path, shape in lengths.items())
             + ". The file is damaged or was cut."
         )
-    return rows, dropped
+    return rows, [path for path in datasets if path not in rows]
+
+
+def _is_recorded(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
+    """Tell whether a dataset is meant to have one entry a step, though it may lack some."""
+    in_infos = f"{path}/".startswith("infos/") and item.shape != ()
+    return path in KEYS or (item.dtype.kind in "biufc" and (in_infos or item.shape[:1] == length))
+
+
+def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield every dataset below a group that is not empty, with its path."""
+    import h5py
+
+    for name, item in group.items():
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            yield parent + name, item
+        elif isinstance(item, h5py.Group):
+            yield from _walk(item, f"{parent}{name}/")
 
 
 def _key(path: str) -> Key:
     """Return the TED key of a path in the file; ``infos/qpos`` is ``("info", "qpos")``."""
-    if path in KEYS:
-        return KEYS[path]
     head, *rest = path.split("/")
-    return ("info", *rest) if head == "infos" else ("info", head, *rest)
+    return KEYS.get(path) or (("info", *rest) if head == "infos" else ("info", head, *rest))
 
 
-def _row_bytes(dataset: h5py.Dataset) -> int:
-    width = 1
-    for size in dataset.shape[1:]:
-        width *= size
-    return width * int(dataset.dtype.itemsize)
-
-
-def _split_metadata(group: h5py.Group) -> tuple[dict[str, Any], list[str]]:
-    """Return the scalars under ``metadata`` and the names of its arrays (policy weights)."""
-    import h5py
-
-    scalars: dict[str, Any] = {}
-    arrays: list[str] = []
-
-    def visit(path: str, item: Any) -> None:
-        if not isinstance(item, h5py.Dataset):
-            return
-        if item.shape == ():
-            value = item[()]
-            scalars[path] = value.decode(errors="replace") if isinstance(value, bytes) else value.item()
+def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
+    """Return the scalars under ``metadata`` and the paths of its arrays (policy weights)."""
+    scalars, arrays = {}, []
+    for path, item in _walk(file):
+        if not path.startswith("metadata/"):
+            continue
+        name = path.removeprefix("metadata/")
+        value = item[()] if item.shape == () else None
+        if isinstance(value, bytes):
+            scalars[name] = value.decode(errors="replace")
+        elif value is not None and value.dtype.kind in "biuf":
+            scalars[name] = value.item() if isfinite(value) else str(value)  # JSON has no NaN
         else:
-            arrays.append(f"metadata/{path}")
-
-    group.visititems(visit)
+            arrays.append(path)
     return scalars, arrays
 
 
 def _time_limits(terminated: np.ndarray, age: int, limit: int) -> tuple[np.ndarray, int]:
-    """Return which rows end a trajectory by the step limit, and the age of the open trajectory.
+    """Return which rows reach the step limit, and the age of the trajectory that is open then.
 
     Args:
         terminated: bool ``[n]``.
         age: steps that the open trajectory already has before this block.
-        limit: ``max_episode_steps``; D4RL's own loader counts the same way.
+        limit: ``max_episode_steps``, counted anew in every trajectory.
     """
     import numpy as np
 
@@ -254,9 +228,7 @@ def _time_limits(terminated: np.ndarray, age: int, limit: int) -> tuple[np.ndarr
     begins[1:] = np.where(terminated[:-1], rows[1:], 0)
     first = np.maximum.accumulate(begins)
     steps = rows - first + np.where(first == 0, age, 0)
-    cut = (steps % limit == limit - 1) & ~terminated
-    new_age = 0 if terminated[-1] else int(steps[-1] + 1) % limit
-    return cut, new_age
+    return steps % limit == limit - 1, 0 if terminated[-1] else int(steps[-1] + 1) % limit
 
 
 RECIPE = Recipe(

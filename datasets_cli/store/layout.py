@@ -90,7 +90,7 @@ def _slug(id: str) -> str:
     """Return a flat, unique file name for an id.
 
     >>> _slug("d4rl/hopper-medium-v2")
-    'd4rl.hopper-medium-v2.ae31c0e2'
+    'd4rl.hopper-medium-v2.cef29b57'
     """
     digest = hashlib.sha256(check_id(id).encode()).hexdigest()[:8]
     return f"{id.replace('/', '.')[:120]}.{digest}"

@@ -1,0 +1,93 @@
+"""The documentation is true: its code runs, and it names every command, option and exit code."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from datasets_cli import errors, registry
+from datasets_cli.build import Wish, get, verify
+from datasets_cli.cli.main import app
+from datasets_cli.config import Config
+
+PROJECT = Path(__file__).parent.parent
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (PROJECT / document).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_section_that_names_its_options(name: str) -> None:
+    text = (PROJECT / "docs" / "commands.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n## rlds {name}\n")[2].partition("\n## ")[0]
+    assert section
+    assert f"`rlds {name}" in (PROJECT / "README.md").read_text(encoding="utf-8")
+    options = [option for param in COMMANDS[name].params for option in param.opts]
+    for option in options:
+        if option.startswith("--") and option != "--help":
+            assert option in section, f"{option} is not in docs/commands.md"
+
+
+def test_every_exit_code_is_documented() -> None:
+    text = (PROJECT / "docs" / "commands.md").read_text(encoding="utf-8")
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    for code in {cls.exit_code for cls in classes if issubclass(cls, errors.RldsError)}:
+        assert f"\n| {code} |" in text
+
+
+def test_the_readmes_python_runs(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample, preprocess = (
+        block.replace("d4rl/hopper-medium-v2", door) for block in blocks("README.md", "python")
+    )
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(sample, names)
+    assert names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
+    exec(preprocess.replace("num_workers=4", "num_workers=0"), names)
+    assert ("next", "cost") in names["storage"].dataset.keys
+
+
+def test_the_recipe_of_the_guide_installs(
+    tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = next(
+        block for block in blocks("docs/adding-a-dataset.md", "python") if "RECIPE" in block
+    )
+    (tmp_path / "lunar.py").write_text(code)
+    ends = np.array([False, False, True, False, True])
+    columns = {"obs": np.arange(10.0).reshape(5, 2), "act": np.arange(5), "rew": np.arange(5.0)}
+    np.savez(tmp_path / "easy-v1.npz", **columns, term=np.zeros(5, bool), last=ends)
+    package = importlib.import_module("datasets_cli.recipes")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    registry.families.cache_clear()
+    try:
+        get("lunar/easy-v1", config, Wish(source=str(tmp_path), accept_any=True))
+        assert verify("easy-v1", config).successors["dropped_steps"] == 2
+    finally:
+        registry.families.cache_clear()
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize(
+    "module", ["cli.main", "cli.state", "store.layout", "replay.samplers", "experience"]
+)
+def test_examples_in_docstrings_are_true(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"datasets_cli.{module}")).failed == 0
