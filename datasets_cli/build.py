@@ -177,7 +177,7 @@ def _install(
     _preflight(root, resolved.id, resources, wish)
     files = [_raw_file(resource, root, resolved.id, wish, http, progress) for resource in resources]
     manifest, staging = convert(resolved, files, root, wish, progress)
-    if not commit(root, staging, manifest):
+    if not commit(root, staging, manifest, replace=wish.force):
         progress.note(f"{resolved.id} was installed by another process meanwhile; its copy is kept")
     if not wish.keep_raw:
         remove_raw(root, resolved.id)
@@ -196,9 +196,10 @@ def _already(root: CacheRoot, id: str, wish: Wish) -> Path:
 
 def _resources(resolved: Resolved, wish: Wish, http: Http) -> list[Resource]:
     """Return the files to read; with ``--source`` nothing but that place is asked."""
+    with _source_errors(resolved.id):
+        resources = resolved.recipe.resources(resolved.name, http if wish.source is None else None)
     if wish.source is None:
-        return resolved.recipe.resources(resolved.name, http)
-    resources = resolved.recipe.resources(resolved.name, None)
+        return resources
     base = wish.source.rstrip("/")
     return [replace(resource, urls=(f"{base}/{resource.filename}",)) for resource in resources]
 

@@ -79,10 +79,14 @@ def resources(name: str, web: Web | None) -> list[Resource]:
             raise SourceError(f"{listing} does not answer as Hugging Face does.") from error
         else:
             _check_format(name, files)
-    base = f"{HUGGING_FACE}datasets/{repository}/resolve/{revision}/{folder}data/"
+    # A mirror may hold only the files of the main branch; size and sha256 still tell a change.
+    bases = [
+        f"{HUGGING_FACE}datasets/{repository}/resolve/{name}/{folder}data/"
+        for name in dict.fromkeys((revision, "main"))
+    ]
     return [
-        _resource(base, METADATA, b"{", files.get(METADATA, {})),
-        _resource(base, DATA, HDF5_MAGIC, files.get(DATA, {})),
+        _resource(bases, METADATA, b"{", files.get(METADATA, {})),
+        _resource(bases, DATA, HDF5_MAGIC, files.get(DATA, {})),
     ]
 
 
@@ -156,10 +160,10 @@ def _check_format(name: str, files: dict[str, Any]) -> None:
         )
 
 
-def _resource(base: str, filename: str, magic: bytes, entry: dict[str, Any]) -> Resource:
+def _resource(bases: list[str], filename: str, magic: bytes, entry: dict[str, Any]) -> Resource:
     large = entry.get("lfs") or {}  # small files have a git hash only, which is not of their bytes
     return Resource(
-        urls=(base + filename,),
+        urls=tuple(base + filename for base in bases),
         filename=filename,
         size=large.get("size", entry.get("size")),
         checksums={"sha256": large["oid"]} if "oid" in large else {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -149,7 +150,9 @@ def _lines(document: dict[str, Any]) -> list[str]:
         "citation": document.get("citation"),
         "homepage": document.get("homepage"),
     }
-    lines = [f"{name:18} {value}" for name, value in cells.items() if value not in (None, "")]
+    # A space of images is written out bound by bound; --json has it whole.
+    texts = {name: textwrap.shorten(str(value), 400) for name, value in cells.items() if value}
+    lines = [f"{name:18} {text}" for name, text in texts.items()]
     if document["installed"]:
         lines += _manifest_lines(document["manifest"])
     else:
