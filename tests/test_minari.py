@@ -50,8 +50,9 @@ def door(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def install(config: Config) -> Callable[[Path], Dataset]:
-    def run(folder: Path, name: str = files.NAME) -> Dataset:
-        return open_dataset(get(f"minari/{name}", config, Wish(source=str(folder))))
+    def run(folder: Path, name: str = files.NAME, layout: str | None = None) -> Dataset:
+        wish = Wish(layout=layout, source=str(folder))
+        return open_dataset(get(f"minari/{name}", config, wish))
 
     return run
 
@@ -123,7 +124,7 @@ def assert_same(found: Rows, right: Rows) -> None:
 
 
 def everything(dataset: Dataset) -> Rows:
-    return dataset.run(0, len(dataset))
+    return dataset.columns(())
 
 
 # Values
@@ -147,19 +148,21 @@ def test_small_blocks_give_the_same_values(door, install, monkeypatch):
     assert_same(everything(install(door, DOOR)), expected(by_h5py(door)))
 
 
+@pytest.mark.parametrize("layout", ["ted", "compact"])
 @pytest.mark.parametrize("build", files.PLAIN)
-def test_every_value_is_the_file_s(build, install):
+def test_every_value_is_the_file_s(build, layout, install):
     folder = build()
     episodes = by_h5py(folder)
     if build is files.whole_rewards:  # a reward is floating point; the other episodes' are
         for episode in episodes:
             episode["rewards",] = episode["rewards",].astype(np.float64)
-    assert_same(everything(install(folder)), expected(episodes))
+    assert_same(everything(install(folder, layout=layout)), expected(episodes))
 
 
+@pytest.mark.parametrize("layout", ["ted", "compact"])
 @pytest.mark.parametrize("build", files.JPEG)
-def test_decoded_frames_are_minari_s_own(build, install):
-    dataset = install(build())
+def test_decoded_frames_are_minari_s_own(build, layout, install):
+    dataset = install(build(), layout=layout)
     assert_same(everything(dataset), expected(by_minari(files.NAME)))
     assert "decoded from JPEG" in dataset.manifest.metadata["notes"][-1]
 
@@ -326,7 +329,7 @@ def test_a_doubt_is_a_note(entries, words, install):
 
 @pytest.mark.parametrize("build", [*files.PLAIN, *files.JPEG])
 def test_tensordict_opens_what_was_installed(build, install):
-    dataset = install(build())
+    dataset = install(build(), layout="ted")
     opened = TensorDict.load_memmap(dataset.folder)
     keys = {key if isinstance(key, tuple) else (key,) for key in opened.keys(True, True)}
     assert_same({key: opened.get(key).clone() for key in keys}, everything(dataset))

@@ -145,7 +145,7 @@ WRONG = {
 def test_a_function_must_return_a_row_for_each_row(
     replay: ExperienceReplay, tmp_path: Path, function: Any
 ) -> None:
-    with pytest.raises(UsageError, match="The function (must return|returned no)"):
+    with pytest.raises(UsageError, match=r"The function (must return|returned no)"):
         replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
     assert not (tmp_path / "out").exists()
 

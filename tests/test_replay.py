@@ -221,7 +221,7 @@ def test_a_storage_pickles_by_path_in_a_few_hundred_bytes(replay: ExperienceRepl
 def test_a_plain_replay_buffer_keeps_the_index_apart(replay: ExperienceReplay) -> None:
     buffer = ReplayBuffer(storage=open_storage(replay.data_path), sampler=RandomSampler())
     batch, info = buffer.sample(4, return_info=True)
-    assert "index" not in batch.keys()
+    assert "index" not in list(batch.keys())
     assert torch.equal(batch["action"], replay[info["index"]]["action"])
 
 

@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("path")(path)
     app.command("verify")(verify)
     app.command("delete")(delete)
+    app.command("convert")(convert)
 
 
 def path(
@@ -99,3 +100,21 @@ def _expand(state: State, ids: list[str]) -> list[str]:
             raise UnknownDataset(f"No installed dataset matches {id!r}. See: rlds list --installed")
         expanded += found
     return list(dict.fromkeys(expanded))
+
+
+def convert(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
+    layout: Annotated[str, typer.Option(help="ted or compact.")],
+) -> None:
+    """Change how an installed dataset lies on disk; every value stays the same bit for bit."""
+    from datasets_cli.build.relayout import relayout
+    from datasets_cli.store.manifest import read_manifest
+
+    state = state_of(context)
+    with state.progress() as progress:
+        folder = relayout(id, layout, state.config, progress)
+    manifest = read_manifest(folder)
+    state.note(f"{manifest.id}: {layout}, {human_bytes(manifest.size_bytes)} on disk")
+    document = {"id": manifest.id, "path": str(folder), "layout": layout}
+    state.emit(document | {"bytes": manifest.size_bytes}, [str(folder)], [str(folder)])

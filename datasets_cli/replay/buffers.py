@@ -10,8 +10,9 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
-from datasets_cli.replay.storage import DatasetStorage
+from datasets_cli.replay.storage import DatasetStorage, make_batch
 from datasets_cli.replay.writers import ImmutableDatasetWriter
+from datasets_cli.store.tree import Tree
 
 Transform = Callable[[TensorDict], TensorDict]
 """Anything that takes a batch and returns one; it may change the batch, which is a copy."""
@@ -76,8 +77,17 @@ class ReplayBuffer:
                 "buffer a batch_size from 1 on."
             )
         index, info = self.sampler.sample(self.storage, size, self.generator)
-        batch = self._finish(self.storage.get(index), index, info)
-        return (batch, {"index": index, **info}) if return_info else batch
+        tree = self.storage.tree(index)
+        self._describe(tree, index, info)
+        batch = make_batch(tree, len(index))
+        if self._transforms:
+            batch = self._transformed(batch)
+        if self._collate_fn is not None:
+            batch = self._collate_fn(batch)
+        if not return_info:
+            return batch
+        details: dict[Any, torch.Tensor] = {"index": index, **info}
+        return batch, details
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
@@ -138,13 +148,8 @@ class ReplayBuffer:
         self.sampler.load_state_dict(state["sampler"])
         self.generator.set_state(state["generator"])
 
-    def _finish(self, batch: TensorDict, index: torch.Tensor, info: Info) -> Any:
-        batch = self._transformed(self._described(batch, index, info))
-        return batch if self._collate_fn is None else self._collate_fn(batch)
-
-    def _described(self, batch: TensorDict, index: torch.Tensor, info: Info) -> TensorDict:
-        """Return the batch with what the sampler says of it; a plain buffer keeps that apart."""
-        return batch
+    def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
+        """Add what the sampler says of the batch; a plain buffer keeps that apart."""
 
     def _transformed(self, batch: TensorDict) -> TensorDict:
         for transform in self._transforms:
@@ -159,14 +164,15 @@ class ReplayBuffer:
 class TensorDictReplayBuffer(ReplayBuffer):
     """A replay buffer whose batches also carry ``index`` and the sampler's marks."""
 
-    def _described(self, batch: TensorDict, index: torch.Tensor, info: Info) -> TensorDict:
-        batch.set("index", index)
-        for key, mark in info.items():
-            batch.set(key, mark)
-        marked = info.get(("next", "truncated"))
-        if marked is not None and ("next", "done") in batch.keys(True):
-            batch.set(("next", "done"), batch.get(("next", "done")) | marked)
-        return batch
+    def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
+        tree["index"] = index
+        for (*path, name), mark in info.items():
+            node: Tree = tree
+            for part in path:
+                node = node.setdefault(part, {})
+            node[name] = mark
+            if name == "truncated" and "done" in node:
+                node["done"] = node["done"] | mark
 
 
 def row_numbers(index: Any, num_rows: int) -> torch.Tensor:

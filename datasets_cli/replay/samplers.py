@@ -14,7 +14,7 @@ import torch
 from datasets_cli.replay.epoch import Epoch
 from datasets_cli.replay.storage import Storage
 
-Info = dict[str | tuple[str, ...], torch.Tensor]
+Info = dict[tuple[str, ...], torch.Tensor]
 
 
 class Sampler(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ from tensordict import TensorDict
 
 from datasets_cli.store.columns import Key
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.tree import Tree, grow_tree
 
 
 class Storage(Protocol):
@@ -19,8 +19,8 @@ class Storage(Protocol):
     def __len__(self) -> int:
         """Number of rows."""
 
-    def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+    def tree(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -36,6 +36,7 @@ class DatasetStorage:
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
+        self.tree = dataset.tree
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -57,7 +58,7 @@ class DatasetStorage:
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
-        return make_batch(self.dataset.rows(index), len(index))
+        return make_batch(self.dataset.tree(index), len(index))
 
     def run(self, start: int, stop: int) -> TensorDict:
         """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""
@@ -74,7 +75,7 @@ class DatasetStorage:
         if columns.keys() == {key}:
             return columns[key]
         below = {name[len(key) :]: rows for name, rows in columns.items()}
-        return make_batch(below, len(self))
+        return make_batch(grow_tree(below), len(self))
 
 
 def open_storage(folder: str | Path) -> DatasetStorage:
@@ -87,12 +88,19 @@ def open_storage(folder: str | Path) -> DatasetStorage:
     return DatasetStorage(open_dataset(Path(folder)))
 
 
-def make_batch(rows: Mapping[Key, torch.Tensor], num_rows: int) -> TensorDict:
-    """Return the TensorDict ``[num_rows]`` of leaves that are ours to give away."""
-    tree: dict[str, Any] = {}
-    for key, leaf in rows.items():
-        level = tree
-        for name in key[:-1]:
-            level = level.setdefault(name, {})
-        level[key[-1]] = leaf
-    return TensorDict(tree, batch_size=[num_rows])
+def make_batch(tree: Tree, num_rows: int) -> TensorDict:
+    """Return the TensorDict ``[num_rows]`` of a nested dict of leaves that are ours to give away.
+
+    The leaves are known to have ``num_rows`` rows, so tensordict's unchecked constructor serves: it
+    takes a tenth of the public one's time, and half of a small batch's time is wrappers.
+    """
+    return _unchecked(tree, torch.Size((num_rows,)))
+
+
+def _unchecked(tree: Tree, batch_size: torch.Size) -> TensorDict:
+    source = {
+        name: _unchecked(leaf, batch_size) if type(leaf) is dict else leaf
+        for name, leaf in tree.items()
+    }
+    batch: TensorDict = TensorDict._new_unsafe(source=source, batch_size=batch_size)
+    return batch

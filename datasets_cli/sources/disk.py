@@ -32,6 +32,16 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
         )
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, also while another process removes empty ones."""
+    for _ in range(10):
+        try:
+            return folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:
+            continue
+    return folder.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""

@@ -1,28 +1,25 @@
-"""Downloading one resource: stream to a part file, resume it, check it, name it.
-
-    FILE.part        bytes so far          FILE.part.json   url, validator and size they belong to
-    FILE             complete and checked  FILE.json        the same, and the sha256
-
-Bytes are written at their own offsets, never appended, so that two processes that fetch the same
-file without working locks write the same bytes in the same places.
-"""
+"""Downloading one resource: stream to a part file, resume it, check it, name it."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import requests
 
-from datasets_cli.errors import AccessError, IntegrityError, NetworkError, RldsError, SourceError
+from datasets_cli.errors import AccessError, IntegrityError, NetworkError, OfflineError, RldsError
 from datasets_cli.progress import Progress
-from datasets_cli.sources.disk import check_free_space, disk_errors
-from datasets_cli.sources.http import Http, TransientError, translated
-from datasets_cli.sources.resource import CHUNK_BYTES, Digests, RawFile, Resource, examine
+from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
+from datasets_cli.sources.http import Http, TransientError, all_failed, translated
+from datasets_cli.sources.part import Note, Part, read_note
+from datasets_cli.sources.resource import Digests, RawFile, Resource, examine
+
+# A connection that stalls loses less than this; larger reads are not faster.
+READ_BYTES = 1 << 16
+MAX_RESTARTS = 2
 
 
 def fetch(
@@ -45,240 +42,209 @@ def fetch(
     """
     target = folder / resource.filename
     with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
     done = _reuse(resource, target, accept_any)
     if done is not None:
         progress.fetching(resource.filename, done.size, done.size)
         return done
     failures: list[RldsError] = []
-    for url in [candidate for url in resource.urls for candidate in http.candidates(url)]:
+    for url in chain.from_iterable(map(http.candidates, resource.urls)):
         try:
-            return _Download(resource, target, url, http, progress, accept_any).run()
+            return _Download(resource, Part(target), url, http, progress, accept_any).run()
+        except OfflineError:
+            raise
         except (NetworkError, AccessError, IntegrityError) as error:
             failures.append(error)
-    raise _summary(resource, failures)
+    raise all_failed(resource.filename, failures)
 
 
 def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None:
     """Return an earlier complete download if its bytes are still what they were."""
-    note = _read_json(Path(f"{target}.json"))
-    if not target.is_file() or not note:
+    note = read_note(Path(f"{target}.json"))
+    if note is None or not target.is_file():
         return None
     digests = resource.new_digests()
     digests.read(target)
-    if digests.hex()["sha256"] != note.get("sha256"):
+    if digests.hex()["sha256"] != note.sha256:
         return None
     try:
         return examine(
-            resource,
-            target,
-            note["url"],
-            digests,
-            validator=note["validator"],
-            accept_any=accept_any,
+            resource, target, note.url, digests, validator=note.validator, accept_any=accept_any
         )
     except IntegrityError:
         return None
-
-
-def _summary(resource: Resource, failures: list[RldsError]) -> RldsError:
-    """Return one error for all mirrors: of the first one's kind, naming every failure."""
-    if len(failures) == 1:
-        return failures[0]
-    lines = "\n".join(f"  {number}. {error}" for number, error in enumerate(failures, 1))
-    worst = max(failures, key=lambda error: isinstance(error, IntegrityError))
-    return type(worst)(f"{resource.filename} could not be had from any of its origins:\n{lines}")
 
 
 class _Restart(Exception):
     """What lies in the part file cannot be continued."""
 
 
+@dataclass(frozen=True)
 class _Download:
     """One resource from one URL."""
 
-    def __init__(
-        self,
-        resource: Resource,
-        target: Path,
-        url: str,
-        http: Http,
-        progress: Progress,
-        accept_any: bool,
-    ) -> None:
-        self.resource = resource
-        self.target = target
-        self.url = url
-        self.http = http
-        self.progress = progress
-        self.accept_any = accept_any
-        self.part = Path(f"{target}.part")
-        self.part_note = Path(f"{target}.part.json")
+    resource: Resource
+    part: Part
+    url: str
+    http: Http
+    progress: Progress
+    accept_any: bool
 
     def run(self) -> RawFile:
         """Attempt until the file is complete; only attempts without progress count as failures."""
         attempt = 0
         restarts = 0
         while True:
-            before = self._part_size()
+            before = self.part.size
             try:
-                return self._attempt(before)
+                with disk_errors(self.part.path), self.part:
+                    return self._attempt()
             except _Restart as reason:
                 restarts += 1
-                self._discard()
-                if restarts > 2:
-                    raise NetworkError(f"{self.url} cannot be continued or read: {reason}.") from None
+                self.part.discard()
+                if restarts > MAX_RESTARTS:
+                    raise NetworkError(
+                        f"{self.url} cannot be continued or read: {reason}."
+                    ) from None
             except TransientError as error:
-                attempt = 0 if self._part_size() > before else attempt + 1
+                attempt = 0 if self.part.size > before else attempt + 1
                 if attempt > self.http.retries:
                     raise
                 self.http.pause(attempt, error)
 
-    def _attempt(self, offset: int) -> RawFile:
-        note = _read_json(self.part_note) if offset else None
-        if offset and not (note and self._may_resume(note)):
-            self._discard()
-            offset, note = 0, None
+    def _attempt(self) -> RawFile:
         digests = self.resource.new_digests()
-        if note:
-            digests.read(self.part)
-        if note and offset == note["size"]:
-            return self._finish(note, digests, resumed=True)
-        headers = {"Range": f"bytes={offset}-"} if offset else {}
-        if note and note["validator"]:
-            headers["If-Range"] = note["validator"]
-        with self.http.open(self.url, headers) as response:
-            if response.status_code == 416:
-                raise _Restart("the server has no bytes after the part that is here")
-            if response.status_code == 206 and note:
-                _check_continues(response, offset, note)
+        note = self._resume(digests)
+        if note and note.size == digests.size:
+            return self._complete(note, digests)
+        with self.http.open(self.url, _range(note, digests.size)) as response:
+            if note and response.status_code == 206:
+                note = _continued(response, digests.size, note)
+            elif note and _is_whole(response, digests.size, note):
+                return self._complete(note, digests)
+            elif response.status_code != 200:
+                raise _Restart(f"the server answers with HTTP {response.status_code}")
             else:
-                offset, note, digests = 0, self._start(response), self.resource.new_digests()
-            self._stream(response, note, digests)
-        return self._finish(note, digests, resumed=offset > 0)
+                note, digests = self._start(response), self.resource.new_digests()
+            return self._complete(note, digests, response)
 
-    def _may_resume(self, note: dict[str, Any]) -> bool:
-        """A part may grow only if it is this URL's and something can tell a changed file."""
-        return note.get("url") == self.url and bool(
-            note.get("validator") or self.resource.checksums
-        )
+    def _resume(self, digests: Digests) -> Note | None:
+        """Open and hash the part if it may grow: it is this URL's and a change can be told."""
+        note = self.part.note
+        if note is None or note.url != self.url:
+            return None
+        can_tell = note.validator or (self.resource.checksums and not self.accept_any)
+        return note if can_tell and self.part.resume(digests) else None
 
-    def _start(self, response: requests.Response) -> dict[str, Any]:
-        """Check what the headers promise and note which bytes the new part file will hold."""
-        length = response.headers.get("Content-Length")
-        size = int(length) if length is not None else None
+    def _start(self, response: requests.Response) -> Note:
+        """Check what the headers promise and begin a new part file."""
+        size = _content_length(response)
         if size is not None and not self.accept_any and not self.resource.accepts_size(size):
+            kind = response.headers.get("Content-Type", "no content type")
             raise IntegrityError(
-                f"{self.url}: expected {self.resource.size} bytes, the server offers {size}. "
-                "It is not the published file; --no-verify takes it all the same."
+                f"{self.url}: expected {self.resource.size} bytes, the server offers {size} "
+                f"({kind}). It is not the published file; --no-verify takes it all the same."
             )
         etag = response.headers.get("ETag", "")
-        strong = etag if etag and not etag.startswith("W/") else None
-        note = {
-            "url": self.url,
-            "validator": strong or response.headers.get("Last-Modified"),
-            "size": size,
-        }
+        strong = etag if etag.startswith('"') else None
+        note = Note(self.url, strong or response.headers.get("Last-Modified"), size)
         if size is not None:
-            check_free_space(self.target.parent, size, f"{self.resource.filename} from {self.url}")
-        with disk_errors(self.part):
-            self._discard()
-            self.part_note.write_text(json.dumps(note), encoding="utf-8")
+            check_free_space(
+                self.part.target.parent, size, f"{self.resource.filename} from {self.url}"
+            )
+        self.part.begin(note)
         return note
 
-    def _stream(self, response: requests.Response, note: dict[str, Any], digests: Digests) -> None:
+    def _stream(self, response: requests.Response, note: Note, digests: Digests) -> None:
         """Write and hash the body behind the ``digests.size`` bytes that are already here."""
-        total = self._largest_size() if note["size"] is None else note["size"]
-        with disk_errors(self.part), self.part.open("r+b" if digests.size else "wb") as file:
-            file.seek(digests.size)
-            for data in _chunks(response, self.url):
-                if digests.size == 0:
-                    self._check_head(data)
-                digests.update(data)
-                if total is not None and digests.size > total:
-                    raise IntegrityError(
-                        f"{self.url}: expected {total} bytes, but the server sends more."
-                    )
-                file.write(data)
-                self.progress.fetching(self.resource.filename, digests.size, total)
-            _sync(file)
-        if note["size"] is not None and digests.size < note["size"]:
-            raise TransientError(f"{self.url} stopped at byte {digests.size} of {note['size']}.")
+        total = note.size
+        if total is None and not self.accept_any:
+            total = self.resource.largest_size
+        head_size = max(1, len(self.resource.magic))
+        for data in _chunks(response, self.url):
+            is_head = digests.size < head_size
+            digests.update(data)
+            if is_head and digests.size >= head_size:
+                self.resource.check_magic(digests.head, self.url)
+            if total is not None and digests.size > total:
+                raise IntegrityError(f"{self.url}: expected {total} bytes, the server sends more.")
+            self.part.write(data)
+            self.progress.fetching(self.resource.filename, digests.size, total)
+        self.part.flush()
+        if self._is_short(note, digests.size):
+            raise TransientError(f"{self.url} stopped at byte {digests.size} of {total}.")
 
-    def _largest_size(self) -> int | None:
-        sizes = [content.size for content in self.resource.contents]
-        known = [size for size in sizes if size is not None]
-        return None if self.accept_any or len(known) < len(sizes) else max(known)
+    def _is_short(self, note: Note, size: int) -> bool:
+        if note.size is not None:
+            return size < note.size
+        return not (self.accept_any or self.resource.accepts_size(size))
 
-    def _check_head(self, data: bytes) -> None:
+    def _complete(
+        self, note: Note, digests: Digests, response: requests.Response | None = None
+    ) -> RawFile:
+        """Stream what is missing, check the whole file and give it its name."""
+        resumed = digests.size > 0
         try:
-            self.resource.check_magic(data, self.url)
-        except SourceError:
-            self._discard()
-            raise
-
-    def _finish(self, note: dict[str, Any], digests: Digests, *, resumed: bool) -> RawFile:
-        """Check the complete part file and give it its name."""
-        try:
+            if response is not None:
+                self._stream(response, note, digests)
+            self.resource.check_magic(digests.head, self.url)
             file = examine(
                 self.resource,
-                self.target,
+                self.part.target,
                 self.url,
                 digests,
-                validator=note["validator"],
+                validator=note.validator,
                 accept_any=self.accept_any,
             )
         except IntegrityError as error:
-            self._discard()  # bytes known to be wrong are never continued
+            self.part.discard()  # bytes known to be wrong are never continued
             if resumed:
                 raise _Restart(str(error)) from error
+            if self.url in str(error):
+                raise
             raise IntegrityError(
                 f"{error} It came from {self.url}. Try another --mirror; --no-verify takes it all "
                 "the same."
             ) from error
-        with disk_errors(self.target):
-            complete = {**note, "size": digests.size, "sha256": file.sha256}
-            Path(f"{self.target}.json").write_text(json.dumps(complete), encoding="utf-8")
-            os.replace(self.part, self.target)
-            self.part_note.unlink(missing_ok=True)
+        self.part.publish(replace(note, size=digests.size, sha256=file.sha256))
         return file
 
-    def _part_size(self) -> int:
-        try:
-            return self.part.stat().st_size
-        except FileNotFoundError:
-            return 0
 
-    def _discard(self) -> None:
-        self.part.unlink(missing_ok=True)
-        self.part_note.unlink(missing_ok=True)
+def _range(note: Note | None, offset: int) -> dict[str, str]:
+    if note is None:
+        return {}
+    condition = {"If-Range": note.validator} if note.validator else {}
+    return {"Range": f"bytes={offset}-", **condition}
+
+
+def _content_length(response: requests.Response) -> int | None:
+    text = response.headers.get("Content-Length", "")
+    return int(text) if re.fullmatch("[0-9]+", text) else None
 
 
 def _chunks(response: requests.Response, url: str) -> Iterator[bytes]:
     with translated(url):
-        yield from response.raw.stream(CHUNK_BYTES, decode_content=False)
+        yield from response.raw.stream(READ_BYTES, decode_content=False)
 
 
-def _check_continues(response: requests.Response, offset: int, note: dict[str, Any]) -> None:
-    """Check that a 206 continues exactly the bytes that are here."""
+def _continued(response: requests.Response, offset: int, note: Note) -> Note:
+    """Check that a 206 continues exactly the bytes that are here; return the note with the size."""
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if match is None or int(match[1]) != offset:
         raise _Restart(f"the server answers with another range than bytes {offset}-")
-    if match[2] != "*" and note["size"] not in (None, int(match[2])):
+    size = note.size if match[2] == "*" else int(match[2])
+    if note.size not in (None, size):
         raise _Restart("the file on the server has another size now")
-    etag = response.headers.get("ETag")
-    if etag and (note["validator"] or "").startswith('"') and etag != note["validator"]:
+    is_etag = note.validator is not None and note.validator.startswith('"')
+    validator = response.headers.get("ETag" if is_etag else "Last-Modified")
+    if note.validator and validator and validator != note.validator:
         raise _Restart("the file on the server has changed")
+    return replace(note, size=size)
 
 
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+def _is_whole(response: requests.Response, offset: int, note: Note) -> bool:
+    """Tell whether a 416 says that nothing is missing, where the size was not known before."""
+    content_range = response.headers.get("Content-Range")
+    return (
+        response.status_code == 416 and note.size is None and content_range == f"bytes */{offset}"
+    )

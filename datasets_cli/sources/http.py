@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,12 +17,19 @@ import requests
 import urllib3
 
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, NetworkError, OfflineError
+from datasets_cli.errors import (
+    AccessError,
+    IntegrityError,
+    NetworkError,
+    OfflineError,
+    RldsError,
+)
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT = "rlds-cli"
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
+MAX_REDIRECTS = 10
 LONGEST_WAIT_SECONDS = 120.0
 REFUSALS = {
     401: "it needs a login that this program was not given",
@@ -30,6 +38,11 @@ REFUSALS = {
     410: "the server says it is gone for good",
     451: "it is withheld for legal reasons",
 }
+NOT_AN_ADDRESS = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.MissingSchema,
+)
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -46,13 +59,23 @@ class Http:
         config: offline mode and mirrors.
         retries: how often a request that makes no progress is repeated.
         backoff_seconds: first pause; it doubles each time, with jitter.
+        timeout_seconds: how long a connection, and then each read, may take.
     """
 
-    def __init__(self, config: Config, *, retries: int = 4, backoff_seconds: float = 0.5) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        retries: int = 4,
+        backoff_seconds: float = 0.5,
+        timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
+    ) -> None:
         self.config = config
         self.retries = retries
         self.backoff_seconds = backoff_seconds
+        self.timeout_seconds = timeout_seconds
         self._session = requests.Session()
+        self._session.max_redirects = MAX_REDIRECTS
         # identity: a server that compresses on the fly breaks lengths and ranges.
         self._session.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
 
@@ -72,13 +95,15 @@ class Http:
             AccessError: every server refuses it or has none.
             NetworkError: no server answers, or the answer is not JSON.
         """
-        failures: list[Exception] = []
+        failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
                 return self._json_with_retries(candidate)
+            except OfflineError:
+                raise
             except (NetworkError, AccessError) as error:
                 failures.append(error)
-        raise failures[-1]
+        raise all_failed(url, failures)
 
     def _json_with_retries(self, url: str) -> Any:
         for attempt in range(self.retries + 1):
@@ -115,7 +140,7 @@ class Http:
                 url,
                 headers={**_authorization(url), **(headers or {})},
                 stream=True,
-                timeout=TIMEOUT_SECONDS,
+                timeout=self.timeout_seconds,
             )
         with response:
             check_status(url, response)
@@ -139,12 +164,21 @@ class Http:
         time.sleep(seconds)
 
 
+def all_failed(what: str, failures: list[RldsError]) -> RldsError:
+    """Return one error for all origins: an IntegrityError or of the first's kind, naming each."""
+    if len(failures) == 1:
+        return failures[0]
+    lines = "\n".join(f"  {number}. {error}" for number, error in enumerate(failures, 1))
+    worst = max(failures, key=lambda error: isinstance(error, IntegrityError))
+    return type(worst)(f"{what} could not be had from any of its origins:\n{lines}")
+
+
 def check_status(url: str, response: requests.Response) -> None:
     """Raise the error that a status stands for; see ``Http.open``."""
     status = response.status_code
     if status in (200, 206, 416):
-        encoding = response.headers.get("Content-Encoding", "identity")
-        if encoding != "identity":
+        encoding = response.headers.get("Content-Encoding") or "identity"
+        if encoding.lower() != "identity":
             raise NetworkError(
                 f"{url} was sent with Content-Encoding {encoding} although identity was asked for; "
                 "lengths and ranges would be wrong. Try another mirror."
@@ -170,13 +204,18 @@ def translated(url: str) -> Iterator[None]:
     except requests.exceptions.JSONDecodeError:
         raise
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        if isinstance(error, (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema)):
-            raise NetworkError(f"{url} is not an http or https address.") from error
+        if isinstance(error, NOT_AN_ADDRESS):
+            raise NetworkError(
+                f"{url} is not, or does not lead to, an http or https address."
+            ) from error
+        if isinstance(error, requests.TooManyRedirects):
+            raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.") from error
         raise TransientError(f"{url} cannot be read: {_root_cause(error)}.") from error
 
 
 def _root_cause(error: BaseException) -> str:
-    while error.__context__ is not None:
+    # No further: what lies below may be an exception that our caller was handling.
+    while isinstance(error.__context__, (OSError, urllib3.exceptions.HTTPError, HTTPException)):
         error = error.__context__
     return f"{type(error).__name__}: {error}"
 

@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from datasets_cli.errors import IntegrityError, SourceError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 CHUNK_BYTES = 1 << 20
+HEAD_BYTES = 512
 
 
 class Web(Protocol):
@@ -79,6 +80,13 @@ class Resource:
         """Tell whether some accepted content may have so many bytes."""
         return any(content.size in (None, size) for content in self.contents)
 
+    @property
+    def largest_size(self) -> int | None:
+        """The most bytes that an accepted content has; None where one's size is unknown."""
+        sizes = [content.size for content in self.contents]
+        known = [size for size in sizes if size is not None]
+        return max(known) if len(known) == len(sizes) else None
+
     def new_digests(self) -> Digests:
         """Return running hashes: sha256 and every algorithm the checksums need."""
         return Digests({"sha256", *(name for c in self.contents for name in c.checksums)})
@@ -106,7 +114,7 @@ class Resource:
         head = first_bytes[: len(self.magic)]
         if head == self.magic:
             return
-        start = first_bytes[:200].lstrip().lower()
+        start = first_bytes[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
         found = repr(first_bytes[:16])
         if start.startswith((b"<!doctype", b"<html", b"<?xml")):
             found = "a web page"
@@ -125,9 +133,12 @@ class Digests:
     def __init__(self, algorithms: Iterable[str]) -> None:
         self._hashes = {name: hashlib.new(name) for name in sorted(algorithms)}
         self.size = 0
+        self.head = b""
 
     def update(self, data: bytes) -> None:
         """Add the next bytes."""
+        if self.size < HEAD_BYTES:
+            self.head += data[: HEAD_BYTES - self.size]
         self.size += len(data)
         for running in self._hashes.values():
             running.update(data)
@@ -138,12 +149,14 @@ class Digests:
 
     def read(self, path: Path) -> bytes:
         """Add a whole file and return its first bytes."""
-        head = b""
         with path.open("rb") as file:
-            while data := file.read(CHUNK_BYTES):
-                head = head or data[:512]
-                self.update(data)
-        return head
+            self.read_file(file)
+        return self.head
+
+    def read_file(self, file: BinaryIO) -> None:
+        """Add the rest of an open file."""
+        while data := file.read(CHUNK_BYTES):
+            self.update(data)
 
 
 @dataclass(frozen=True)

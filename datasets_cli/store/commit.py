@@ -10,51 +10,77 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.layout import MANIFEST_FILENAME, CacheRoot
 from datasets_cli.store.manifest import Manifest, write_manifest
 
 
-def commit(root: CacheRoot, staging: Path, manifest: Manifest) -> bool:
-    """Write the manifest and move the folder to its place, replacing an older copy.
+def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
+    """Write the manifest and move the folder to its place; ``staging`` is gone afterwards.
 
     Args:
         root: the cache root, on whose disk ``staging`` lies.
         staging: a folder whose other files are complete and flushed.
         manifest: its manifest.
+        replace: whether an older copy makes room; without it the first one committed stays.
 
     Returns:
-        False where another process put the same dataset there first; ``staging`` is then removed.
+        False where another process put the same dataset there first.
     """
-    with disk_errors(staging):
-        _flush(write_manifest(staging, manifest))
-        for folder, _, _ in os.walk(staging):
-            _flush(Path(folder))
-        target = root.dataset(manifest.id)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        trash = root.new_trash(manifest.id)
-        if target.exists():
-            os.rename(target, trash)
+    target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
+    kept = not replace and (target / MANIFEST_FILENAME).is_file()
+    try:
+        with disk_errors(staging):
+            _flush(write_manifest(staging, manifest))
+            for folder, _, _ in os.walk(staging):
+                _flush(Path(folder))
+            placed = not kept and _put_in_place(staging, target, trash)
+            _flush(target.parent)
+    finally:
+        _sweep(staging)
+    _sweep(trash)
+    return placed
+
+
+def _put_in_place(staging: Path, target: Path, trash: Path) -> bool:
+    """Rename ``staging`` to ``target``; an older copy goes to the trash, or back if that fails."""
+    try:
+        with suppress(FileNotFoundError):
+            target.rename(trash)
+        return _move_if_free(staging, target)
+    except BaseException:
+        if trash.is_dir():
+            _move_if_free(trash, target)
+        raise
+
+
+def _move_if_free(folder: Path, target: Path) -> bool:
+    """Rename a folder to a name that no folder with files has; tell whether it was free."""
+    for retries in reversed(range(10)):
+        make_folder(target.parent)
         try:
-            os.rename(staging, target)
+            folder.rename(target)
+            return True
+        except FileNotFoundError:  # another process has removed the parent, which was empty
+            if not retries:
+                raise
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            shutil.rmtree(staging)
             return False
-        _flush(target.parent)
-    shutil.rmtree(trash, ignore_errors=True)
-    return True
+    raise AssertionError("the last try returns or raises")
 
 
 def remove(root: CacheRoot, id: str) -> None:
     """Delete a dataset: first by a rename, so that it is either there or gone."""
     target, trash = root.dataset(id), root.new_trash(id)
-    trash.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(target, trash)
-    shutil.rmtree(trash)
+    make_folder(trash.parent)
+    target.rename(trash)
+    for folder in root.trashed(id):
+        _sweep(folder)
     remove_empty_parents(target, root.path / "datasets")
 
 
@@ -65,12 +91,17 @@ def restore(root: CacheRoot, id: str) -> None:
     """
     for trash in root.trashed(id):
         if (trash / MANIFEST_FILENAME).is_file() and not root.dataset(id).exists():
-            root.dataset(id).parent.mkdir(parents=True, exist_ok=True)
-            os.rename(trash, root.dataset(id))
-        else:
-            shutil.rmtree(trash, ignore_errors=True)
+            _move_if_free(trash, root.dataset(id))
+        _sweep(trash)
     for staging in root.staged(id):
-        shutil.rmtree(staging, ignore_errors=True)
+        _sweep(staging)
+
+
+def _sweep(folder: Path) -> None:
+    """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
+    with suppress(OSError):
+        (folder / MANIFEST_FILENAME).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_empty_parents(folder: Path, top: Path) -> None:

@@ -1,28 +1,34 @@
-"""Opening a committed dataset: mapped read-only, handing out copies alone.
-
-A mapped view never leaves this file. Writing into a ``PROT_READ`` page kills the process, and a
-private mapping fails above the size of the memory, so ``rows`` copies what it is asked for.
-"""
+"""Opening a committed dataset: mapped read-only, handing out copies alone."""
 
 from __future__ import annotations
 
-import mmap
 import os
-import warnings
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.columns import Column, Key, show_key
+from datasets_cli.store.columns import Key, show_key
+from datasets_cli.store.compact import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.leaves import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.packed import CompactRows
 from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.trajectories import read_offsets
-
+from datasets_cli.store.tree import Tree
 
 SMALL_BYTES = 1 << 20  # never worth refusing
+CHUNK_ROWS = 1 << 16
+
+
+class Rows(Protocol):
+    """What a layout gives."""
+
+    def tree(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
 
 class Dataset:
@@ -36,18 +42,12 @@ class Dataset:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._leaves = {
-            column.key: _map(folder, column, manifest.num_transitions)
-            for column in manifest.columns
-        }
+        self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
+        self._rows = _open_rows(folder, manifest, frozenset(self.keys))
+        self.tree = self._rows.tree  # one call less in every batch
 
     def __len__(self) -> int:
         return self.manifest.num_transitions
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys of all leaves."""
-        return tuple(self._leaves)
 
     @cached_property
     def offsets(self) -> torch.Tensor:
@@ -60,10 +60,6 @@ class Dataset:
             )
         return torch.from_numpy(offsets)
 
-    def rows(self, index: torch.Tensor) -> dict[Key, torch.Tensor]:
-        """Return copies of the rows ``index`` int64 ``[B]``, one tensor ``[B, *shape]`` a key."""
-        return {key: leaf.index_select(0, index) for key, leaf in self._leaves.items()}
-
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it.
 
@@ -71,22 +67,48 @@ class Dataset:
             KeyError: there is none.
             UsageError: they would take more than half of the free memory.
         """
-        found = {name: leaf for name, leaf in self._leaves.items() if name[: len(key)] == key}
+        found = [c for c in self.manifest.columns if c.key[: len(key)] == key]
         if not found:
-            known = ", ".join(show_key(name) for name in self._leaves)
+            known = ", ".join(show_key(name) for name in self.keys)
             raise KeyError(f"{self.manifest.id} has no {show_key(key)}. It has: {known}")
-        check_memory(sum(leaf.nbytes for leaf in found.values()), self.manifest.id)
-        return {name: leaf.clone() for name, leaf in found.items()}
+        check_memory(sum(column.row_bytes for column in found) * len(self), self.manifest.id)
+        rows = _open_rows(self.folder, self.manifest, frozenset(c.key for c in found))
+        whole = {
+            column.key: torch.empty((len(self), *column.shape), dtype=getattr(torch, column.dtype))
+            for column in found
+        }
+        for start in range(0, len(self), CHUNK_ROWS):
+            index = torch.arange(start, min(start + CHUNK_ROWS, len(self)))
+            tree = rows.tree(index)
+            for name, leaf in whole.items():
+                leaf[start : start + len(index)] = _leaf(tree, name)
+        return whole
 
-    def run(self, start: int, stop: int) -> dict[Key, torch.Tensor]:
-        """Return copies of the rows ``start`` to ``stop - 1``.
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
 
         Raises:
             UsageError: they would take more than half of the free memory.
         """
         row_bytes = sum(column.row_bytes for column in self.manifest.columns)
         check_memory((stop - start) * row_bytes, self.manifest.id)
-        return {key: leaf[start:stop].clone() for key, leaf in self._leaves.items()}
+        return self.tree(torch.arange(start, stop))
+
+
+def _leaf(tree: Tree, key: Key) -> torch.Tensor:
+    for name in key[:-1]:
+        tree = tree[name]
+    leaf = tree[key[-1]]
+    assert isinstance(leaf, torch.Tensor)
+    return leaf
+
+
+def _open_rows(folder: Path, manifest: Manifest, keys: frozenset[Key]) -> Rows:
+    if manifest.layout == "compact":
+        record = Record.from_json(manifest.record).only(keys)
+        return CompactRows(folder, record, manifest.num_transitions)
+    columns = tuple(column for column in manifest.columns if column.key in keys)
+    return LeafRows(folder, columns, manifest.num_transitions)
 
 
 def open_dataset(folder: Path) -> Dataset:
@@ -98,14 +120,26 @@ def open_dataset(folder: Path) -> Dataset:
     """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    for column in manifest.columns:
-        entry = manifest.files.get(column.filename, {"bytes": 0})
-        if entry["bytes"] != column.row_bytes * manifest.num_transitions:
+    for name, size in _sizes_to_map(manifest).items():
+        found = manifest.files.get(name, {"bytes": 0})["bytes"]
+        if found != size:
             raise DamagedDataset(
-                f"{manifest.id}: {column.filename} has {entry['bytes']} bytes, its column needs "
-                f"{column.row_bytes} for each of {manifest.num_transitions} rows."
+                f"{manifest.id}: {name} has {found} bytes, but {manifest.num_transitions} "
+                f"transitions in its columns need {size}."
             )
     return Dataset(folder, manifest)
+
+
+def _sizes_to_map(manifest: Manifest) -> dict[str, int]:
+    """Return the bytes that each file must have for its columns to be mapped."""
+    num_rows = manifest.num_transitions
+    if manifest.layout == "ted":
+        return {column.filename: column.row_bytes * num_rows for column in manifest.columns}
+    record = Record.from_json(manifest.record)
+    row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
+    sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
+    offsets = 8 * (record.num_records + 1)
+    return sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
 
 
 def check_memory(size_bytes: int, what: str) -> None:
@@ -131,16 +165,3 @@ def free_memory() -> int:
     except FileNotFoundError:
         pass  # not Linux
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _map(folder: Path, column: Column, num_rows: int) -> torch.Tensor:
-    dtype = getattr(torch, column.dtype)
-    shape = (num_rows, *column.shape)
-    if not column.row_bytes:
-        return torch.empty(shape, dtype=dtype)
-    with (folder / column.filename).open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    with warnings.catch_warnings():
-        # torch warns that it cannot forbid writes; this file hands out copies only.
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(mapping, dtype=dtype).view(shape)

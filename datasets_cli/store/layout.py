@@ -11,7 +11,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import socket
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,15 +53,17 @@ class CacheRoot:
 
     def new_staging(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a conversion of this id."""
-        return self.path / "tmp" / f"{_slug(id)}-{uuid.uuid4().hex}"
+        owner = f"{_host()}-{os.getpid()}"
+        return self.path / "tmp" / f"{_slug(id)}-{owner}-{uuid.uuid4().hex}"
 
     def new_trash(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a dataset that is to go."""
         return self.path / "tmp" / f"trash-{_slug(id)}-{uuid.uuid4().hex}"
 
     def staged(self, id: str) -> list[Path]:
-        """Return what earlier conversions of this id left behind."""
-        return sorted((self.path / "tmp").glob(f"{_slug(id)}-*"))
+        """Return what conversions of this id left behind whose process has ended."""
+        found = sorted((self.path / "tmp").glob(f"{_slug(id)}-*"))
+        return [folder for folder in found if not _may_be_in_use(folder)]
 
     def trashed(self, id: str) -> list[Path]:
         """Return earlier copies of this id that a killed run left in the trash."""
@@ -94,6 +99,30 @@ def _slug(id: str) -> str:
     """
     digest = hashlib.sha256(check_id(id).encode()).hexdigest()[:8]
     return f"{id.replace('/', '.')[:120]}.{digest}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def _may_be_in_use(staging: Path) -> bool:
+    """Tell whether the process that made a staging folder may still run.
+
+    To hold the lock of its id proves nothing where locks do not work. Of another machine's
+    processes nothing is known; their folders are left alone for a day.
+    """
+    match = re.search(r"-([^-]+)-(\d+)-[^-]+$", staging.name)
+    if match is None:
+        return False
+    if match[1] != _host():
+        return time.time() - staging.stat().st_mtime < 86_400
+    try:
+        os.kill(int(match[2]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _dataset_folders(folder: Path) -> Iterator[Path]:

@@ -13,6 +13,7 @@ from datasets_cli.store.columns import Column
 from datasets_cli.store.layout import MANIFEST_FILENAME
 
 FORMAT_VERSION = 1
+LAYOUTS = ("ted", "compact")
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Manifest:
 
     Args:
         id: ``family/name``.
-        layout: ``"ted"``.
+        layout: ``"ted"`` or ``"compact"``.
         num_transitions: rows N.
         num_trajectories: trajectories K.
         columns: every leaf.
@@ -33,6 +34,7 @@ class Manifest:
         metadata: what the publisher says: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
         options: the options of the conversion.
+        record: how the columns lie in records, in the ``compact`` layout.
         parent: id and manifest digest of the dataset this one was derived from.
         tool: name and version of the program that wrote it.
         format_version: version of this file's layout.
@@ -50,6 +52,7 @@ class Manifest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
     parent: Mapping[str, Any] | None = None
     tool: str = ""
     format_version: int = FORMAT_VERSION

@@ -42,7 +42,7 @@ def write_episodes(file: BinaryIO, offsets: np.ndarray) -> None:
     num_rows = int(offsets[-1])
     for row in range(0, num_rows, CHUNK_ROWS):
         rows = np.arange(row, min(row + CHUNK_ROWS, num_rows))
-        file.write(np.searchsorted(offsets, rows, side="right").astype(np.int64) - 1)
+        file.write((np.searchsorted(offsets, rows, side="right").astype(np.int64) - 1).data)
 
 
 @dataclass
@@ -60,14 +60,16 @@ class Spread:
         if not len(values):
             return
         values = values.astype(np.float64)
-        mean, total = float(values.mean()), self.count + len(values)
-        delta = mean - self.mean
-        self.squares += float(((values - mean) ** 2).sum())
-        self.squares += delta**2 * self.count * len(values) / total
+        with np.errstate(all="ignore"):  # NaN and infinity among the numbers are not our error
+            mean, total = float(values.mean()), self.count + len(values)
+            delta = mean - self.mean
+            self.squares += float(((values - mean) ** 2).sum())
+            self.squares += delta * delta * self.count * len(values) / total
         self.mean += delta * len(values) / total
         self.count = total
-        self.smallest = min(self.smallest, float(values.min()))
-        self.largest = max(self.largest, float(values.max()))
+        # Unlike Python's min and max, numpy's keep a NaN.
+        self.smallest = float(np.minimum(self.smallest, values.min()))
+        self.largest = float(np.maximum(self.largest, values.max()))
 
     def to_json(self) -> dict[str, float | None]:
         """Return mean, std, min and max; None for what is not finite, as JSON has no NaN."""

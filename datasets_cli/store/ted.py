@@ -28,12 +28,14 @@ from datasets_cli.store.columns import Column, Key, column_of, show_key
 Rows = dict[Key, np.ndarray]
 
 EPISODE: Key = ("episode",)
+NEXT_OBSERVATION: Key = ("next", "observation")
 REWARD: Key = ("next", "reward")
 DONE: Key = ("next", "done")
 TERMINATED: Key = ("next", "terminated")
 TRUNCATED: Key = ("next", "truncated")
 CUT: Key = ("cut",)
 ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
+FLAGS = (TERMINATED, TRUNCATED, CUT)
 MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
@@ -63,15 +65,17 @@ class Transitions:
                 their successors and their own trajectory ends.
 
         Raises:
-            SourceError: a column is missing, ragged, of a new type or shape, or a flag is not 0 or 1.
+            SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1.
         """
         checked = self._check(steps)
+        if not len(checked[CUT]):
+            return None
         if placed:
             if not self._recorded:
                 raise SourceError(f"{self.id}: rows placed out of order bring no next.observation.")
             return self._complete(checked)
-        if self._held is not None:
-            checked = _concatenate(self._held, checked)
+        if held := self._held:
+            checked = {key: np.concatenate((held[key], rows)) for key, rows in checked.items()}
         num_held = 1 if self._recorded else 2
         num_steps = len(checked[TERMINATED])
         ready = max(0, num_steps - num_held)
@@ -97,16 +101,15 @@ class Transitions:
         }
 
     def _check(self, steps: Mapping[Key, np.ndarray]) -> Rows:
-        """Return the steps with flags ``[n]``, reward ``[n, 1]``, and the same columns every time."""
+        """Return steps with all flags ``[n]``, reward ``[n, 1]``, and unchanging columns."""
         num_steps = self._common_length(steps)
-        checked = {key: rows for key, rows in steps.items() if key not in (TERMINATED, TRUNCATED)}
+        checked = dict(steps)
         if REWARD in checked:
             checked[REWARD] = self._reward(checked[REWARD])
-        for key in (TERMINATED, TRUNCATED, CUT):
-            checked[key] = self._flag(key, steps.get(key), num_steps)
+        checked |= {key: self._flag(key, steps[key]) for key in FLAGS if key in steps}
         self._check_columns(checked)
         self._row += num_steps
-        return checked
+        return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
 
     def _common_length(self, steps: Mapping[Key, np.ndarray]) -> int:
         lengths = {key: len(rows) for key, rows in steps.items()}
@@ -123,31 +126,36 @@ class Transitions:
             rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
         if rewards.ndim == 1:
             rewards = rewards[:, None]
-        if rewards.shape[1:] != (1,):
+        if rewards.shape[1:] != (1,) or rewards.dtype.kind != "f":
             raise SourceError(
-                f"{self.id}: rewards have shape {list(rewards.shape)}; expected one number a step."
+                f"{self.id}: rewards are {rewards.dtype} {list(rewards.shape)}; "
+                "expected one number a step."
             )
         return rewards
 
-    def _flag(self, key: Key, flags: np.ndarray | None, num_steps: int) -> np.ndarray:
-        if flags is None:
-            return np.zeros(num_steps, dtype=np.bool_)
+    def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
         if flags.ndim == 2 and flags.shape[1] == 1:
             flags = flags[:, 0]
-        wrong = np.flatnonzero((flags != 0) & (flags != 1)) if flags.dtype != np.bool_ else ()
-        if flags.ndim != 1 or len(wrong):
-            found = f"{flags[wrong[0]]} in row {self._row + wrong[0]}" if len(wrong) else flags.shape
+        found = ""
+        if flags.ndim != 1:
+            found = f"shape {list(flags.shape)}"
+        elif len(wrong := np.flatnonzero((flags != 0) & (flags != 1))):
+            found = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
+        if found:
             raise SourceError(
                 f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {found}."
             )
         return flags.astype(np.bool_)
 
     def _check_columns(self, steps: Rows) -> None:
-        found = {key: column_of(key, rows) for key, rows in steps.items()}
+        try:
+            found = {key: column_of(key, rows) for key, rows in steps.items() if key != CUT}
+        except SourceError as error:
+            raise SourceError(f"{self.id}: {error}") from error
         if self._columns is None:
             self._check_names(found)
             self._columns = found
-            self._recorded = any(key[:2] == ("next", "observation") for key in found)
+            self._recorded = any(key[:2] == NEXT_OBSERVATION for key in found)
         if found != self._columns:
             for key in sorted(found.keys() | self._columns.keys()):
                 if found.get(key) != self._columns.get(key):
@@ -166,10 +174,17 @@ class Transitions:
         unwanted = MADE_BY_THE_CORE & found.keys()
         assert not unwanted, f"a recipe yields {unwanted}, which the core makes"
         parents = {key[:depth] for key in found for depth in range(1, len(key))}
-        clash = parents & found.keys()
-        if clash:
+        if clash := parents & (found.keys() | MADE_BY_THE_CORE):
             raise SourceError(
                 f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
+            )
+        shapes = {key: column.shape for key, column in found.items()}
+        before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
+        after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
+        if after and after != before:
+            raise SourceError(
+                f"{self.id}: next.observation has other parts or shapes than observation: "
+                f"{after} instead of {before}."
             )
 
     def _emit(self, steps: Rows, ready: int) -> Rows | None:
@@ -185,17 +200,15 @@ class Transitions:
         self._previous_done = bool(done[ready - 1])
         self.num_dropped += int(dropped[:ready].sum())
         self.num_skipped_trajectories += int((dropped & starts)[:ready].sum())
-        complete = dict(steps)
-        complete[TRUNCATED] = (steps[TRUNCATED] & terminated) | before_dropped
-        complete[CUT] = np.zeros_like(dropped)
-        for key, rows in steps.items():
-            if key[0] == "observation":
-                complete["next", *key] = _following(rows, done)
-        keep = slice(0, ready)
-        if dropped[:ready].any():
-            keep = np.flatnonzero(~dropped[:ready])  # type: ignore[assignment]
-        complete = {key: rows[keep] for key, rows in complete.items()}
-        return self._complete(complete) if len(complete[CUT]) else None
+        following = {
+            ("next", *key): _following(rows, done)
+            for key, rows in steps.items()
+            if key[0] == "observation"
+        }
+        kept = np.flatnonzero(~dropped[:ready])
+        complete = {key: rows.take(kept, axis=0) for key, rows in (steps | following).items()}
+        complete[TRUNCATED] |= before_dropped[kept]
+        return self._complete(complete) if len(kept) else None
 
     def _complete(self, steps: Rows) -> Rows:
         """Return rows with every flag as bool ``[n, 1]``; a cut is a truncation."""
@@ -217,10 +230,6 @@ def _following(rows: np.ndarray, done: np.ndarray) -> np.ndarray:
     following[-1:] = 0
     following[done] = 0
     return following
-
-
-def _concatenate(first: Rows, second: Rows) -> Rows:
-    return {key: np.concatenate((first[key], second[key])) for key in first}
 
 
 def _show(column: Column | None) -> str:

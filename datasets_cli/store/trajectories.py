@@ -58,6 +58,8 @@ def read_offsets(path: Path, num_rows: int) -> np.ndarray:
         offsets = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+    if not isinstance(offsets, np.ndarray):
+        raise DamagedDataset(f"{path} cannot be read as a trajectory table: it is an archive")
     if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) < 1:
         raise DamagedDataset(
             f"{path}: expected int64 [K+1], found {offsets.dtype} {list(offsets.shape)}."

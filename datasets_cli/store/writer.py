@@ -10,7 +10,8 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,11 +32,13 @@ BUFFER_BYTES = 1 << 18
 class Written:
     """What a finished writer left in its folder; every field goes into the manifest."""
 
+    layout: str
     num_transitions: int
     num_trajectories: int
     columns: tuple[Column, ...]
     files: Mapping[str, Mapping[str, Any]]
     statistics: Mapping[str, Any]
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TedWriter:
@@ -70,42 +73,63 @@ class TedWriter:
                 if file := self._files.get(key):
                     if start is not None:
                         file.seek(start * column.row_bytes)
-                    file.write(np.ascontiguousarray(rows[key], column.dtype))
+                    file.write(np.ascontiguousarray(rows[key], column.dtype).data)
         self.num_rows += num_rows
 
-    def finish(self, extra_files: Mapping[str, bytes]) -> Written:
+    def finish(
+        self, extra_files: Mapping[str, bytes], offsets: np.ndarray | None = None
+    ) -> Written:
         """Write what follows from all rows, flush everything to the disk and hash it.
 
         Args:
             extra_files: ``{name: bytes}`` to lay beside the leaves.
+            offsets: trajectories int64 ``[K + 1]`` that are known already; the rows then have the
+                columns that the dataset is to have. Otherwise ``next.done`` gives them, and
+                ``episode`` is added.
 
         Raises:
             SourceError: no rows, or placed rows that overlap or leave a gap.
             DiskFull: no room.
         """
+        offsets = self.complete(offsets)
+        with disk_errors(self.folder):
+            names = write_meta_files(self.folder, self.columns, self.num_rows)
+            names += [column.filename for column in self.columns if column.row_bytes]
+            files = write_beside(self.folder, names, offsets, extra_files)
+        return Written(
+            "ted", self.num_rows, len(offsets) - 1, self.columns, files, self.statistics(offsets)
+        )
+
+    def complete(self, offsets: np.ndarray | None) -> np.ndarray:
+        """Close the leaves, add ``episode`` where it is missing, and return the offsets.
+
+        Raises:
+            SourceError: no rows, or placed rows that overlap or leave a gap.
+        """
         if not self.num_rows:
             raise SourceError(f"{self.id} has no transition: every trajectory is empty.")
         self._check_cover()
         with disk_errors(self.folder):
-            for file in self._files.values():
-                _close(file)
-            offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
-            self._write_episodes(offsets)
-            write_offsets(self.folder / TRAJECTORIES, offsets)
-            columns = tuple(sorted(self._columns.values(), key=lambda column: column.key))
-            names = write_meta_files(self.folder, columns, self.num_rows)
-            for name, data in extra_files.items():
-                (self.folder / name).write_bytes(data)
-            names += [TRAJECTORIES, *extra_files]
-            names += [column.filename for column in columns if column.row_bytes]
-            files = describe_files(self.folder, names)
-        statistics = summarise(self.folder, self._columns.get(REWARD), offsets)
-        return Written(self.num_rows, len(offsets) - 1, columns, files, statistics)
+            self.close()
+            if offsets is None:
+                offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
+                self._write_episodes(offsets)
+        return offsets
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns so far, sorted by key."""
+        return tuple(sorted(self._columns.values(), key=lambda column: column.key))
+
+    def statistics(self, offsets: np.ndarray) -> dict[str, Any]:
+        """Return the manifest's statistics of the completed leaves."""
+        return summarise(self.folder, self._columns.get(REWARD), offsets)
 
     def close(self) -> None:
         """Close every file; what was written is rubbish unless ``finish`` returned."""
-        for file in self._files.values():
-            file.close()
+        with ExitStack() as stack:  # closes every one, though one may fail on a full disk
+            for file in self._files.values():
+                stack.callback(file.close)
 
     def _open(self, rows: Mapping[Key, np.ndarray]) -> None:
         self._columns = {key: column_of(key, values) for key, values in rows.items()}
@@ -131,6 +155,16 @@ class TedWriter:
             end = stop
 
 
+def write_beside(
+    folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
+) -> dict[str, dict[str, Any]]:
+    """Write the trajectory table and small extra files; describe them and the files ``names``."""
+    write_offsets(folder / TRAJECTORIES, offsets)
+    for name, data in extra_files.items():
+        (folder / name).write_bytes(data)
+    return describe_files(folder, [*names, TRAJECTORIES, *extra_files])
+
+
 def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted."""
     names = sorted(names)
@@ -145,8 +179,3 @@ def _describe(path: Path) -> dict[str, Any]:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest}
-
-
-def _close(file: BinaryIO) -> None:
-    file.flush()
-    file.close()

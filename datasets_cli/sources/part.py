@@ -1,0 +1,155 @@
+"""The part file of a download: bytes so far, on this disk, until they get their name.
+
+    FILE.part        bytes so far          FILE.part.json   the note: what they belong to
+    FILE             complete and checked  FILE.json        the same note, and the sha256
+
+Two processes may fetch the same file where locks do not work. Nothing is appended blindly or cut
+short under the other one: who continues a part writes the same bytes at the same offsets, who
+begins anew does so in a new file, and who is done names the very bytes that it wrote and checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from datasets_cli.sources.disk import make_folder
+from datasets_cli.sources.resource import Digests
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the bytes of a file belong to.
+
+    Args:
+        url: where they come from.
+        validator: the server's strong ETag or Last-Modified, or None.
+        size: of the whole file, or None where the server does not say.
+        sha256: of the whole file, once it is complete.
+    """
+
+    url: str
+    validator: str | None
+    size: int | None
+    sha256: str | None = None
+
+
+def read_note(path: Path) -> Note | None:
+    """Return the note in a file; None where there is none or it is garbled."""
+    try:
+        return Note(**json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+class Part:
+    """The bytes of one download so far.
+
+    Use it in a ``with`` statement around one attempt: what is there is continued (``resume``) or
+    replaced (``begin``), then come ``write`` and ``publish``; the end of the block closes the file.
+
+    Args:
+        target: the name that the complete file will have.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path = Path(f"{target}.part")
+        self._note_path = Path(f"{target}.part.json")
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def note(self) -> Note | None:
+        """What the bytes so far belong to; None where nothing tells."""
+        return read_note(self._note_path)
+
+    def resume(self, digests: Digests) -> bool:
+        """Open the bytes so far, for more to follow, and hash them; False where there are none."""
+        try:
+            self._file = self.path.open("r+b")
+        except FileNotFoundError:
+            return False
+        digests.read_file(self._file)
+        return digests.size > 0
+
+    def begin(self, note: Note) -> None:
+        """Replace what is there by an empty file."""
+        self._close()
+        self.discard()
+        make_folder(self.path.parent)
+        fresh = self._new_path()
+        self._file = fresh.open("x+b")
+        fresh.replace(self.path)
+        _write_note(self._note_path, note)
+
+    def write(self, data: bytes) -> None:
+        """Add bytes at the end."""
+        self._open_file().write(data)
+
+    def flush(self) -> None:
+        """Bring every byte to the disk."""
+        file = self._open_file()
+        file.flush()
+        os.fsync(file.fileno())
+
+    def publish(self, note: Note) -> None:
+        """Give the bytes that this object has read and written their name."""
+        make_folder(self.target.parent)
+        _write_note(Path(f"{self.target}.json"), note)
+        with suppress(FileNotFoundError):
+            self.path.replace(self.target)
+        if not self._has_file_at(self.target):
+            # Another process has begun anew, or is done: its file had the name of our part.
+            copy = self._new_path()
+            with copy.open("xb") as file:
+                self._open_file().seek(0)
+                shutil.copyfileobj(self._open_file(), file)
+            copy.replace(self.target)
+        self._note_path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Delete what is there."""
+        self.path.unlink(missing_ok=True)
+        self._note_path.unlink(missing_ok=True)
+
+    def _open_file(self) -> BinaryIO:
+        assert self._file is not None, "resume or begin comes first"
+        return self._file
+
+    def _has_file_at(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(path.stat(), os.fstat(self._open_file().fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _new_path(self) -> Path:
+        return Path(f"{self.path}.{uuid.uuid4().hex}")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _write_note(path: Path, note: Note) -> None:
+    path.write_text(json.dumps(asdict(note)), encoding="utf-8")

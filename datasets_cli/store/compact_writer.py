@@ -1,0 +1,149 @@
+"""Writing the ``compact`` layout: frames at once, small leaves first as they are, then packed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from datasets_cli.errors import SourceError
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.columns import Column, Key, column_of, show_key
+from datasets_cli.store.compact import RECORDS, ROW_MAP, FrameField, is_frame, successor_of
+from datasets_cli.store.frame_writer import FrameWriter
+from datasets_cli.store.pack import pack
+from datasets_cli.store.ted import DONE
+from datasets_cli.store.writer import TedWriter, Written, write_beside
+
+
+class CompactWriter:
+    """Writes complete TED rows into records and frames.
+
+    Small leaves go to files of their own below the folder until all rows are known, because only
+    then is it known what is constant and what successors share; frames are shared or refused.
+
+    Args:
+        folder: a new folder; created.
+        id: named in messages.
+    """
+
+    def __init__(self, folder: Path, id: str) -> None:
+        self.folder = folder
+        self.id = id
+        self._leaves = TedWriter(folder / "leaves", id)
+        self._frames: dict[Key, _SharedFrames] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._leaves.num_rows
+
+    def write(self, rows: Mapping[Key, np.ndarray], start: int | None = None) -> None:
+        """Write rows ``[n, ...]`` behind the last ones.
+
+        Raises:
+            SourceError: a frame's successor is not the following row's frame.
+            DiskFull: no room.
+        """
+        if self._frames is None:
+            self._frames = self._open_frames(rows)
+        with disk_errors(self.folder):
+            for frames in self._frames.values():
+                frames.write(rows, self.num_rows)
+        taken = {key for frames in self._frames.values() for key in frames.keys}
+        small = {key: values for key, values in rows.items() if key not in taken}
+        self._leaves.write(small, start)
+
+    def finish(
+        self, extra_files: Mapping[str, bytes], offsets: np.ndarray | None = None
+    ) -> Written:
+        """Pack the leaves, flush everything to the disk and hash it; see ``TedWriter.finish``."""
+        offsets = self._leaves.complete(offsets)
+        frames = [*(self._frames or {}).values()]
+        with disk_errors(self.folder):
+            for frame in frames:
+                frame.close()
+            columns = self._leaves.columns
+            fields = tuple(frame.field for frame in frames)
+            record = pack(self._leaves.folder, columns, fields, offsets, self.folder)
+            statistics = self._leaves.statistics(offsets)
+            shutil.rmtree(self._leaves.folder)
+            names = [RECORDS, ROW_MAP, *(name for frame in frames for name in frame.filenames)]
+            files = write_beside(self.folder, names, offsets, extra_files)
+        columns = tuple(
+            sorted((*columns, *(c for f in frames for c in f.columns)), key=lambda c: c.key)
+        )
+        return Written(
+            "compact", self.num_rows, len(offsets) - 1, columns, files, statistics, record.to_json()
+        )
+
+    def close(self) -> None:
+        """Close every file; what was written is rubbish unless ``finish`` returned."""
+        self._leaves.close()
+        for frames in (self._frames or {}).values():
+            frames.close()
+
+    def _open_frames(self, rows: Mapping[Key, np.ndarray]) -> dict[Key, _SharedFrames]:
+        columns = {key: column_of(key, values) for key, values in rows.items()}
+        return {
+            key: _SharedFrames(self.folder, self.id, column, columns.get(successor_of(key)))
+            for key, column in columns.items()
+            if is_frame(column) and not (key[0] == "next" and key[1:] in columns)
+        }
+
+
+class _SharedFrames:
+    """The frames of one column and its successor, each picture once."""
+
+    def __init__(self, folder: Path, id: str, column: Column, successor: Column | None) -> None:
+        self._id = id
+        self.columns = (column,) if successor is None else (column, successor)
+        self.field = FrameField(column, None if successor is None else successor.key)
+        self._path = folder / self.field.filename
+        self._writer = FrameWriter(self._path, column.row_bytes)
+        self._expected: np.ndarray | None = None
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys whose values these frames are."""
+        return tuple(column.key for column in self.columns)
+
+    @property
+    def filenames(self) -> list[str]:
+        """The files written."""
+        names = [self.field.filename + end for end in ("", ".offsets", ".dictionary")]
+        return [name for name in names if (self._path.parents[1] / name).exists()]
+
+    def write(self, rows: Mapping[Key, np.ndarray], first_row: int) -> None:
+        """Add the frames of rows, and behind each trajectory's last one its successor."""
+        frames, done = rows[self.field.column.key], rows[DONE][:, 0]
+        ends = np.flatnonzero(done)
+        if self.field.successor is None:
+            last = np.zeros((len(ends), *frames.shape[1:]), np.uint8)
+        else:
+            following = rows[self.field.successor]
+            self._check(frames, following, done, first_row)
+            last = following[ends]
+            self._expected = None if done[-1] else following[-1].copy()
+        self._writer.write(np.insert(frames, ends + 1, last, axis=0))
+
+    def close(self) -> None:
+        """Close the files."""
+        self._writer.close()
+
+    def _check(
+        self, frames: np.ndarray, following: np.ndarray, done: np.ndarray, first_row: int
+    ) -> None:
+        axes = tuple(range(1, frames.ndim))
+        differs = (frames[1:] != following[:-1]).any(axis=axes) & ~done[:-1]
+        wrong = [first_row + int(row) for row in np.flatnonzero(differs)[:1]]
+        if self._expected is not None and (frames[0] != self._expected).any():
+            wrong = [first_row - 1]
+        if wrong:
+            raise SourceError(
+                f"{self._id}: the compact layout keeps each frame once, but "
+                f"{show_key(self.field.successor or ())} of row {wrong[0]} is not the "
+                f"{show_key(self.field.column.key)} of the row behind it. Use --layout ted."
+            )

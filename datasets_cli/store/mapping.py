@@ -1,0 +1,26 @@
+"""Mapping a file read-only as a tensor. The tensor must never be handed out, only copies of it."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import warnings
+from pathlib import Path
+
+import torch
+
+
+def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the file's bytes as a tensor of this element type and shape.
+
+    A write into it would kill the process, and a private mapping, which would not, fails above the
+    size of the memory.
+    """
+    if math.prod(shape) == 0:
+        return torch.empty(shape, dtype=dtype)  # no file
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings():
+        # torch warns that it cannot forbid writes.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(mapping, dtype=dtype).view(shape)

@@ -1,0 +1,153 @@
+"""Opening a dataset of the ``compact`` layout: one gather a batch, whatever the number of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.compact import (
+    DONE,
+    EITHER,
+    EPISODE,
+    RECORDS,
+    ROW_MAP,
+    Record,
+    row_map_dtype,
+)
+from datasets_cli.store.frames import FrameReader
+from datasets_cli.store.mapping import map_file
+from datasets_cli.store.tree import Tree, TreePlan
+
+
+@dataclass(frozen=True)
+class Zone:
+    """The fields of one element type within a pair of records.
+
+    Args:
+        dtype: the element type that the whole pair is viewed as.
+        sizes: how the view's columns are split: gaps and fields by turns, over both records.
+        leaves: for each field wanted, which split it is, its row shape, and its place in the tree.
+    """
+
+    dtype: torch.dtype
+    sizes: list[int]
+    leaves: list[tuple[int, tuple[int, ...] | None, int, str]]
+
+
+class CompactRows:
+    """The records and frames of a dataset, and how a batch is made of them.
+
+    Args:
+        folder: the dataset folder.
+        record: how records are laid out.
+        num_rows: transitions N.
+        device: where the records are to live; None maps the file.
+    """
+
+    def __init__(
+        self, folder: Path, record: Record, num_rows: int, device: torch.device | None = None
+    ) -> None:
+        self.record = record
+        records = map_file(folder / RECORDS, torch.uint8, (record.num_records, record.size))
+        map_dtype = getattr(torch, row_map_dtype(record.num_records))
+        row = map_file(folder / ROW_MAP, map_dtype, (num_rows,))
+        if device is not None:
+            records, row = records.to(device, copy=True), row.to(device, copy=True)
+        self._row = row
+        # Each row of this view is a record and the one behind it; rows overlap.
+        self._pairs = records.as_strided(
+            (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
+        )
+        columns = [field.column.key for field in record.fields]
+        columns += [field.successor for field in record.fields if field.successor]
+        columns += [column.key for column, _ in record.constants]
+        columns += [column.key for column in record.made]
+        columns += [field.column.key for field in record.frames]
+        columns += [field.successor for field in record.frames if field.successor]
+        self._plan = TreePlan(sorted(columns))
+        self._zones = self._zones_of(record)
+        self._makers = [self._constant(column, value) for column, value in record.constants]
+        made = {column.key for column in record.made}
+        self._episode = self._plan.place(EPISODE) if EPISODE in made else None
+        self._done = (
+            tuple(self._plan.place(key) for key in (DONE, *EITHER)) if DONE in made else None
+        )
+        self._frames = [
+            (
+                FrameReader(folder / field.filename, record.num_records, field.column.shape),
+                self._plan.place(field.column.key),
+                self._plan.place(field.successor) if field.successor else None,
+            )
+            for field in record.frames
+        ]
+
+    def tree(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
+
+        Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
+        """
+        row = self._row.index_select(0, index)
+        packed = self._pairs.index_select(0, row)
+        nodes = self._plan.new()
+        for zone in self._zones:
+            parts = packed.view(zone.dtype).split_with_sizes(zone.sizes, 1)
+            for part, shape, node, name in zone.leaves:
+                leaf = parts[part]
+                nodes[node][name] = leaf if shape is None else leaf.view(-1, *shape)
+        for maker, node, name in self._makers:
+            nodes[node][name] = maker(len(index))
+        if self._episode is not None:
+            nodes[self._episode[0]][self._episode[1]] = row - index
+        if self._done is not None:
+            (node, name), (first, one), (second, other) = self._done
+            nodes[node][name] = nodes[first][one] | nodes[second][other]
+        for reader, (node, name), successor in self._frames:
+            if successor is None:
+                nodes[node][name] = reader.read(row)
+                continue
+            # One decoding for both; the halves are contiguous.
+            both = reader.read(torch.cat((row, row + 1)))
+            nodes[node][name], following = both.split(len(row))
+            nodes[successor[0]][successor[1]] = following
+        return nodes[0]
+
+    def _zones_of(self, record: Record) -> list[Zone]:
+        by_dtype: dict[str, list[tuple[int, Column, Key]]] = {}
+        for field in record.fields:
+            places = by_dtype.setdefault(field.column.dtype, [])
+            places.append((field.offset, field.column, field.column.key))
+            if field.successor:
+                places.append((record.size + field.offset, field.column, field.successor))
+        return [self._zone(dtype, sorted(places), record) for dtype, places in by_dtype.items()]
+
+    def _zone(self, dtype: str, places: list[tuple[int, Column, Key]], record: Record) -> Zone:
+        torch_dtype = getattr(torch, dtype)
+        item = torch_dtype.itemsize
+        sizes: list[int] = []
+        leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
+        position = 0
+        for offset, column, key in places:
+            sizes.append(offset // item - position)
+            width = column.row_bytes // item
+            shape = None if len(column.shape) == 1 else column.shape
+            leaves.append((len(sizes), shape, *self._plan.place(key)))
+            sizes.append(width)
+            position = offset // item + width
+        sizes.append(2 * record.size // item - position)
+        return Zone(torch_dtype, sizes, leaves)
+
+    def _constant(
+        self, column: Column, value: bytes
+    ) -> tuple[Callable[[int], torch.Tensor], int, str]:
+        dtype = getattr(torch, column.dtype)
+        shape, device = column.shape, self._row.device
+        if not any(value):
+            return lambda n: torch.zeros(
+                (n, *shape), dtype=dtype, device=device
+            ), *self._plan.place(column.key)
+        row = torch.frombuffer(bytearray(value), dtype=dtype).view(shape).to(device)
+        return lambda n: row.expand(n, *shape).clone(), *self._plan.place(column.key)

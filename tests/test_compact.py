@@ -1,0 +1,307 @@
+"""The compact layout: the same values bit for bit, each step once, frames decoded right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli import ExperienceReplay
+from datasets_cli.build.relayout import relayout
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, SourceError, UsageError
+from datasets_cli.store import compact, frame_writer
+from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.compact import Record, lay_out
+from datasets_cli.store.compact_writer import CompactWriter
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.frame_writer import FrameWriter
+from datasets_cli.store.frames import FrameReader
+from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
+from datasets_cli.store.writer import TedWriter
+
+Rows = dict[Key, np.ndarray]
+DTYPES = ["float64", "float32", "float16", "int64", "uint16", "uint8", "bool", "complex64"]
+
+
+def transitions(lengths: list[int], seed: int, *, shared: bool = True) -> Rows:
+    """Random TED rows of trajectories of these lengths, every element type, NaN and -0.0."""
+    rng = np.random.default_rng(seed)
+    num_rows, num_steps = sum(lengths), sum(lengths) + len(lengths)
+    starts = np.cumsum([0, *(length + 1 for length in lengths)])[:-1]
+    row = np.concatenate([np.arange(n) + s for n, s in zip(lengths, starts, strict=True)])
+    rows: Rows = {}
+    for dtype in DTYPES:
+        steps = rng.integers(0, 250, (num_steps, 3)).astype(dtype)
+        if np.dtype(dtype).kind == "f":
+            steps[rng.random(steps.shape) < 0.2] = rng.choice([np.nan, -0.0, np.inf])
+        rows["observation", dtype] = steps[row]
+        rows["next", "observation", dtype] = steps[row + 1].copy()
+    if not shared:
+        rows["next", "observation", "float32"][0] += 1
+    done = np.zeros((num_rows, 1), np.bool_)
+    done[np.cumsum(lengths) - 1] = True
+    flags = {("next", "done"): done, ("next", "terminated"): done & (rng.random(done.shape) < 0.5)}
+    rows |= flags | {("next", "truncated"): done & ~flags["next", "terminated"]}
+    rows["action",] = rng.normal(size=(num_rows, 2))
+    rows["next", "reward"] = rng.normal(size=(num_rows, 1)).astype("float32")
+    rows["info", "scalar"] = rng.integers(0, 9, num_rows)
+    rows["info", "empty"] = np.zeros((num_rows, 0), "float32")
+    rows["info", "same"] = np.full((num_rows, 2), 7, "int16")
+    for name in ("done", "terminated", "truncated"):
+        rows[name,] = np.zeros_like(done)
+    return rows
+
+
+def write(kind: Any, folder: Path, rows: Rows, cut: int = 5, **known: Any) -> Dataset:
+    """Write rows in runs of ``cut`` and open what was written."""
+    writer = kind(folder, "test/rows")
+    num_rows = len(rows["action",])
+    with closing(writer):
+        for start in range(0, num_rows, cut):
+            writer.write({key: values[start : start + cut] for key, values in rows.items()})
+        written = writer.finish({}, **known)
+    fields = {name: getattr(written, name) for name in vars(written)}
+    write_manifest(folder, Manifest(id="test/rows", **fields))
+    return open_dataset(folder)
+
+
+def everything(dataset: Dataset) -> Rows:
+    return {key: leaf.numpy() for key, leaf in dataset.columns(()).items()}
+
+
+def assert_same(found: Rows, right: Rows) -> None:
+    assert found.keys() == right.keys()
+    for key, values in right.items():
+        assert (found[key].dtype, found[key].shape) == (values.dtype, values.shape), key
+        assert found[key].tobytes() == values.tobytes(), key
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    seed=st.integers(0, 99),
+    shared=st.booleans(),
+    cut=st.integers(1, 30),
+)
+def test_there_and_back_gives_the_same_files(
+    lengths: list[int], seed: int, shared: bool, cut: int, tmp_path_factory: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("layouts")
+    rows = transitions(lengths, seed, shared=shared)
+    ted = write(TedWriter, folder / "ted", rows, cut)
+    packed = write(CompactWriter, folder / "compact", rows, cut)
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    assert_same(everything(packed), rows | {("episode",): episode})
+    back = write(TedWriter, folder / "back", everything(packed), offsets=packed.offsets.numpy())
+    assert back.manifest.files == ted.manifest.files
+
+
+def test_a_batch_has_the_values_types_and_shapes_of_the_other_layout(tmp_path: Path) -> None:
+    rows = transitions([40, 3, 70], 0)
+    ted = write(TedWriter, tmp_path / "ted", rows)
+    packed = write(CompactWriter, tmp_path / "compact", rows)
+    index = torch.tensor([112, 0, 39, 40, 42, 43, 0])
+
+    def flat(tree: dict[str, Any], path: Key = ()) -> Rows:
+        found: Rows = {}
+        for name, item in tree.items():
+            key = (*path, name)
+            found |= flat(item, key) if isinstance(item, dict) else {key: item.numpy()}
+        return found
+
+    assert_same(flat(packed.tree(index)), flat(ted.tree(index)))
+
+
+def test_each_step_is_stored_once_and_constants_not_at_all(tmp_path: Path) -> None:
+    dataset = write(CompactWriter, tmp_path / "compact", transitions([40, 3, 70], 0))
+    record = Record.from_json(dataset.manifest.record)
+    assert record.num_records == 113 + 3
+    stored = {field.column.key for field in record.fields}
+    assert ("observation", "float64") in stored
+    assert not {key for key in stored if key[:2] == ("next", "observation")}
+    constant = {column.key for column, _ in record.constants}
+    assert {("done",), ("terminated",), ("truncated",), ("info", "same")} <= constant
+    assert not constant & stored
+    assert {column.key for column in record.made} == {("episode",), ("next", "done")}
+
+
+def test_a_small_successor_that_deviates_becomes_a_column_of_its_own(tmp_path: Path) -> None:
+    dataset = write(CompactWriter, tmp_path / "compact", transitions([9, 9], 0, shared=False))
+    fields = {field.column.key: field for field in Record.from_json(dataset.manifest.record).fields}
+    assert fields["next", "observation", "float32"].successor is None
+    assert fields["observation", "float32"].successor is None
+    assert fields["observation", "float64"].successor == ("next", "observation", "float64")
+
+
+@given(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=8), st.integers(1, 5))
+def test_fields_are_aligned_and_do_not_overlap(dtypes: list[str], width: int) -> None:
+    columns = [Column((f"x{n}",), dtype, (width,)) for n, dtype in enumerate(dtypes)]
+    fields, size = lay_out([(column, None) for column in columns])
+    end = 0
+    for field in fields:
+        assert field.offset % np.dtype(field.column.dtype).itemsize == 0
+        assert field.offset >= end
+        end = field.offset + field.column.row_bytes
+    assert end <= size
+    assert size % 8 == 0
+
+
+def test_a_long_row_map_has_wider_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = transitions([20, 30], 0)
+    monkeypatch.setattr(compact, "LONG_ROW_MAP", 10)
+    dataset = write(CompactWriter, tmp_path / "compact", rows)
+    assert dataset.manifest.files["row.memmap"]["bytes"] == 50 * 8
+    assert_same({("action",): everything(dataset)["action",]}, {("action",): rows["action",]})
+
+
+# Frames
+
+
+def pictures(num: int, seed: int = 0) -> np.ndarray:
+    """Random but alike pictures uint8 ``[num, 36, 36]``, each different."""
+    rng = np.random.default_rng(seed)
+    scene = rng.integers(0, 4, (36, 36)).astype(np.uint8) * 60
+    shots = np.stack([np.roll(scene, number, axis=1) for number in range(num)])
+    shots[:, 0, :4] = rng.integers(0, 255, (num, 4))
+    return shots
+
+
+def pixel_rows(lengths: list[int]) -> Rows:
+    rows = transitions(lengths, 0)
+    rows = {key: values for key, values in rows.items() if "observation" not in key}
+    num_steps = sum(lengths) + len(lengths)
+    starts = np.cumsum([0, *(length + 1 for length in lengths)])[:-1]
+    row = np.concatenate([np.arange(n) + s for n, s in zip(lengths, starts, strict=True)])
+    shots = pictures(num_steps)
+    rows["observation",], rows["next", "observation"] = shots[row], shots[row + 1].copy()
+    last = np.cumsum(lengths) - 1
+    rows["next", "observation"][last[rows["next", "terminated"][last, 0]]] = 0
+    return rows
+
+
+@pytest.mark.parametrize("lengths", [[1], [3, 2], [700, 1, 900]])
+@pytest.mark.parametrize("cut", [1, 64, 5000])
+def test_frames_come_back_bit_for_bit(tmp_path: Path, lengths: list[int], cut: int) -> None:
+    rows = pixel_rows(lengths)
+    dataset = write(CompactWriter, tmp_path / "compact", rows, cut)
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    assert_same(everything(dataset), rows | {("episode",): episode})
+    frames_kept = "frames/observation.zst.dictionary" in dataset.manifest.files
+    assert frames_kept == (sum(lengths) > 1000)
+
+
+def test_the_files_do_not_depend_on_how_rows_were_cut(tmp_path: Path) -> None:
+    rows = pixel_rows([700, 1, 900])
+    kinds = [write(CompactWriter, tmp_path / str(cut), rows, cut) for cut in (1, 100, 5000)]
+    assert kinds[0].manifest.files == kinds[1].manifest.files == kinds[2].manifest.files
+
+
+@pytest.mark.parametrize("cut", [2, 4, 50])
+def test_frames_whose_successor_is_another_are_refused_by_row(tmp_path: Path, cut: int) -> None:
+    rows = pixel_rows([10, 10])
+    rows["next", "observation"][13, 0, 0] += 1
+    with pytest.raises(SourceError, match=r"next.observation of row 13 .* --layout ted"):
+        write(CompactWriter, tmp_path / "compact", rows, cut)
+
+
+def test_two_threads_read_right_frames(tmp_path: Path) -> None:
+    shots = pictures(2000)
+    writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
+    writer.write(shots)
+    writer.close()
+    reader = FrameReader(tmp_path / "x.zst", 2000, (36, 36))
+    right = torch.from_numpy(shots)
+
+    def read(seed: int) -> bool:
+        index = torch.randint(2000, (64,), generator=torch.Generator().manual_seed(seed))
+        return torch.equal(reader.read(index), right[index])
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(read, range(200)))
+
+
+def test_frames_that_are_read_stay_as_they_are(tmp_path: Path) -> None:
+    dataset = write(CompactWriter, tmp_path / "compact", pixel_rows([50]))
+    first = dataset.tree(torch.tensor([3, 4]))["observation"]
+    copy = first.clone()
+    first.zero_()
+    for _ in range(50):
+        dataset.tree(torch.arange(20))
+    assert torch.equal(dataset.tree(torch.tensor([3, 4]))["observation"], copy)
+    assert not first.any()
+
+
+@pytest.mark.parametrize("number", [0, 1, 63, 64])
+def test_a_few_frames_need_no_dictionary(tmp_path: Path, number: int) -> None:
+    writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
+    writer.write(pictures(number) if number else np.zeros((0, 36, 36), np.uint8))
+    writer.close()
+    kept = (tmp_path / "x.zst.dictionary").exists()
+    assert kept == (number >= frame_writer.FEWEST_TRAINING_FRAMES)
+
+
+# Installed datasets
+
+
+def test_converting_an_installed_dataset_there_and_back(door: str, config: Config) -> None:
+    folder = config.root / "datasets" / door
+    before = read_manifest(folder)
+    first = ExperienceReplay(door)[:100]
+    assert relayout(door, "compact", config) == folder
+    assert read_manifest(folder).layout == "compact"
+    assert not (folder / "observation.memmap").exists()
+    assert bool((ExperienceReplay(door)[:100] == first).all())
+    relayout(door, "ted", config)
+    assert read_manifest(folder) == before
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+def test_converting_to_no_layout_is_refused(door: str, config: Config) -> None:
+    with pytest.raises(UsageError, match="Expected: ted, compact"):
+        relayout(door, "nosuch", config)
+
+
+def test_slices_and_indexes_agree_between_the_layouts(door: str, config: Config) -> None:
+    arguments: Any = {"batch_size": 64, "slice_len": 16, "seed": 0}
+    ted = ExperienceReplay(door, **arguments).sample()
+    relayout(door, "compact", config)
+    packed = ExperienceReplay(door, **arguments).sample()
+    assert set(ted.keys(True, True)) == set(packed.keys(True, True))
+    assert bool((ted == packed).all())
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "missing records": lambda folder: (folder / "rows.memmap").unlink(),
+    "short records": lambda folder: (folder / "rows.memmap").open("r+b").truncate(64),
+    "short row map": lambda folder: (folder / "row.memmap").open("r+b").truncate(64),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_damaged_compact_dataset_is_refused(
+    door: str, config: Config, damage: Callable[[Path], Any]
+) -> None:
+    damage(relayout(door, "compact", config))
+    with pytest.raises(DamagedDataset, match="not what its manifest says"):
+        ExperienceReplay(door)
+
+
+def test_nothing_written_into_a_compact_batch_reaches_the_disk(door: str, config: Config) -> None:
+    folder = relayout(door, "compact", config)
+    before = (folder / "rows.memmap").read_bytes()
+    replay = ExperienceReplay(door, batch_size=16)
+    replay.sample()["observation"].fill_(0)
+    replay[:3]["action"].zero_()
+    replay.sample()["done"].fill_(True)
+    assert (folder / "rows.memmap").read_bytes() == before
+    assert not replay.sample()["done"].any()
