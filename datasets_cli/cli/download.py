@@ -21,7 +21,9 @@ def download(
     context: typer.Context,
     ids: Ids,
     force: Annotated[bool, typer.Option("--force", help="Install anew what is installed.")] = False,
-    layout: Annotated[str | None, typer.Option(help="How rows lie on disk: ted or compact.")] = None,
+    layout: Annotated[
+        str | None, typer.Option(help="How rows lie on disk: ted or compact.")
+    ] = None,
     source: Annotated[
         str | None, typer.Option(help="Folder or URL with this dataset's raw files.")
     ] = None,
