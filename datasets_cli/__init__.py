@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         MinariExperienceReplay,
     )
     from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
+    from datasets_cli.replay.frame_stack import FrameStack
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "D4RLExperienceReplay",
     "ExperienceReplay",
+    "FrameStack",
     "ImmutableDatasetWriter",
     "MinariExperienceReplay",
     "RandomSampler",
@@ -41,6 +43,7 @@ __all__ = [
 _HOMES = {
     "D4RLExperienceReplay": "experience",
     "ExperienceReplay": "experience",
+    "FrameStack": "replay.frame_stack",
     "MinariExperienceReplay": "experience",
     "ReplayBuffer": "replay.buffers",
     "TensorDictReplayBuffer": "replay.buffers",

@@ -18,6 +18,7 @@ from datasets_cli.preprocess import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.registry import catalogue, load_recipe
 from datasets_cli.replay.buffers import TensorDictReplayBuffer, Transform
+from datasets_cli.replay.frame_stack import FrameStack
 from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
 from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
 from datasets_cli.replay.storage import DatasetStorage, open_storage
@@ -45,6 +46,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         sampler: how rows are drawn; overrides the next four.
         num_slices: draw so many slices of trajectories a batch.
         slice_len: draw slices of so many rows; exclusive with ``num_slices``.
+        frame_stack: make each observation, and next observation, a stack of its last steps.
         strict_length: never draw from a trajectory shorter than a slice.
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
@@ -70,6 +72,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         sampler: Sampler | None = None,
         num_slices: int | None = None,
         slice_len: int | None = None,
+        frame_stack: int | None = None,
         strict_length: bool = True,
         replacement: bool = True,
         transform: Transform | None = None,
@@ -82,8 +85,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
         self.config = load_config(root=root)
         wish = build.Wish(layout=layout, force=download == "force", source=source)
         folder = _installed_folder(dataset_id, download, self.config, wish, progress)
+        rows = open_storage(folder)
         super().__init__(
-            storage=open_storage(folder),
+            storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
             transform=transform,
             batch_size=batch_size,

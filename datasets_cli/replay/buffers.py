@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.frame_stack import FrameStack
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
 from datasets_cli.replay.storage import DatasetStorage, make_batch
 from datasets_cli.replay.writers import ImmutableDatasetWriter
@@ -22,7 +23,7 @@ class ReplayBuffer:
     """Samples batches from a storage.
 
     Args:
-        storage: where the rows are; ``open_storage`` and ``preprocess`` give one.
+        storage: where the rows are; ``open_storage``, ``preprocess`` and ``FrameStack`` give one.
         sampler: how rows are drawn; uniformly with replacement by default.
         transform: applied to every batch.
         batch_size: rows in a batch; ``sample`` can override it.
@@ -33,7 +34,7 @@ class ReplayBuffer:
     def __init__(
         self,
         *,
-        storage: DatasetStorage,
+        storage: DatasetStorage | FrameStack,
         sampler: Sampler | None = None,
         transform: Transform | None = None,
         batch_size: int | None = None,

@@ -49,7 +49,7 @@ class SliceSampler:
         self.slice_len = slice_len
         self.strict_length = strict_length
         self.truncated_key = truncated_key
-        self._usable: tuple[int, torch.Tensor, torch.Tensor] | None = None
+        self._prepared: Slices | None = None
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -60,9 +60,9 @@ class SliceSampler:
             UsageError: the batch is not a whole number of slices, or no trajectory is long enough.
         """
         num_slices, slice_len = self.shape(batch_size)
-        starts, lengths = self.usable(storage, slice_len)
-        drawn = torch.randint(len(starts), (num_slices,), generator=generator)
-        return self.slices(starts[drawn], lengths[drawn], slice_len, generator)
+        slices = self.prepare(storage, slice_len)
+        drawn = torch.randint(len(slices.starts), (num_slices,), generator=generator)
+        return slices.draw(drawn, generator)
 
     def shape(self, batch_size: int) -> tuple[int, int]:
         """Return how many slices of how many rows a batch is made of."""
@@ -75,44 +75,13 @@ class SliceSampler:
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor
 
-    def usable(self, storage: Storage, slice_len: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return first rows and lengths, int64 ``[K]`` each, of the trajectories to draw from."""
-        if self._usable is None or self._usable[0] != slice_len:
-            offsets = storage.offsets
-            starts, lengths = offsets[:-1], offsets.diff()
-            if self.strict_length:
-                long_enough = lengths >= slice_len
-                if not bool(long_enough.any()):
-                    raise UsageError(
-                        f"No trajectory has {slice_len} rows; the longest has "
-                        f"{int(lengths.max())}. Ask for shorter slices, or pass "
-                        "strict_length=False to take short trajectories whole."
-                    )
-                starts, lengths = starts[long_enough], lengths[long_enough]
-            self._usable = slice_len, starts, lengths
-        return self._usable[1:]
-
-    def slices(
-        self,
-        starts: torch.Tensor,
-        lengths: torch.Tensor,
-        slice_len: int,
-        generator: torch.Generator,
-    ) -> tuple[torch.Tensor, Info]:
-        """Return one random slice of each of the given trajectories, and the marks of its end."""
-        # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
-        uniform = torch.rand(len(starts), generator=generator, dtype=torch.float64)
-        room = (lengths - slice_len + 1).clamp(min=1)
-        first = starts + (uniform * room).long()
-        index = first[:, None] + torch.arange(slice_len)
-        inside = torch.arange(slice_len) < lengths[:, None]
-        last = torch.zeros_like(inside)
-        last[torch.arange(len(starts)), lengths.clamp(max=slice_len) - 1] = True
-        if self.strict_length:
-            index, last = index.flatten(), last.flatten()
-        else:
-            index, last = index[inside], last[inside]
-        return index, {} if self.truncated_key is None else {self.truncated_key: last[:, None]}
+    def prepare(self, storage: Storage, slice_len: int) -> Slices:
+        """Return the slices that can be drawn from a storage; worked out once."""
+        prepared = self._prepared
+        if prepared is None or prepared.storage is not storage or prepared.slice_len != slice_len:
+            prepared = Slices(storage, slice_len, self.strict_length, self.truncated_key)
+            self._prepared = prepared
+        return prepared
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: each draw depends on the generator alone."""
@@ -120,6 +89,64 @@ class SliceSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take nothing."""
+
+
+class Slices:
+    """The slices of one length that a storage has.
+
+    Args:
+        storage: where the trajectories are.
+        slice_len: rows in a slice.
+        strict_length: leave out shorter trajectories; otherwise they are slices of their own.
+        truncated_key: where slice ends are marked, or None.
+
+    Raises:
+        UsageError: no trajectory is long enough.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        slice_len: int,
+        strict_length: bool,
+        truncated_key: tuple[str, ...] | None,
+    ) -> None:
+        self.storage = storage
+        self.slice_len = slice_len
+        self._truncated_key = truncated_key
+        offsets = storage.offsets
+        starts, lengths = offsets[:-1], offsets.diff()
+        if strict_length:
+            long_enough = lengths >= slice_len
+            if not bool(long_enough.any()):
+                raise UsageError(
+                    f"No trajectory has {slice_len} rows; the longest has {int(lengths.max())}. "
+                    "Ask for shorter slices, or pass strict_length=False to take short "
+                    "trajectories whole."
+                )
+            starts, lengths = starts[long_enough], lengths[long_enough]
+        self.starts = starts
+        self._lengths = lengths.clamp(max=slice_len)
+        # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
+        self._room = (lengths - slice_len + 1).clamp(min=1).double()
+        self._steps = torch.arange(slice_len)
+        self._is_last = self._steps == slice_len - 1
+        self._equal = strict_length or bool((lengths >= slice_len).all())
+
+    def draw(self, drawn: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, Info]:
+        """Return one random slice of each trajectory ``drawn`` int64 ``[S]``, its end marked."""
+        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+        first = self.starts.index_select(0, drawn)
+        first += uniform.mul_(self._room.index_select(0, drawn)).long()
+        index = first.unsqueeze(1) + self._steps
+        if self._equal:
+            index = index.view(-1)
+            last = self._is_last.expand(len(drawn), -1).reshape(-1, 1)
+        else:
+            lengths = self._lengths.index_select(0, drawn).unsqueeze(1)
+            inside = self._steps < lengths
+            index, last = index[inside], (self._steps == lengths - 1)[inside].unsqueeze(1)
+        return index, {} if self._truncated_key is None else {self._truncated_key: last}
 
 
 class SliceSamplerWithoutReplacement:
@@ -149,9 +176,8 @@ class SliceSamplerWithoutReplacement:
             UsageError: as ``SliceSampler.sample``, or with ``drop_last`` too few trajectories.
         """
         num_slices, slice_len = self._slices.shape(batch_size)
-        starts, lengths = self._slices.usable(storage, slice_len)
-        drawn = self._epoch.take(num_slices, len(starts), generator)
-        return self._slices.slices(starts[drawn], lengths[drawn], slice_len, generator)
+        slices = self._slices.prepare(storage, slice_len)
+        return slices.draw(self._epoch.take(num_slices, len(slices.starts), generator), generator)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch's seed and position."""

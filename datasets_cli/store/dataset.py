@@ -30,6 +30,21 @@ class Rows(Protocol):
     def tree(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
+    def history(
+        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        """Return the last steps of a leaf and the one that follows.
+
+        Args:
+            key: a leaf that has a successor.
+            index: rows int64 ``[B]``.
+            age: how many rows of its trajectory lie before each, int64 ``[B]``.
+            length: steps up to the row itself; before a trajectory's first step it is repeated.
+
+        Returns:
+            ``[B, length + 1, *shape]``, oldest first, in memory of its own.
+        """
+
 
 class Dataset:
     """The rows of one committed dataset. Nothing here writes.
@@ -43,7 +58,7 @@ class Dataset:
         self.folder = folder
         self.manifest = manifest
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
-        self._rows = _open_rows(folder, manifest, frozenset(self.keys))
+        self._rows = self.rows_of(frozenset(self.keys))
         self.tree = self._rows.tree  # one call less in every batch
 
     def __len__(self) -> int:
@@ -72,7 +87,7 @@ class Dataset:
             known = ", ".join(show_key(name) for name in self.keys)
             raise KeyError(f"{self.manifest.id} has no {show_key(key)}. It has: {known}")
         check_memory(sum(column.row_bytes for column in found) * len(self), self.manifest.id)
-        rows = _open_rows(self.folder, self.manifest, frozenset(c.key for c in found))
+        rows = self.rows_of(frozenset(column.key for column in found))
         whole = {
             column.key: torch.empty((len(self), *column.shape), dtype=getattr(torch, column.dtype))
             for column in found
@@ -83,6 +98,15 @@ class Dataset:
             for name, leaf in whole.items():
                 leaf[start : start + len(index)] = _leaf(tree, name)
         return whole
+
+    def rows_of(self, keys: frozenset[Key]) -> Rows:
+        """Return the rows with these leaves alone; no other is read."""
+        manifest = self.manifest
+        if manifest.layout == "compact":
+            record = Record.from_json(manifest.record).only(keys)
+            return CompactRows(self.folder, record, manifest.num_transitions)
+        columns = tuple(column for column in manifest.columns if column.key in keys)
+        return LeafRows(self.folder, columns, manifest.num_transitions)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
@@ -101,14 +125,6 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
     leaf = tree[key[-1]]
     assert isinstance(leaf, torch.Tensor)
     return leaf
-
-
-def _open_rows(folder: Path, manifest: Manifest, keys: frozenset[Key]) -> Rows:
-    if manifest.layout == "compact":
-        record = Record.from_json(manifest.record).only(keys)
-        return CompactRows(folder, record, manifest.num_transitions)
-    columns = tuple(column for column in manifest.columns if column.key in keys)
-    return LeafRows(folder, columns, manifest.num_transitions)
 
 
 def open_dataset(folder: Path) -> Dataset:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from datasets_cli.store.columns import Column
+from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.compact import successor_of
 from datasets_cli.store.mapping import map_file
 from datasets_cli.store.tree import Tree, TreePlan
 
@@ -40,3 +41,19 @@ class LeafRows:
         for leaf, node, name in self._leaves:
             nodes[node][name] = leaf.index_select(0, index)
         return nodes[0]
+
+    def history(
+        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
+        back = torch.arange(length - 1, -1, -1)
+        steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
+        leaf, following = self._leaf(key), self._leaf(successor_of(key))
+        run = leaf.new_empty((len(index), length + 1, *leaf.shape[1:]))
+        run[:, :-1] = leaf.index_select(0, steps.view(-1)).view(len(index), length, *leaf.shape[1:])
+        run[:, -1] = following.index_select(0, index)
+        return run
+
+    def _leaf(self, key: Key) -> torch.Tensor:
+        place = self._plan.place(key)
+        return next(leaf for leaf, *found in self._leaves if tuple(found) == place)

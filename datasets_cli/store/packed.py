@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from datasets_cli.store.compact import (
     ROW_MAP,
     Record,
     row_map_dtype,
+    successor_of,
 )
 from datasets_cli.store.frames import FrameReader
 from datasets_cli.store.mapping import map_file
-from datasets_cli.store.tree import Tree, TreePlan
+from datasets_cli.store.tree import Place, Tree, TreePlan
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class CompactRows:
         columns += [field.successor for field in record.frames if field.successor]
         self._plan = TreePlan(sorted(columns))
         self._zones = self._zones_of(record)
-        self._makers = [self._constant(column, value) for column, value in record.constants]
+        self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.place(EPISODE) if EPISODE in made else None
         self._done = (
@@ -98,8 +98,13 @@ class CompactRows:
             for part, shape, node, name in zone.leaves:
                 leaf = parts[part]
                 nodes[node][name] = leaf if shape is None else leaf.view(-1, *shape)
-        for maker, node, name in self._makers:
-            nodes[node][name] = maker(len(index))
+        for shape, dtype, places in self._zeros:
+            # One allocation for all flags that never change; each gets memory of its own.
+            fresh = torch.zeros((len(places), len(index), *shape), dtype=dtype, device=row.device)
+            for leaf, (node, name) in zip(fresh.unbind(0), places, strict=True):
+                nodes[node][name] = leaf
+        for value, (node, name) in self._constants:
+            nodes[node][name] = value.expand(len(index), *value.shape).clone()
         if self._episode is not None:
             nodes[self._episode[0]][self._episode[1]] = row - index
         if self._done is not None:
@@ -114,6 +119,36 @@ class CompactRows:
             nodes[node][name], following = both.split(len(row))
             nodes[successor[0]][successor[1]] = following
         return nodes[0]
+
+    def history(
+        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
+        row = self._row.index_select(0, index).long().unsqueeze(1)
+        steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
+        for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
+            if field.column.key == key and successor is not None:
+                frames = reader.read(steps.view(-1))
+                return frames.view(len(index), length + 1, *field.column.shape)
+        # Small fields: the row itself and its successor need not be neighbours, so go by rows.
+        return torch.stack(
+            [
+                *(
+                    self._at(key, index - torch.clamp(age, max=n))
+                    for n in range(length - 1, -1, -1)
+                ),
+                self._at(successor_of(key), index),
+            ],
+            dim=1,
+        )
+
+    def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
+        tree = self.tree(index)
+        for name in key[:-1]:
+            tree = tree[name]
+        leaf = tree[key[-1]]
+        assert isinstance(leaf, torch.Tensor)
+        return leaf
 
     def _zones_of(self, record: Record) -> list[Zone]:
         by_dtype: dict[str, list[tuple[int, Column, Key]]] = {}
@@ -131,23 +166,30 @@ class CompactRows:
         leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
         position = 0
         for offset, column, key in places:
-            sizes.append(offset // item - position)
+            if gap := offset // item - position:
+                sizes.append(gap)
             width = column.row_bytes // item
             shape = None if len(column.shape) == 1 else column.shape
             leaves.append((len(sizes), shape, *self._plan.place(key)))
             sizes.append(width)
             position = offset // item + width
-        sizes.append(2 * record.size // item - position)
+        if rest := 2 * record.size // item - position:
+            sizes.append(rest)
         return Zone(torch_dtype, sizes, leaves)
 
-    def _constant(
-        self, column: Column, value: bytes
-    ) -> tuple[Callable[[int], torch.Tensor], int, str]:
-        dtype = getattr(torch, column.dtype)
-        shape, device = column.shape, self._row.device
-        if not any(value):
-            return lambda n: torch.zeros(
-                (n, *shape), dtype=dtype, device=device
-            ), *self._plan.place(column.key)
-        row = torch.frombuffer(bytearray(value), dtype=dtype).view(shape).to(device)
-        return lambda n: row.expand(n, *shape).clone(), *self._plan.place(column.key)
+    def _constants_of(
+        self, record: Record
+    ) -> tuple[
+        list[tuple[tuple[int, ...], torch.dtype, list[Place]]], list[tuple[torch.Tensor, Place]]
+    ]:
+        """Return the columns that are zero, by row shape and type, and the others' values."""
+        zeros: dict[tuple[tuple[int, ...], torch.dtype], list[Place]] = {}
+        others = []
+        for column, value in record.constants:
+            place, dtype = self._plan.place(column.key), getattr(torch, column.dtype)
+            if any(value):
+                row = torch.frombuffer(bytearray(value), dtype=dtype).view(column.shape)
+                others.append((row.to(self._row.device), place))
+            else:
+                zeros.setdefault((column.shape, dtype), []).append(place)
+        return [(*key, places) for key, places in zeros.items()], others

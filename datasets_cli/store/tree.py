@@ -11,6 +11,10 @@ Tree = dict[str, Any]
 """``{name: leaf or Tree}``: the content of a TensorDict before it is one."""
 
 
+Place = tuple[int, str]
+"""Which of a plan's dicts holds a key, and under which name."""
+
+
 class TreePlan:
     """Where each key of a fixed set stands in a nested dict.
 
@@ -21,7 +25,7 @@ class TreePlan:
     def __init__(self, keys: Iterable[Key]) -> None:
         self._nodes: dict[Key, int] = {(): 0}
         self._links: list[tuple[int, int, str]] = []
-        self._places: dict[Key, tuple[int, str]] = {}
+        self._places: dict[Key, Place] = {}
         for key in keys:
             for depth in range(1, len(key)):
                 if key[:depth] not in self._nodes:
@@ -30,7 +34,7 @@ class TreePlan:
                     self._links.append((parent, self._nodes[key[:depth]], key[depth - 1]))
             self._places[key] = self._nodes[key[:-1]], key[-1]
 
-    def place(self, key: Key) -> tuple[int, str]:
+    def place(self, key: Key) -> Place:
         """Return which of the dicts that ``new`` gives holds a key, and under which name."""
         return self._places[key]
 
