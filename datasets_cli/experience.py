@@ -51,6 +51,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
         collate_fn: called last, with the batch.
+        device: copy the rows into this device's memory and hand out batches there.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
         seed: seeds every draw.
         progress: told of download and conversion.
 
@@ -77,6 +79,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         replacement: bool = True,
         transform: Transform | None = None,
         collate_fn: Callable[[TensorDict], Any] | None = None,
+        device: str | torch.device | None = None,
+        contiguous: bool = False,
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -85,7 +89,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         self.config = load_config(root=root)
         wish = build.Wish(layout=layout, force=download == "force", source=source)
         folder = _installed_folder(dataset_id, download, self.config, wish, progress)
-        rows = open_storage(folder)
+        rows = open_storage(folder, device=device, contiguous=contiguous)
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),

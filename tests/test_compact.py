@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import ExperienceReplay
+from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.build.relayout import relayout
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
@@ -305,3 +306,21 @@ def test_nothing_written_into_a_compact_batch_reaches_the_disk(door: str, config
     replay.sample()["done"].fill_(True)
     assert (folder / "rows.memmap").read_bytes() == before
     assert not replay.sample()["done"].any()
+
+
+@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
+@pytest.mark.parametrize("arguments", [{"device": "cpu"}, {"contiguous": True}])
+def test_rows_in_memory_or_contiguous_are_the_same(
+    tmp_path: Path, kind: Any, arguments: Any
+) -> None:
+    write(kind, tmp_path / "rows", transitions([40, 3, 70], 0))
+    index = torch.tensor([112, 0, 39, 40])
+    plain = open_storage(tmp_path / "rows").get(index)
+    other = open_storage(tmp_path / "rows", **arguments)
+    for storage in (other, pickle.loads(pickle.dumps(other))):
+        batch = storage.get(index)
+        for key in plain.keys(True, True):
+            assert batch[key].numpy().tobytes() == plain[key].numpy().tobytes()
+            assert batch[key].is_contiguous() or "contiguous" not in arguments
+        batch["action"].zero_()
+        assert torch.equal(storage.get(index)["action"], plain["action"])

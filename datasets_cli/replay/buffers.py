@@ -45,6 +45,7 @@ class ReplayBuffer:
         self.sampler: Sampler = sampler or RandomSampler()
         self.writer = ImmutableDatasetWriter()
         self.batch_size = batch_size
+        self._device = storage.dataset.device
         self.generator = (
             torch.default_generator if seed is None else torch.Generator().manual_seed(seed)
         )
@@ -79,6 +80,9 @@ class ReplayBuffer:
             )
         index, info = self.sampler.sample(self.storage, size, self.generator)
         tree = self.storage.tree(index)
+        if self._device is not None:
+            index = index.to(self._device)
+            info = {key: mark.to(self._device) for key, mark in info.items()}
         self._describe(tree, index, info)
         batch = make_batch(tree, len(index))
         if self._transforms:

@@ -82,6 +82,7 @@ class FrameStack:
     def tree(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows, stacks ``[B, length, ...]``, as a nested dict."""
         tree = self._rest.tree(index)
+        index = index.cpu()
         episode = torch.searchsorted(self._starts, index, right=True) - 1
         age = index - self._starts.index_select(0, episode)
         run = self._pair.history(self._key, index, age, self.length)
@@ -90,7 +91,7 @@ class FrameStack:
             missing = self.length - 1 - age
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
             if bool(padded.any()):
-                run[padded] = 0
+                run[padded.to(run.device)] = 0
         _put(tree, self._key, run[:, :-1])
         _put(tree, ("next", *self._key), run[:, 1:])
         return tree

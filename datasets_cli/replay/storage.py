@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,8 +42,12 @@ class DatasetStorage:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __reduce__(self) -> tuple[Any, tuple[Path]]:
-        return open_storage, (self.dataset.folder,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        dataset = self.dataset
+        opened = functools.partial(
+            open_storage, device=dataset.device, contiguous=dataset.contiguous
+        )
+        return opened, (dataset.folder,)
 
     def __repr__(self) -> str:
         manifest = self.dataset.manifest
@@ -78,14 +83,24 @@ class DatasetStorage:
         return make_batch(grow_tree(below), len(self))
 
 
-def open_storage(folder: str | Path) -> DatasetStorage:
+def open_storage(
+    folder: str | Path, *, device: str | torch.device | None = None, contiguous: bool = False
+) -> DatasetStorage:
     """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
+
+    Args:
+        folder: the dataset folder.
+        device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and hand out
+            batches there; None reads them from the disk. Frames are decoded from the disk.
+        contiguous: give every leaf memory of its own: leaves of the compact layout are views of
+            one tensor, on which ``view(-1)`` raises.
 
     Raises:
         FileNotFoundError: there is no dataset.
         DamagedDataset: its files are not what its manifest says.
     """
-    return DatasetStorage(open_dataset(Path(folder)))
+    place = None if device is None else torch.device(device)
+    return DatasetStorage(open_dataset(Path(folder), place, contiguous=contiguous))
 
 
 def make_batch(tree: Tree, num_rows: int) -> TensorDict:

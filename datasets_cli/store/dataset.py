@@ -52,11 +52,22 @@ class Dataset:
     Args:
         folder: the dataset folder.
         manifest: its manifest, already checked against the files.
+        device: where the rows are to live; None leaves them on the disk.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        device: torch.device | None = None,
+        *,
+        contiguous: bool = False,
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
+        self.device = device
+        self.contiguous = contiguous
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
         self.tree = self._rows.tree  # one call less in every batch
@@ -104,9 +115,15 @@ class Dataset:
         manifest = self.manifest
         if manifest.layout == "compact":
             record = Record.from_json(manifest.record).only(keys)
-            return CompactRows(self.folder, record, manifest.num_transitions)
+            return CompactRows(
+                self.folder,
+                record,
+                manifest.num_transitions,
+                self.device,
+                contiguous=self.contiguous,
+            )
         columns = tuple(column for column in manifest.columns if column.key in keys)
-        return LeafRows(self.folder, columns, manifest.num_transitions)
+        return LeafRows(self.folder, columns, manifest.num_transitions, self.device)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
@@ -127,8 +144,10 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
     return leaf
 
 
-def open_dataset(folder: Path) -> Dataset:
-    """Open the dataset in ``folder``.
+def open_dataset(
+    folder: Path, device: torch.device | None = None, *, contiguous: bool = False
+) -> Dataset:
+    """Open the dataset in ``folder``; the other arguments are those of ``Dataset``.
 
     Raises:
         FileNotFoundError: there is no manifest, so there is no dataset.
@@ -143,7 +162,9 @@ def open_dataset(folder: Path) -> Dataset:
                 f"{manifest.id}: {name} has {found} bytes, but {manifest.num_transitions} "
                 f"transitions in its columns need {size}."
             )
-    return Dataset(folder, manifest)
+    if device is not None and device.type == "cpu":
+        check_memory(manifest.size_bytes, manifest.id)
+    return Dataset(folder, manifest, device, contiguous=contiguous)
 
 
 def _sizes_to_map(manifest: Manifest) -> dict[str, int]:

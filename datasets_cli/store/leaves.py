@@ -8,7 +8,7 @@ import torch
 
 from datasets_cli.store.columns import Column, Key
 from datasets_cli.store.compact import successor_of
-from datasets_cli.store.mapping import map_file
+from datasets_cli.store.mapping import load_file
 from datasets_cli.store.tree import Tree, TreePlan
 
 
@@ -19,16 +19,25 @@ class LeafRows:
         folder: the dataset folder.
         columns: every leaf.
         num_rows: transitions N.
+        device: where the leaves are to live; None maps the files.
     """
 
-    def __init__(self, folder: Path, columns: tuple[Column, ...], num_rows: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        columns: tuple[Column, ...],
+        num_rows: int,
+        device: torch.device | None = None,
+    ) -> None:
+        self.device = device
         self._plan = TreePlan(column.key for column in columns)
         self._leaves = [
             (
-                map_file(
+                load_file(
                     folder / column.filename,
                     getattr(torch, column.dtype),
                     (num_rows, *column.shape),
+                    device,
                 ),
                 *self._plan.place(column.key),
             )
@@ -37,6 +46,8 @@ class LeafRows:
 
     def tree(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+        if self.device is not None:
+            index = index.to(self.device)
         nodes = self._plan.new()
         for leaf, node, name in self._leaves:
             nodes[node][name] = leaf.index_select(0, index)
@@ -46,7 +57,9 @@ class LeafRows:
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
-        back = torch.arange(length - 1, -1, -1)
+        if self.device is not None:
+            index, age = index.to(self.device), age.to(self.device)
+        back = torch.arange(length - 1, -1, -1, device=index.device)
         steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
         leaf, following = self._leaf(key), self._leaf(successor_of(key))
         run = leaf.new_empty((len(index), length + 1, *leaf.shape[1:]))

@@ -10,6 +10,14 @@ from pathlib import Path
 import torch
 
 
+def load_file(
+    path: Path, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None
+) -> torch.Tensor:
+    """Return the file's bytes in the memory of a device, or mapped read-only where that is None."""
+    mapped = map_file(path, dtype, shape)
+    return mapped if device is None else mapped.to(device, copy=True)
+
+
 def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     """Return the file's bytes as a tensor of this element type and shape.
 

@@ -19,7 +19,7 @@ from datasets_cli.store.compact import (
     successor_of,
 )
 from datasets_cli.store.frames import FrameReader
-from datasets_cli.store.mapping import map_file
+from datasets_cli.store.mapping import load_file
 from datasets_cli.store.tree import Place, Tree, TreePlan
 
 
@@ -45,19 +45,26 @@ class CompactRows:
         folder: the dataset folder.
         record: how records are laid out.
         num_rows: transitions N.
-        device: where the records are to live; None maps the file.
+        device: where the records are to live; None maps the file. Frames stay on disk.
+        contiguous: copy every leaf into memory of its own.
     """
 
     def __init__(
-        self, folder: Path, record: Record, num_rows: int, device: torch.device | None = None
+        self,
+        folder: Path,
+        record: Record,
+        num_rows: int,
+        device: torch.device | None = None,
+        *,
+        contiguous: bool = False,
     ) -> None:
         self.record = record
-        records = map_file(folder / RECORDS, torch.uint8, (record.num_records, record.size))
+        self.device = device
+        self._contiguous = contiguous
+        shape = (record.num_records, record.size)
+        records = load_file(folder / RECORDS, torch.uint8, shape, device)
         map_dtype = getattr(torch, row_map_dtype(record.num_records))
-        row = map_file(folder / ROW_MAP, map_dtype, (num_rows,))
-        if device is not None:
-            records, row = records.to(device, copy=True), row.to(device, copy=True)
-        self._row = row
+        self._row = load_file(folder / ROW_MAP, map_dtype, (num_rows,), device)
         # Each row of this view is a record and the one behind it; rows overlap.
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
@@ -90,6 +97,8 @@ class CompactRows:
 
         Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
         """
+        if self.device is not None:
+            index = index.to(self.device)
         row = self._row.index_select(0, index)
         packed = self._pairs.index_select(0, row)
         nodes = self._plan.new()
@@ -97,7 +106,9 @@ class CompactRows:
             parts = packed.view(zone.dtype).split_with_sizes(zone.sizes, 1)
             for part, shape, node, name in zone.leaves:
                 leaf = parts[part]
-                nodes[node][name] = leaf if shape is None else leaf.view(-1, *shape)
+                if shape is not None:
+                    leaf = leaf.view(-1, *shape)
+                nodes[node][name] = leaf.contiguous() if self._contiguous else leaf
         for shape, dtype, places in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             fresh = torch.zeros((len(places), len(index), *shape), dtype=dtype, device=row.device)
@@ -111,11 +122,12 @@ class CompactRows:
             (node, name), (first, one), (second, other) = self._done
             nodes[node][name] = nodes[first][one] | nodes[second][other]
         for reader, (node, name), successor in self._frames:
+            where = row.cpu()
             if successor is None:
-                nodes[node][name] = reader.read(row)
+                nodes[node][name] = self._moved(reader.read(where))
                 continue
             # One decoding for both; the halves are contiguous.
-            both = reader.read(torch.cat((row, row + 1)))
+            both = self._moved(reader.read(torch.cat((where, where + 1))))
             nodes[node][name], following = both.split(len(row))
             nodes[successor[0]][successor[1]] = following
         return nodes[0]
@@ -124,11 +136,11 @@ class CompactRows:
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
-        row = self._row.index_select(0, index).long().unsqueeze(1)
+        row = self._row.index_select(0, index.to(self._row.device)).cpu().long().unsqueeze(1)
         steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
         for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and successor is not None:
-                frames = reader.read(steps.view(-1))
+                frames = self._moved(reader.read(steps.view(-1)))
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
         return torch.stack(
@@ -141,6 +153,9 @@ class CompactRows:
             ],
             dim=1,
         )
+
+    def _moved(self, frames: torch.Tensor) -> torch.Tensor:
+        return frames if self.device is None else frames.to(self.device)
 
     def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
         tree = self.tree(index)

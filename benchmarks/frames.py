@@ -1,0 +1,214 @@
+"""Frames on disk and in batches: the compact layout against uncompressed tensors.
+
+    python benchmarks/frames.py [--frames 20000] [--calls 200]        needs ale-py
+
+Real ALE frames (84x84 grey, frame skip 4, sticky actions, a random policy) of four games. Prints
+JSON: bytes a frame with all overhead, and the median milliseconds of a batch of stacks of 4,
+current and next. Beside ours: plain PyTorch indexing of an uncompressed tensor in memory, frame by
+frame; one gather of whole windows there; and, cold, an uncompressed file mapped from the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from sample import install
+
+from datasets_cli import FrameStack, RandomSampler, TensorDictReplayBuffer, open_storage
+from datasets_cli.store.columns import Key
+from datasets_cli.store.compact_writer import CompactWriter
+
+GAMES = ("pong", "breakout", "seaquest", "qbert")
+RAW_BYTES = 84 * 84
+STACK = 4
+RUN_FRAMES = 50_000_000
+
+
+def play(game: str, num_frames: int) -> dict[Key, np.ndarray]:
+    """Return TED columns of a random policy in an Atari game."""
+    from ale_py import ALEInterface, LoggerMode, roms
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    ale = ALEInterface()
+    ale.setInt("random_seed", 0)
+    ale.setInt("frame_skip", 4)
+    ale.setFloat("repeat_action_probability", 0.25)
+    ale.loadROM(roms.get_rom_path(game))
+    rng = np.random.default_rng(0)
+    actions = ale.getMinimalActionSet()
+    steps: dict[str, list[Any]] = {name: [] for name in ("frame", "action", "reward", "end")}
+    following = []
+    frame = look(ale)
+    for number in range(num_frames):
+        choice = int(rng.integers(len(actions)))
+        reward = ale.act(actions[choice])
+        over = ale.game_over(with_truncation=False)
+        after = look(ale)
+        for name, value in zip(steps, (frame, choice, reward, over), strict=True):
+            steps[name].append(value)
+        following.append(after)
+        if over or number == num_frames - 1:
+            ale.reset_game()
+            after = look(ale)
+        frame = after
+    end = np.array(steps["end"])[:, None]
+    cut = np.zeros_like(end)
+    cut[-1] = not end[-1]
+    none = np.zeros_like(end)
+    return {
+        ("observation",): np.stack(steps["frame"]),
+        ("next", "observation"): np.stack(following),
+        ("action",): np.array(steps["action"], np.int32),
+        ("next", "reward"): np.array(steps["reward"], np.float32)[:, None],
+        ("next", "terminated"): end,
+        ("next", "truncated"): cut,
+        ("next", "done"): end | cut,
+        ("done",): none,
+        ("terminated",): none,
+        ("truncated",): none,
+    }
+
+
+def look(ale: Any) -> np.ndarray:
+    """Return the screen shrunk by averaging areas, as dopamine does, uint8 ``[84, 84]``."""
+    screen = Image.fromarray(ale.getScreenGrayscale())
+    return np.asarray(screen.resize((84, 84), Image.Resampling.BOX))
+
+
+def frame_by_frame(frames: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Stack as plain PyTorch code does: one indexing operation a frame of the stack."""
+    return torch.stack(
+        [
+            torch.stack([frames[index - back + ahead] for back in (3, 2, 1, 0)], 1)
+            for ahead in (0, 1)
+        ]
+    )
+
+
+def windows(frames: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Gather whole windows of five frames at once: what uncompressed memory can do at best."""
+    run = frames.as_strided((len(frames) - STACK, (STACK + 1) * RAW_BYTES), (RAW_BYTES, 1))
+    return run.index_select(0, index - STACK + 1)
+
+
+def milliseconds(call: Callable[[], Any], calls: int) -> float:
+    """Return the median of a call after a warm-up."""
+    times = []
+    for number in range(calls + calls // 5):
+        start = time.perf_counter()
+        call()
+        if number >= calls // 5:
+            times.append(time.perf_counter() - start)
+    return round(statistics.median(times) * 1e3, 3)
+
+
+def forget(path: Path) -> None:
+    """Drop a file from the page cache; nobody may have it mapped."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cold_batches_per_second(make: Callable[[], Callable[[], Any]], files: list[Path]) -> float:
+    """Open anew after emptying the page cache, and draw a few batches."""
+    rates = []
+    for _ in range(5):
+        for file in files:
+            forget(file)
+        draw = make()
+        start = time.perf_counter()
+        for _ in range(20):
+            draw()
+        rates.append(20 / (time.perf_counter() - start))
+    return round(statistics.median(rates), 1)
+
+
+def mapped_frames(path: Path, count: int) -> Callable[[], Any]:
+    """Return a draw of 32 windows from an uncompressed file that is mapped anew."""
+    with path.open("rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    frames = torch.frombuffer(mapping, dtype=torch.uint8).view(count, 84, 84)
+    return lambda: windows(frames, torch.randint(STACK, count - 1, (32,)))
+
+
+def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, Any]:
+    """Return the record of one game."""
+    rows = play(game, num_frames)
+    install(CompactWriter, folder / "compact", rows)
+    storage = open_storage(folder / "compact")
+    size = storage.dataset.manifest.size_bytes
+    every = storage.get(torch.arange(num_frames))
+    for key, values in rows.items():
+        assert np.array_equal(every[key].numpy(), values), key
+    frames = torch.from_numpy(rows["observation",])
+    (folder / "frames.bin").write_bytes(frames.numpy().tobytes())
+    record: dict[str, Any] = {
+        "bytes a frame, all overhead counted": round(size / num_frames, 1),
+        "times smaller than raw frames": round(RAW_BYTES * num_frames / size, 1),
+    }
+    for batch in (32, 256):
+        index = torch.randint(STACK, num_frames - 1, (batch,))
+        buffer = TensorDictReplayBuffer(
+            storage=FrameStack(storage, STACK), sampler=RandomSampler(), batch_size=batch
+        )
+        times = {
+            "compact, whole sample()": milliseconds(buffer.sample, calls),
+            "memory, frame by frame": milliseconds(partial(frame_by_frame, frames, index), calls),
+            "memory, one window": milliseconds(partial(windows, frames, index), calls),
+        }
+        ratio = times["compact, whole sample()"] / times["memory, frame by frame"]
+        record[f"batch {batch}, stack 4, current and next, ms"] = times
+        record[f"batch {batch}: compact / frame by frame"] = round(ratio, 2)
+
+    def opened() -> Callable[[], Any]:
+        stack = FrameStack(open_storage(folder / "compact"), STACK)
+        return lambda: stack.tree(torch.randint(num_frames, (32,)))
+
+    del buffer, storage
+    files = [path for path in (folder / "compact").rglob("*") if path.is_file()]
+    raw = folder / "frames.bin"
+    record["cold batches of 32 a second"] = {
+        "compact": cold_batches_per_second(opened, files),
+        "uncompressed file": cold_batches_per_second(lambda: mapped_frames(raw, num_frames), [raw]),
+    }
+    return record
+
+
+def main() -> None:
+    """Measure every game and print it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--frames", type=int, default=20_000)
+    parser.add_argument("--calls", type=int, default=200)
+    arguments = parser.parse_args()
+    games = {}
+    for game in GAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            games[game] = measure(game, arguments.frames, arguments.calls, Path(folder))
+    sizes = [record["bytes a frame, all overhead counted"] for record in games.values()]
+    document = {
+        "cores": os.cpu_count(),
+        "frames a game": arguments.frames,
+        "games": games,
+        "a run of 50,000,000 frames, GB": {
+            "raw": RUN_FRAMES * RAW_BYTES / 1e9,
+            "compact": [round(RUN_FRAMES * size / 1e9, 1) for size in (min(sizes), max(sizes))],
+        },
+    }
+    print(json.dumps(document, indent=1))
+
+
+if __name__ == "__main__":
+    main()
