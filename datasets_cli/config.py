@@ -36,7 +36,7 @@ class Config:
 
 def config_folder() -> Path:
     """Return the folder of the user's ``config.toml`` and ``recipes/``."""
-    return Path(platformdirs.user_config_path("rlds"))
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "rlds"
 
 
 def load_config(

@@ -12,7 +12,8 @@
     ├── AccessError               6   PermissionError    401, 403, 404, 410: closed or withdrawn
     ├── DiskFull                  7   OSError
     ├── LockedError               8   TimeoutError       another process works on this dataset
-    └── PartialFailure            9   some of several datasets failed
+    ├── PartialFailure            9   some of several datasets failed
+    └── ImmutableError            1   RuntimeError       somebody writes into a dataset
 
 Each error is also the builtin that plain code would catch. A message says what failed, what was
 expected, what was found, and what to do next.
@@ -95,3 +96,7 @@ class PartialFailure(RldsError):
     """Some of several datasets failed; the others are done."""
 
     exit_code = 9
+
+
+class ImmutableError(RldsError, RuntimeError):
+    """Somebody tried to write into a dataset."""

@@ -41,7 +41,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install anew
             (``"force"``; the good copy stays until the new one is committed).
-        layout: how the rows lie on disk; ``"ted"``.
+        layout: how the rows lie on disk; ``"ted"`` or ``"compact"``.
         source: a folder or URL with the publisher's raw files.
         sampler: how rows are drawn; overrides the next four.
         num_slices: draw so many slices of trajectories a batch.
@@ -230,10 +230,11 @@ def _installed_folder(
     wish: build.Wish,
     progress: Progress | None,
 ) -> Path:
-    if download not in (True, False, "force"):
+    if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
-        return CacheRoot(config.root).dataset(build.installed_id(dataset_id, config))
+        id = build.installed_id(dataset_id, config)
+        return build.installed_folder(CacheRoot(config.root), id, wish.layout)
     return build.get(dataset_id, config, wish, progress=progress)
 
 

@@ -1,6 +1,6 @@
 """Mapping a function over a dataset in parallel, into a new dataset.
 
-    <dest's parent>/.<dest's name>.partial/     plan.json, leaves at full size, parts/<k>.done
+    <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done
 
 Each part of the rows writes its own bytes of preallocated files and then a mark, so that any number
 of workers on any executor gives the same bytes, and a run that was killed goes on.
@@ -12,9 +12,11 @@ import hashlib
 import json
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,18 +28,24 @@ from tensordict import TensorDict
 from datasets_cli.engine import local_executor
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
-from datasets_cli.recipe import rows_per_block
 from datasets_cli.replay.storage import DatasetStorage, open_storage
 from datasets_cli.sources.disk import check_free_space, disk_errors
-from datasets_cli.store.columns import Column, Key, column_of, show_key, write_meta_files
+from datasets_cli.store.columns import (
+    DONE,
+    TRUNCATED,
+    Column,
+    Key,
+    column_of,
+    rows_per_block,
+    show_key,
+    write_meta_files,
+)
+from datasets_cli.store.commit import flush, flush_folder
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layout import MANIFEST_FILENAME
 from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.store.summary import summarise
-from datasets_cli.store.ted import REWARD
-from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
-from datasets_cli.store.trajectories import write_offsets
-from datasets_cli.store.writer import describe_files
+from datasets_cli.store.writer import reward_column, write_beside
 from datasets_cli.version import TOOL
 
 Function = Callable[[TensorDict], TensorDict]
@@ -48,8 +56,8 @@ class Part:
     """One task: everything a worker on any machine that sees the folders needs."""
 
     source: Path
-    staging: Path
-    number: int
+    data: Path
+    mark: Path
     start: int
     stop: int
     seed: int
@@ -88,22 +96,110 @@ def preprocess(
         RldsError: the function raised (the rows are named), or a worker process died. What is done
             is kept: the same call goes on.
     """
+    if num_frames is not None and num_frames < 1:
+        raise UsageError(f"num_frames is {num_frames}; expected 1 or more.")
     dataset = open_dataset(source)
     num_rows = min(num_frames or len(dataset), len(dataset))
+    _check_free(dest)
+    columns = _probe(dataset, function, seed, num_rows)
+    pickled = cloudpickle.dumps(function)
+    work = _Work(dest, _plan(dataset, function, pickled, columns, num_rows, seed))
+    with _locked(dest):
+        _check_free(dest)
+        work.prepare(columns, num_rows)
+        parts = list(_parts(dataset, work, pickled, columns, num_rows, seed))
+        if num_workers is None and len(parts) <= 1:
+            num_workers = 0  # starting a process takes longer than one part
+        # A pool that is handed in belongs to its owner; one made here ends here.
+        with nullcontext(executor) if executor else local_executor(num_workers) as pool:
+            _run(pool, parts, work, num_rows, progress or Silent())
+        _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
+    return open_storage(dest)
+
+
+class _Work:
+    """The folder of a run: what is done lies there until the new dataset has its name.
+
+    Args:
+        dest: folder of the new dataset.
+        plan: everything that decides the bytes; another plan works in another folder.
+    """
+
+    def __init__(self, dest: Path, plan: bytes) -> None:
+        self.dest = dest
+        digest = hashlib.sha256(plan).hexdigest()[:16]
+        self.folder = dest.parent / f".{dest.name}.{digest}.partial"
+        self.data = self.folder / "data"
+        self._plan = plan
+
+    def mark(self, number: int) -> Path:
+        """Return the file that says that a part is done."""
+        return self.folder / "parts" / f"{number}.done"
+
+    def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
+        """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
+        for other in self.dest.parent.glob(f".{self.dest.name}.*.partial"):
+            if other != self.folder:
+                shutil.rmtree(other, ignore_errors=True)
+        path = self.folder / "plan.json"
+        if path.is_file() and path.read_bytes() == self._plan:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        total = sum(column.row_bytes for column in columns) * num_rows
+        check_free_space(self.dest.parent, total, str(self.dest))
+        with disk_errors(self.folder):
+            self.mark(0).parent.mkdir(parents=True)
+            for column in columns:
+                if column.row_bytes:
+                    _allocate(self.data / column.filename, column.row_bytes * num_rows)
+            path.write_bytes(self._plan)
+
+
+def _check_free(dest: Path) -> None:
+    """Refuse a destination that holds something, or lies within a dataset."""
     if dest.exists() and any(dest.iterdir()):
         raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
-    staging = dest.parent / f".{dest.name}.partial"
-    pickled = cloudpickle.dumps(function)
-    columns = _probe(dataset, function, seed, num_rows)
-    _prepare(staging, dataset, pickled, columns, num_rows, seed)
-    parts = list(_parts(dataset, staging, pickled, columns, num_rows, seed))
-    if num_workers is None and len(parts) <= 1:
-        num_workers = 0  # starting a process takes longer than one part
-    # A pool that is handed in belongs to its owner; one made here ends here.
-    with nullcontext(executor) if executor else local_executor(num_workers) as pool:
-        _run(pool, parts, staging, num_rows, progress or Silent())
-    _commit(dataset, staging, dest, columns, num_rows, id or f"derived/{dest.name}")
-    return open_storage(dest)
+    for parent in dest.parents:
+        if (parent / MANIFEST_FILENAME).is_file():
+            raise UsageError(
+                f"{dest} lies within the dataset {parent}. Choose another destination."
+            )
+
+
+@contextmanager
+def _locked(dest: Path) -> Iterator[None]:
+    """Let one run at a time write a destination."""
+    import filelock
+
+    name = hashlib.sha256(os.fsencode(dest.absolute())).hexdigest()[:16]
+    with filelock.FileLock(Path(tempfile.gettempdir()) / f"rlds-{name}.lock"):
+        yield
+
+
+def _plan(
+    dataset: Dataset,
+    function: Function,
+    pickled: bytes,
+    columns: tuple[Column, ...],
+    num_rows: int,
+    seed: int,
+) -> bytes:
+    """Return what decides the bytes of the result, as JSON."""
+    plan = {
+        "source": _digest(dataset.folder / MANIFEST_FILENAME),
+        "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
+        "columns": [column.to_json(num_rows) for column in columns],
+        "num_rows": num_rows,
+        "seed": seed,
+    }
+    return json.dumps(plan).encode()
+
+
+def _code_digest(function: Function) -> str:
+    """Return a digest of the file that a function comes from: it is pickled by its name alone."""
+    module = sys.modules.get(getattr(function, "__module__", type(function).__module__) or "")
+    path = getattr(module, "__file__", None)
+    return _digest(Path(path)) if path and Path(path).is_file() else ""
 
 
 def _probe(dataset: Dataset, function: Function, seed: int, num_rows: int) -> tuple[Column, ...]:
@@ -123,7 +219,8 @@ def apply(
     """
     where = f"rows {start} to {stop - 1} of {dataset.manifest.id}"
     batch = DatasetStorage(dataset).run(start, stop)
-    with torch.random.fork_rng(devices=[]):
+    # One thread and a seed of its own: the bytes must not depend on where a part runs.
+    with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
         try:
             result = function(batch)
@@ -139,41 +236,23 @@ def apply(
         )
     keys = result.keys(include_nested=True, leaves_only=True)
     names = [(key,) if isinstance(key, str) else key for key in keys]
-    rows = {name: np.ascontiguousarray(result.get(name).detach().cpu().numpy()) for name in names}
+    try:
+        rows = {n: np.ascontiguousarray(result.get(n).detach().cpu().numpy()) for n in names}
+    except (TypeError, AttributeError) as error:
+        raise UsageError(f"The function returned what cannot be stored: {error}.") from error
     if not rows:
         raise UsageError(f"The function returned no columns for {where}.")
     return rows
 
 
-def _prepare(
-    staging: Path,
-    dataset: Dataset,
-    pickled: bytes,
-    columns: tuple[Column, ...],
-    num_rows: int,
-    seed: int,
-) -> None:
-    """Make the staging folder, or keep that of a killed run of exactly the same plan."""
-    manifest_digest = _digest(dataset.folder / MANIFEST_FILENAME)
-    plan = {
-        "source": manifest_digest,
-        "function": hashlib.sha256(pickled).hexdigest(),
-        "columns": [column.to_json(num_rows) for column in columns],
-        "num_rows": num_rows,
-        "seed": seed,
-    }
-    path = staging / "plan.json"
-    if path.is_file() and json.loads(path.read_bytes()) == plan:
-        return
-    shutil.rmtree(staging, ignore_errors=True)
-    total = sum(column.row_bytes for column in columns) * num_rows
-    check_free_space(staging.parent, total, str(staging))
-    with disk_errors(staging):
-        (staging / "parts").mkdir(parents=True)
-        for column in columns:
-            if column.row_bytes:
-                _allocate(staging / column.filename, column.row_bytes * num_rows)
-        path.write_text(json.dumps(plan), encoding="utf-8")
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _allocate(path: Path, size: int) -> None:
@@ -189,7 +268,7 @@ def _allocate(path: Path, size: int) -> None:
 
 def _parts(
     dataset: Dataset,
-    staging: Path,
+    work: _Work,
     pickled: bytes,
     columns: tuple[Column, ...],
     num_rows: int,
@@ -198,14 +277,13 @@ def _parts(
     """Yield the parts that are not done; their bounds do not depend on the workers."""
     step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
     for number, start in enumerate(range(0, num_rows, step)):
-        if not _mark(staging, number).exists():
+        mark = work.mark(number)
+        if not mark.exists():
             stop = min(start + step, num_rows)
-            yield Part(dataset.folder, staging, number, start, stop, seed, pickled, columns)
+            yield Part(dataset.folder, work.data, mark, start, stop, seed, pickled, columns)
 
 
-def _run(
-    pool: Executor, parts: list[Part], staging: Path, num_rows: int, progress: Progress
-) -> None:
+def _run(pool: Executor, parts: list[Part], work: _Work, num_rows: int, progress: Progress) -> None:
     futures = {pool.submit(write_part, part): part for part in parts}
     done = num_rows - sum(part.stop - part.start for part in futures.values())
     progress.converting(done)
@@ -218,7 +296,7 @@ def _run(
         raise RldsError(
             "A worker process died: it was killed, ran out of memory, or could not start because "
             'the calling script has no `if __name__ == "__main__":`. What is done is kept in '
-            f"{staging}; the same call goes on from there. Fewer workers need less memory."
+            f"{work.folder}; the same call goes on from there. Fewer workers need less memory."
         ) from error
     finally:
         for future in futures:
@@ -245,61 +323,62 @@ def write_part(part: Part) -> None:
             f"{part.stop - 1}, {show_key(wrong)} is {found.get(wrong)}, but for the first rows it "
             f"was {expected.get(wrong)}."
         )
-    with disk_errors(part.staging):
+    with disk_errors(part.data):
         for key, column in expected.items():
             if column.row_bytes:
-                with (part.staging / column.filename).open("r+b") as file:
+                with (part.data / column.filename).open("r+b") as file:
                     file.seek(part.start * column.row_bytes)
                     file.write(np.ascontiguousarray(rows[key], column.dtype).data)
                     file.flush()
                     os.fsync(file.fileno())
-        _mark(part.staging, part.number).touch()
-
-
-def _mark(staging: Path, number: int) -> Path:
-    return staging / "parts" / f"{number}.done"
+        part.mark.touch()
 
 
 def _commit(
-    dataset: Dataset,
-    staging: Path,
-    dest: Path,
-    columns: tuple[Column, ...],
-    num_rows: int,
-    id: str,
+    dataset: Dataset, work: _Work, columns: tuple[Column, ...], num_rows: int, id: str
 ) -> None:
     """Write what follows from all rows, the manifest last, and move the folder to its place."""
     offsets = dataset.offsets.numpy()
     offsets = np.append(offsets[offsets < num_rows], num_rows)
-    with disk_errors(staging):
-        shutil.rmtree(staging / "parts")
-        (staging / "plan.json").unlink()
-        write_offsets(staging / TRAJECTORIES, offsets)
-        names = [TRAJECTORIES, *write_meta_files(staging, columns, num_rows)]
+    data = work.data
+    with disk_errors(data):
+        _end_last_trajectory(data, columns, num_rows)
+        names = write_meta_files(data, columns, num_rows)
         names += [column.filename for column in columns if column.row_bytes]
-        files = describe_files(staging, names)
-        reward = next((column for column in columns if column.key == REWARD), None)
-        write_manifest(
-            staging,
-            Manifest(
-                id=id,
-                layout=dataset.manifest.layout,
-                num_transitions=num_rows,
-                num_trajectories=len(offsets) - 1,
-                columns=columns,
-                files=files,
-                recipe=dataset.manifest.recipe,
-                metadata=dataset.manifest.metadata,
-                statistics=summarise(staging, reward, offsets),
-                parent={
-                    "id": dataset.manifest.id,
-                    "manifest_sha256": _digest(dataset.folder / MANIFEST_FILENAME),
-                },
-                tool=TOOL,
-            ),
+        manifest = Manifest(
+            id=id,
+            layout="ted",
+            num_transitions=num_rows,
+            num_trajectories=len(offsets) - 1,
+            columns=columns,
+            files=write_beside(data, names, offsets, {}),
+            recipe=dataset.manifest.recipe,
+            metadata=dataset.manifest.metadata,
+            statistics=summarise(data, reward_column(columns), offsets),
+            parent={
+                "id": dataset.manifest.id,
+                "manifest_sha256": _digest(dataset.folder / MANIFEST_FILENAME),
+            },
+            tool=TOOL,
         )
-        dest.parent.mkdir(parents=True, exist_ok=True)
-        os.rename(staging, dest)
+        write_manifest(data, manifest)
+        flush_folder(data)
+        data.rename(work.dest)
+        flush(work.dest.parent)
+    shutil.rmtree(work.folder, ignore_errors=True)
+
+
+def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:
+    """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory."""
+    flags = {column.key: data / column.filename for column in columns if column.dtype == "bool"}
+    if not {DONE, TRUNCATED} <= flags.keys():
+        return
+    with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
+        done.seek(num_rows - 1)
+        if done.read(1) == b"\0":
+            for file in (done, truncated):
+                file.seek(num_rows - 1)
+                file.write(b"\1")
 
 
 def _digest(path: Path) -> str:

@@ -227,10 +227,10 @@ def test_a_signal_ends_the_run_with_its_shell_code(number: int, code: int) -> No
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    pipeline = f"{sys.executable} -m datasets_cli.cli.main list | head -1"
+    pipeline = f"set -o pipefail; {sys.executable} -m datasets_cli.cli.main list | head -1"
     done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("ID")
-    assert done.stderr == ""
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_tables_align_and_sizes_read_well() -> None:
@@ -240,3 +240,32 @@ def test_tables_align_and_sizes_read_well() -> None:
         "long   2",
     ]
     assert [human_bytes(size) for size in (None, 999, 137_721_019)] == ["?", "999 B", "137.7 MB"]
+
+
+def test_a_source_folder_is_never_deleted(config: Config, door_source: str) -> None:
+    kept = config.root / "downloads" / DOOR
+    kept.mkdir(parents=True)
+    for path in Path(door_source).iterdir():
+        (kept / path.name).write_bytes(path.read_bytes())
+    arguments = ["download", DOOR, "--source", str(kept), "--no-verify"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--force"]) == 0
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_a_misspelt_minari_id_gets_the_nearest_names(capsys: Capture) -> None:
+    assert main(["path", "minari/D4RL/dor/human-v2"]) == 3
+    assert "Did you mean minari/D4RL/door/human-v2" in capsys.readouterr().err
+
+
+def test_the_demo_does_not_go_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert main(["demo", "-q"]) == 0
+
+
+def test_convert_changes_the_layout_and_back(door: str, capsys: Capture) -> None:
+    assert run_json(capsys, "convert", door, "--layout", "compact")["layout"] == "compact"
+    assert main(["verify", door]) == 0
+    assert main(["convert", door, "--layout", "nosuch"]) == 2
+    assert main(["convert", door, "--layout", "ted"]) == 0

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import ExperienceReplay, open_storage
+from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
 from datasets_cli.build.relayout import relayout
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
+from datasets_cli.preprocess import preprocess
 from datasets_cli.store import compact, frame_writer
 from datasets_cli.store.columns import Column, Key
 from datasets_cli.store.compact import Record, lay_out
@@ -64,12 +66,12 @@ def transitions(lengths: list[int], seed: int, *, shared: bool = True) -> Rows:
 
 def write(kind: Any, folder: Path, rows: Rows, cut: int = 5, **known: Any) -> Dataset:
     """Write rows in runs of ``cut`` and open what was written."""
-    writer = kind(folder, "test/rows")
+    writer = kind(folder, "test/rows", **known)
     num_rows = len(rows["action",])
     with closing(writer):
         for start in range(0, num_rows, cut):
             writer.write({key: values[start : start + cut] for key, values in rows.items()})
-        written = writer.finish({}, **known)
+        written = writer.finish({})
     fields = {name: getattr(written, name) for name in vars(written)}
     write_manifest(folder, Manifest(id="test/rows", **fields))
     return open_dataset(folder)
@@ -324,3 +326,73 @@ def test_rows_in_memory_or_contiguous_are_the_same(
             assert batch[key].is_contiguous() or "contiguous" not in arguments
         batch["action"].zero_()
         assert torch.equal(storage.get(index)["action"], plain["action"])
+
+
+@pytest.mark.parametrize("index", [[], slice(5, 5), torch.zeros(12, dtype=torch.bool)])
+@pytest.mark.parametrize("length", [None, 3])
+def test_no_rows_of_frames_are_no_frames(tmp_path: Path, index: Any, length: int | None) -> None:
+    write(CompactWriter, tmp_path / "rows", pixel_rows([12]))
+    storage = open_storage(tmp_path / "rows")
+    buffer = ReplayBuffer(storage=FrameStack(storage, length) if length else storage)
+    assert buffer[index]["observation"].shape[0] == 0
+
+
+def test_leaves_of_like_names_keep_their_own_frames(tmp_path: Path) -> None:
+    rows = pixel_rows([12])
+    rows["info", "a.b"], rows["info", "a", "b"] = pictures(12, 1), pictures(12, 2)
+    dataset = write(CompactWriter, tmp_path / "rows", rows)
+    assert_same(everything(dataset), rows | {("episode",): np.zeros(12, np.int64)})
+
+
+def test_frames_of_two_shapes_are_not_shared(tmp_path: Path) -> None:
+    rows = pixel_rows([12])
+    rows["info", "x"], rows["next", "info", "x"] = pictures(12, 1), pictures(12, 2)[:, :32]
+    dataset = write(CompactWriter, tmp_path / "rows", rows)
+    assert_same(everything(dataset), rows | {("episode",): np.zeros(12, np.int64)})
+
+
+# Derived datasets
+
+
+def darker(batch: Any) -> Any:
+    batch["observation"] //= 2
+    batch["next", "observation"] //= 2
+    return batch
+
+
+def test_preprocess_reads_compact_and_its_result_converts(tmp_path: Path, config: Config) -> None:
+    rows = pixel_rows([20, 30])
+    write(CompactWriter, tmp_path / "rows", rows)
+    dest = config.root / "datasets" / "derived" / "dark"
+    storage = preprocess(tmp_path / "rows", darker, dest, num_workers=0, num_frames=35)
+    assert storage.dataset.manifest.layout == "ted"
+    expected = {key: values[:35] for key, values in rows.items()}
+    expected["observation",], expected["next", "observation"] = (
+        expected[key] // 2 for key in (("observation",), ("next", "observation"))
+    )
+    for flag in ("done", "truncated"):
+        expected["next", flag] = expected["next", flag].copy()
+        expected["next", flag][-1] = True  # num_frames cuts the second trajectory
+    expected["episode",] = np.repeat([0, 1], [20, 15])
+    assert_same(everything(storage.dataset), expected)
+    relayout("derived/dark", "compact", config)
+    assert_same(everything(open_dataset(dest)), expected)
+
+
+def test_trajectories_of_a_derived_dataset_need_no_flags(tmp_path: Path, config: Config) -> None:
+    write(CompactWriter, tmp_path / "rows", pixel_rows([20, 30]))
+    dest = config.root / "datasets" / "derived" / "frames"
+    preprocess(tmp_path / "rows", lambda b: b.select("observation"), dest, num_workers=0)
+    before = everything(open_dataset(dest))
+    relayout("derived/frames", "compact", config)
+    assert_same(everything(open_dataset(dest)), before)
+
+
+def test_files_that_a_recipe_laid_beside_the_data_stay(door: str, config: Config) -> None:
+    folder = config.root / "datasets" / door
+    manifest = read_manifest(folder)
+    (folder / "readme.txt").write_text("hello")
+    files = {**manifest.files, "readme.txt": {"bytes": 5, "sha256": "x"}}
+    write_manifest(folder, replace(manifest, files=files))
+    relayout(door, "compact", config)
+    assert (folder / "readme.txt").read_text() == "hello"

@@ -20,14 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli import recipe
 from datasets_cli.build import Wish, get
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError
 from datasets_cli.recipe import CUT
 from datasets_cli.recipes import d4rl
 from datasets_cli.sources.resource import Digests, Resource, examine
-from datasets_cli.store import summary
+from datasets_cli.store import columns, summary
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.ted import Transitions, iterate_rows
 from tests import values
@@ -121,7 +120,7 @@ def test_block_boundaries_leave_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = read_manifest(install(layout, tmp_path, config))
-    monkeypatch.setattr(recipe, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(columns, "BLOCK_ROWS", block_rows)
     in_blocks = read_manifest(install(layout, tmp_path, config, replace(ANYTHING, force=True)))
     assert in_blocks.files == whole.files
     assert in_blocks.successors == whole.successors

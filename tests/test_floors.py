@@ -21,12 +21,12 @@ FLOORS = {
         *("sources.http", "sources.part", "sources.download", "recipe", "engine"),
     ],
     2: [
-        *("store.ted", "store.columns", "store.manifest", "store.layout", "store.check"),
+        *("store.ted", "store.manifest", "store.layout", "store.check"),
         *("store.summary", "store.compact", "store.pack", "store.packed", "store.leaves"),
         *("store.frames", "store.frame_writer", "store.mapping", "store.tree"),
-        *("sources.resource", "sources.disk"),
+        *("sources.resource", "sources.disk", "sources.hdf5"),
     ],
-    1: ["config", "progress", "store.trajectories"],
+    1: ["config", "progress", "store.columns", "store.trajectories"],
     0: ["errors", "version"],
 }
 
@@ -94,18 +94,28 @@ def test_a_recipe_imports_only_the_recipe_module(recipe: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["--help", "list", "info d4rl/hopper-medium-v2", "path hopper-medium-v2", "delete --dry-run x"],
+    [
+        "--help",
+        "list",
+        "info hopper-medium-v2",
+        "info {door}",
+        "path {door}",
+        "delete --yes {door}",
+    ],
 )
-def test_light_commands_import_nothing_heavy(command: str) -> None:
+def test_light_commands_import_nothing_heavy(command: str, door: str) -> None:
     script = (
-        "import sys; from datasets_cli.cli.main import main; main(sys.argv[1:]);"
+        "import sys; from datasets_cli.cli.main import main; code = main(sys.argv[1:]);"
         "heavy = {'torch','tensordict','sklearn','pandas','h5py','numpy','requests'};"
-        "print('HEAVY', sorted(heavy & sys.modules.keys()))"
+        "print('HEAVY', code, sorted(heavy & sys.modules.keys()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, *command.split()], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, *command.format(door=door).split()],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.splitlines()[-1] == "HEAVY []"
+    assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -144,7 +144,7 @@ def test_every_value_of_the_real_door_is_minari_s_own(door, install):
 
 
 def test_small_blocks_give_the_same_values(door, install, monkeypatch):
-    monkeypatch.setattr("datasets_cli.recipe.BLOCK_ROWS", 7)
+    monkeypatch.setattr("datasets_cli.store.columns.BLOCK_ROWS", 7)
     assert_same(everything(install(door, DOOR)), expected(by_h5py(door)))
 
 
@@ -192,7 +192,7 @@ def test_frames_that_only_0_5_3_encoded_are_decoded_too(install):
 
 
 def test_long_episodes_of_frames_are_cut_into_blocks(install, monkeypatch):
-    monkeypatch.setattr("datasets_cli.recipe.BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr("datasets_cli.store.columns.BLOCK_BYTES", 1 << 16)
     folder = files.build(files.frames(64, 64, 3), files.box(1), (9, 1, 20))
     assert_same(everything(install(folder)), expected(by_minari(files.NAME)))
     assert max(lengths(folder)) == 2
@@ -428,7 +428,7 @@ def a_name_twice(file: h5py.File) -> None:
         (no_actions, "episode_1 has no actions; found observations, rewards"),
         (other_observations, r"episode_1 .* observations is float32 \[3\], and was float32 \[2\]"),
         (no_episodes, "no episodes: expected .* found trajectory_0"),
-        (an_external_link, "episode_1/infos/x is a ExternalLink"),
+        (an_external_link, "episode_1/infos/x is an ExternalLink"),
         (only_text, "nothing of the action can be stored"),
         (a_name_twice, "would both be info.state"),
     ],

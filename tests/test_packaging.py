@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from pathlib import Path
+
+import pytest
 
 import datasets_cli
 
@@ -18,6 +21,23 @@ def test_every_folder_with_code_is_in_the_package_list() -> None:
     }
     listed = set(project["tool"]["setuptools"]["packages"])
     assert listed == folders | {"datasets_cli.recipes"}
+
+
+def test_every_file_of_the_package_is_in_the_repository() -> None:
+    if not (PROJECT / ".git").exists():
+        pytest.skip("this is no git checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    known = set(listed.stdout.split("\n"))
+    for folder in ("datasets_cli", "recipes"):
+        for path in (PROJECT / folder).rglob("*"):
+            if path.is_file() and path.suffix != ".pyc" and ".egg-info" not in str(path):
+                assert path.relative_to(PROJECT).as_posix() in known, "ignored by git"
 
 
 def test_the_public_names_are_these_and_all_can_be_imported() -> None:

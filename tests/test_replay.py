@@ -273,3 +273,24 @@ def test_a_dataset_is_never_written_to(replay: ExperienceReplay) -> None:
             write(replay[:1])
     with pytest.raises(TypeError):
         replay[0] = replay[1]  # type: ignore[index]
+
+
+def test_an_index_of_narrow_integers_does_not_wrap_around(replay: ExperienceReplay) -> None:
+    last = replay[-1]["action"]
+    assert torch.equal(replay[np.array([-1], np.int8)]["action"][0], last)
+
+
+@pytest.mark.parametrize("index", [slice(None, None, -1), torch.arange(1495), slice(None)])
+def test_every_way_to_ask_for_too_many_rows_is_refused(
+    replay: ExperienceReplay, index: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.store.dataset.free_memory", lambda: 1000)
+    monkeypatch.setattr("datasets_cli.store.dataset.SMALL_BYTES", 0)
+    with pytest.raises(UsageError, match="more than half"):
+        replay[index]
+
+
+def test_another_layout_than_the_installed_one_is_refused(door: str) -> None:
+    for download in (True, False):
+        with pytest.raises(UsageError, match="rlds convert --layout compact"):
+            ExperienceReplay(door, layout="compact", download=download)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.config import Config
 from datasets_cli.build.convert import convert, source_errors
-from datasets_cli.build.installed import is_installed, locked, remove_raw
+from datasets_cli.build.installed import installed_folder, is_installed, locked, remove_raw
+from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Resource
@@ -17,7 +17,7 @@ from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.resource import RawFile, examine
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.layout import CacheRoot, check_id
-from datasets_cli.store.manifest import LAYOUTS, read_manifest
+from datasets_cli.store.manifest import LAYOUTS
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -80,15 +80,23 @@ class Plan:
         sizes = [resource.size for resource in self.resources]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
-
-def find(text: str, config: Config, *, unlisted: bool = False) -> Resolved:
-    """Return the dataset that a user means; see ``registry.resolve``."""
-    return resolve(text, CacheRoot(config.root), unlisted=unlisted)
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {
+            "id": self.id,
+            "installed": self.installed,
+            "folder": str(self.folder),
+            "bytes": self.size,
+            "files": [
+                {"filename": resource.filename, "bytes": resource.size, "urls": list(resource.urls)}
+                for resource in self.resources
+            ],
+        }
 
 
 def plan(text: str, config: Config, wish: Wish, http: Http) -> Plan:
     """Return what ``get`` would do, asking the publisher for file sizes where needed."""
-    resolved = find(text, config, unlisted=wish.source is not None)
+    resolved = resolve(text, CacheRoot(config.root), unlisted=wish.source is not None)
     root = CacheRoot(config.root)
     folder = root.dataset(resolved.id)
     if is_installed(root, resolved.id) and not wish.force:
@@ -122,21 +130,21 @@ def get(
     progress = progress or Silent()
     root = CacheRoot(config.root)
     if is_installed(root, check_id(text)) and not wish.force:
-        return _already(root, text, wish)
-    resolved = find(text, config, unlisted=wish.source is not None)
+        return installed_folder(root, text, wish.layout)
+    resolved = resolve(text, CacheRoot(config.root), unlisted=wish.source is not None)
     if resolved.id not in (text, f"{resolved.recipe.family}/{text}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
     with locked(root, resolved.id, config.lock_timeout):
         restore(root, resolved.id)
         if is_installed(root, resolved.id) and not wish.force:
-            return _already(root, resolved.id, wish)
+            return installed_folder(root, resolved.id, wish.layout)
         try:
             return _install(resolved, root, wish, http or Http(config), progress)
         except (RldsError, OSError):
             # Where locks do not work another process may be done, and have swept up behind itself.
             if wish.force or not is_installed(root, resolved.id):
                 raise
-            return _already(root, resolved.id, wish)
+            return installed_folder(root, resolved.id, wish.layout)
 
 
 def _install(
@@ -148,19 +156,9 @@ def _install(
     manifest, staging = convert(resolved, files, root, wish.layout, progress)
     if not commit(root, staging, manifest, replace=wish.force):
         progress.note(f"{resolved.id} was installed by another process meanwhile; its copy is kept")
-    if not wish.keep_raw:
+    if not wish.keep_raw and wish.source_folder is None:
         remove_raw(root, resolved.id)
     return root.dataset(resolved.id)
-
-
-def _already(root: CacheRoot, id: str, wish: Wish) -> Path:
-    manifest = read_manifest(root.dataset(id))
-    if wish.layout not in (None, manifest.layout):
-        raise UsageError(
-            f"{id} is installed in the layout {manifest.layout}, and {wish.layout} was asked for. "
-            f"Change it: rlds convert --layout {wish.layout} {id}"
-        )
-    return root.dataset(id)
 
 
 def _resources(resolved: Resolved, wish: Wish, http: Http) -> list[Resource]:
@@ -209,17 +207,3 @@ def _raw_file(
     digests = resource.new_digests()
     resource.check_magic(digests.read(path), str(path))
     return examine(resource, path, str(path.absolute()), digests, accept_any=wish.accept_any)
-
-
-def json_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values."""
-    return {
-        "id": plan.id,
-        "installed": plan.installed,
-        "folder": str(plan.folder),
-        "bytes": plan.size,
-        "files": [
-            {"filename": resource.filename, "bytes": resource.size, "urls": list(resource.urls)}
-            for resource in plan.resources
-        ],
-    }

@@ -10,7 +10,7 @@ import typer
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of, table
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.recipe import Recipe, Row
-from datasets_cli.registry import all_rows, families, match, recipes, refresh, resolve
+from datasets_cli.registry import all_rows, families, is_glob, match, recipes, refresh, resolve
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
 
@@ -97,7 +97,7 @@ def _manifest_or_none(root: CacheRoot, id: str) -> Manifest | None:
 
 def _as_glob(pattern: str) -> str:
     """A plain word finds every id that contains it."""
-    return pattern if any(character in pattern for character in "*?[") else f"*{pattern}*"
+    return pattern if is_glob(pattern) else f"*{pattern}*"
 
 
 def _record(id: str, known: tuple[Recipe, Row] | None, here: Manifest | None) -> dict[str, Any]:

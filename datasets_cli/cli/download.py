@@ -126,4 +126,4 @@ def _show_plans(state: State, ids: list[str], wish: Any) -> None:
             continue
         lines.append(f"{plan.id}: {human_bytes(plan.size)} into {plan.folder}")
         lines += [f"  {resource.urls[0]}" for resource in plan.resources]
-    state.emit([build.json_plan(plan) for plan in plans], lines, [plan.id for plan in plans])
+    state.emit([plan.to_json() for plan in plans], lines, [plan.id for plan in plans])

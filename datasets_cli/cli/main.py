@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess
-from datasets_cli.cli.state import State, error_document
+from datasets_cli.cli.state import ReaderGone, State, error_document
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.version import __version__
@@ -99,8 +99,8 @@ def main(arguments: list[str]) -> int:
     except Interrupted as interruption:
         print("Interrupted. What is done is kept; the same command goes on.", file=sys.stderr)
         return interruption.code
-    except BrokenPipeError:
-        # The reader of our output has enough; keep Python from complaining at exit.
+    except ReaderGone:
+        # Keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except typer.Abort:

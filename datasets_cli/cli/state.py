@@ -37,11 +37,13 @@ class State:
             lines: for people.
             brief: for ``--quiet``.
         """
-        if self.json:
-            print(json.dumps(document, indent=1, default=str))
-            return
-        for line in brief if self.quiet else lines:
-            print(line)
+        shown = brief if self.quiet else lines
+        text = json.dumps(document, indent=1, default=str) if self.json else "\n".join(shown)
+        try:
+            if text:
+                print(text, flush=True)
+        except BrokenPipeError:
+            raise ReaderGone from None
 
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
@@ -72,6 +74,10 @@ class State:
             raise UsageError(f"{question} There is no terminal to ask on: pass --yes.")
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
+
+
+class ReaderGone(BaseException):
+    """Whoever reads our output has enough; the option parser would call that an error."""
 
 
 class QuietBars(Bars):

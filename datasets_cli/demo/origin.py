@@ -52,8 +52,10 @@ def serve() -> Iterator[tuple[str, ...]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        yield (
-            f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
-            f"https://huggingface.co/={address}/hf/",
-        )
-        server.shutdown()
+        try:
+            yield (
+                f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
+                f"https://huggingface.co/={address}/hf/",
+            )
+        finally:
+            server.shutdown()

@@ -195,9 +195,11 @@ def row_numbers(index: Any, num_rows: int) -> torch.Tensor:
         return rows.nonzero().flatten()
     if rows.numel() == 0:
         return rows.long()
-    if rows.is_floating_point() or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
+    floating = rows.is_floating_point() or rows.is_complex()
+    rows = rows if floating else rows.long()  # narrow integers would wrap around
+    if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
-    return torch.where(rows < 0, rows + num_rows, rows).long()
+    return torch.where(rows < 0, rows + num_rows, rows)
 
 
 def _is_key(index: Sequence[Any]) -> bool:

@@ -23,8 +23,7 @@ class FrameStack:
         row 2, length 3       observation o0 o1 o2, next.observation o1 o2 o3
         row 0, length 3       observation  .  . o0, next.observation  . o0 o1      . is padding
 
-    One run of ``length + 1`` steps is read for both. ``next.observation`` shares memory with
-    ``observation``, of which it is the run shifted by one: copy one of them before changing it.
+    One run of ``length + 1`` steps is read for both.
 
     Args:
         storage: the rows.
@@ -93,11 +92,17 @@ class FrameStack:
             if bool(padded.any()):
                 run[padded.to(run.device)] = 0
         _put(tree, self._key, run[:, :-1])
-        _put(tree, ("next", *self._key), run[:, 1:])
+        # A copy: the two must not share memory, or a change of one would change the other.
+        _put(tree, ("next", *self._key), run[:, 1:].clone())
         return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
+
+        Raises:
+            UsageError: they would take more than half of the free memory.
+        """
+        self.dataset.check_memory(len(index) * (self.length + 1))
         return make_batch(self.tree(index), len(index))
 
     def run(self, start: int, stop: int) -> TensorDict:

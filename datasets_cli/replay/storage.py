@@ -62,7 +62,12 @@ class DatasetStorage:
         return self.dataset.offsets
 
     def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
+
+        Raises:
+            UsageError: they would take more than half of the free memory.
+        """
+        self.dataset.check_memory(len(index))
         return make_batch(self.dataset.tree(index), len(index))
 
     def run(self, start: int, stop: int) -> TensorDict:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from datasets_cli.errors import RldsError
-
-
-class ImmutableError(RldsError, RuntimeError):
-    """Somebody tried to write into a dataset."""
+from datasets_cli.errors import ImmutableError
 
 
 class ImmutableDatasetWriter:

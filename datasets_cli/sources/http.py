@@ -138,6 +138,8 @@ class Http:
         with translated(url):
             response = self._session.get(
                 url,
+                # A server on this machine is never behind a proxy.
+                proxies={"http": "", "https": ""} if _is_loopback(url) else None,
                 headers={**_authorization(url), **(headers or {})},
                 stream=True,
                 timeout=self.timeout_seconds,
@@ -238,6 +240,10 @@ def _authorization(url: str) -> dict[str, str]:
     """Return the user's Hugging Face token for that host alone; requests drops it on redirects."""
     token = os.environ.get("HF_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token and _is_hugging_face(url) else {}
+
+
+def _is_loopback(url: str) -> bool:
+    return url.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:"))
 
 
 def _is_hugging_face(url: str) -> bool:

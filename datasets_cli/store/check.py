@@ -8,14 +8,16 @@ import stat
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.store.compact import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Check that every file is a regular file inside the folder, of exactly its size.
+    """Check that every file is a regular file inside the folder, of exactly the right size.
 
-    Costs one ``lstat`` a file. tensordict's own loader drops a missing leaf, grows a short one
-    with zeros and follows symbolic links.
+    The right size is the manifest's, and what its columns need. Costs one ``lstat`` a file.
+    tensordict's own loader drops a missing leaf, grows a short one with zeros and follows symbolic
+    links.
 
     Raises:
         DamagedDataset: names every file that is missing, linked or of another size.
@@ -24,6 +26,11 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
         f"{name}: {problem}"
         for name, entry in manifest.files.items()
         if (problem := _difference(folder, name, int(entry["bytes"])))
+    ]
+    problems += [
+        f"{name}: its columns need {size} bytes, the manifest has {found}"
+        for name, size in _sizes_needed(manifest).items()
+        if (found := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
     ]
     _raise_problems(folder, manifest, problems)
 
@@ -42,6 +49,28 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)
+
+
+def _sizes_needed(manifest: Manifest) -> dict[str, int]:
+    """Return the bytes that each file must have for its columns to be mapped.
+
+    Raises:
+        DamagedDataset: the manifest does not describe its layout.
+    """
+    num_rows = manifest.num_transitions
+    if manifest.layout == "ted":
+        return {column.filename: column.row_bytes * num_rows for column in manifest.columns}
+    try:
+        record = Record.from_json(manifest.record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedDataset(
+            f"{manifest.id}: its manifest does not say how records are laid out ({error!r}). "
+            f"Install it again: rlds download --force {manifest.id}"
+        ) from error
+    row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
+    sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
+    offsets = 8 * (record.num_records + 1)
+    return sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
 
 
 def _difference(folder: Path, name: str, size: int) -> str:

@@ -23,13 +23,25 @@ Key = tuple[str, ...]
 
 META_FILENAME = "meta.json"
 
-DTYPES = frozenset(
-    (
-        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    )
-)
-"""numpy names of the element types that a leaf may have; torch gives each the same name."""
+EPISODE: Key = ("episode",)
+REWARD: Key = ("next", "reward")
+DONE: Key = ("next", "done")
+TERMINATED: Key = ("next", "terminated")
+TRUNCATED: Key = ("next", "truncated")
+CUT: Key = ("cut",)
+"""A bool column of steps that marks the last one of a trajectory which no flag ends."""
+
+BLOCK_ROWS = 65_536
+BLOCK_BYTES = 16 << 20
+
+ITEM_BYTES = {
+    **dict.fromkeys(("bool", "uint8", "int8"), 1),
+    **dict.fromkeys(("uint16", "int16", "float16"), 2),
+    **dict.fromkeys(("uint32", "int32", "float32"), 4),
+    **dict.fromkeys(("uint64", "int64", "float64", "complex64"), 8),
+    "complex128": 16,
+}
+"""numpy names of the element types that a leaf may have, which are torch's too, and their sizes."""
 
 # tensordict keeps these names for itself at every level of meta.json.
 RESERVED_NAMES = frozenset({"shape", "device", "_type", "_class", "_format_version", "_names"})
@@ -43,7 +55,7 @@ class Column:
 
     Args:
         key: path of names.
-        dtype: numpy name of the element type, one of ``DTYPES``.
+        dtype: numpy name of the element type, one of ``ITEM_BYTES``.
         shape: shape of one row; ``()`` for a scalar.
     """
 
@@ -54,9 +66,7 @@ class Column:
     @property
     def row_bytes(self) -> int:
         """Size of one row in bytes; 0 for a leaf of zero width, which has no file."""
-        import numpy as np
-
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
     @property
     def filename(self) -> str:
@@ -78,6 +88,16 @@ class Column:
         return Column(tuple(entry["key"]), str(entry["dtype"]), tuple(entry["shape"]))
 
 
+def rows_per_block(row_bytes: int) -> int:
+    """Return how many rows of so many bytes are handled at a time, so that memory stays bounded."""
+    return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
+
+
+def can_store(key: Key, dtype: np.dtype) -> bool:
+    """Tell whether a dataset can have a leaf of this key and element type."""
+    return dtype.newbyteorder("=").name in ITEM_BYTES and not RESERVED_NAMES.intersection(key)
+
+
 def column_of(key: Key, rows: np.ndarray) -> Column:
     """Return the column that ``rows`` ``[n, *shape]`` would fill.
 
@@ -85,10 +105,10 @@ def column_of(key: Key, rows: np.ndarray) -> Column:
         SourceError: the element type cannot be stored, or a name is reserved by tensordict.
     """
     dtype = rows.dtype.newbyteorder("=").name
-    if dtype not in DTYPES:
+    if dtype not in ITEM_BYTES:
         raise SourceError(
             f"{show_key(key)} has element type {rows.dtype}, which cannot be a memory-mapped leaf. "
-            f"Expected one of {', '.join(sorted(DTYPES))}."
+            f"Expected one of {', '.join(sorted(ITEM_BYTES))}."
         )
     if not key or any(not name or name in RESERVED_NAMES for name in key):
         raise SourceError(

@@ -34,11 +34,10 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
     kept = not replace and (target / MANIFEST_FILENAME).is_file()
     try:
         with disk_errors(staging):
-            _flush(write_manifest(staging, manifest))
-            for folder, _, _ in os.walk(staging):
-                _flush(Path(folder))
+            write_manifest(staging, manifest)
+            flush_folder(staging)
             placed = not kept and _put_in_place(staging, target, trash)
-            _flush(target.parent)
+            flush(target.parent)
     finally:
         _sweep(staging)
     _sweep(trash)
@@ -115,7 +114,15 @@ def remove_empty_parents(folder: Path, top: Path) -> None:
             return
 
 
-def _flush(path: Path) -> None:
+def flush_folder(folder: Path) -> None:
+    """Bring the manifest and every folder of a finished dataset to the disk."""
+    flush(folder / MANIFEST_FILENAME)
+    for path, _, _ in os.walk(folder):
+        flush(Path(path))
+
+
+def flush(path: Path) -> None:
+    """Bring a file's, or a folder's, content to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -18,16 +18,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.columns import DONE, ITEM_BYTES, TERMINATED, TRUNCATED, Column, Key
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
 LONG_ROW_MAP = 2**31
 FRAME_BYTES = 1024
 
-EPISODE: Key = ("episode",)
-DONE: Key = ("next", "done")
-EITHER: tuple[Key, Key] = (("next", "terminated"), ("next", "truncated"))
+EITHER = (TERMINATED, TRUNCATED)
+"""What ``next.done`` is made from."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class FrameField:
     @property
     def filename(self) -> str:
         """The file of the compressed frames; ``.offsets`` and ``.dictionary`` lie beside it."""
-        return "frames/" + self.column.filename.removesuffix(".memmap").replace("/", ".") + ".zst"
+        return "frames/" + self.column.filename.removesuffix(".memmap") + ".zst"
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,9 @@ def lay_out(pairs: Iterable[tuple[Column, Key | None]]) -> tuple[tuple[Field, ..
     Args:
         pairs: each column and the successor that shares its bytes.
     """
-    import numpy as np
 
     def alignment(pair: tuple[Column, Key | None]) -> int:
-        return int(np.dtype(pair[0].dtype).itemsize)
+        return ITEM_BYTES[pair[0].dtype]
 
     # By element size, and by type within a size: the fields of one type lie in one zone.
     ordered = sorted(pairs, key=lambda pair: (-alignment(pair), pair[0].dtype, pair[0].key))

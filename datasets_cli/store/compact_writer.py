@@ -10,11 +10,10 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.columns import Column, Key, column_of, show_key
+from datasets_cli.store.columns import DONE, Column, Key, column_of, show_key
 from datasets_cli.store.compact import RECORDS, ROW_MAP, FrameField, is_frame, successor_of
 from datasets_cli.store.frame_writer import FrameWriter
 from datasets_cli.store.pack import pack
-from datasets_cli.store.ted import DONE
 from datasets_cli.store.writer import TedWriter, Written, write_beside
 
 
@@ -27,12 +26,13 @@ class CompactWriter:
     Args:
         folder: a new folder; created.
         id: named in messages.
+        offsets: as ``TedWriter`` takes them.
     """
 
-    def __init__(self, folder: Path, id: str) -> None:
+    def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
         self.id = id
-        self._leaves = TedWriter(folder / "leaves", id)
+        self._leaves = TedWriter(folder / "leaves", id, offsets)
         self._frames: dict[Key, _SharedFrames] | None = None
 
     @property
@@ -49,22 +49,25 @@ class CompactWriter:
         """
         if self._frames is None:
             self._frames = self._open_frames(rows)
-        with disk_errors(self.folder):
-            for frames in self._frames.values():
-                frames.write(rows, self.num_rows)
+        if self._frames:
+            ends = self._ends(rows)
+            with disk_errors(self.folder):
+                for frames in self._frames.values():
+                    frames.write(rows, ends, self.num_rows)
         taken = {key for frames in self._frames.values() for key in frames.keys}
         small = {key: values for key, values in rows.items() if key not in taken}
-        self._leaves.write(small, start)
+        if small:
+            self._leaves.write(small, start)
+        else:
+            self._leaves.num_rows += len(next(iter(rows.values())))
 
-    def finish(
-        self, extra_files: Mapping[str, bytes], offsets: np.ndarray | None = None
-    ) -> Written:
+    def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Pack the leaves, flush everything to the disk and hash it; see ``TedWriter.finish``."""
-        offsets = self._leaves.complete(offsets)
+        offsets = self._leaves.complete()
         frames = [*(self._frames or {}).values()]
         with disk_errors(self.folder):
             for frame in frames:
-                frame.close()
+                frame.finish(int(offsets[-1]) + len(offsets) - 1)
             columns = self._leaves.columns
             fields = tuple(frame.field for frame in frames)
             record = pack(self._leaves.folder, columns, fields, offsets, self.folder)
@@ -85,13 +88,29 @@ class CompactWriter:
         for frames in (self._frames or {}).values():
             frames.close()
 
+    def _ends(self, rows: Mapping[Key, np.ndarray]) -> np.ndarray:
+        """Return which of these rows end a trajectory, bool ``[n]``."""
+        if self._leaves.offsets is None:
+            return rows[DONE][:, 0]
+        num_rows = len(next(iter(rows.values())))
+        return np.isin(np.arange(self.num_rows, self.num_rows + num_rows) + 1, self._leaves.offsets)
+
     def _open_frames(self, rows: Mapping[Key, np.ndarray]) -> dict[Key, _SharedFrames]:
         columns = {key: column_of(key, values) for key, values in rows.items()}
         return {
-            key: _SharedFrames(self.folder, self.id, column, columns.get(successor_of(key)))
+            key: _SharedFrames(self.folder, self.id, column, _successor(column, columns))
             for key, column in columns.items()
-            if is_frame(column) and not (key[0] == "next" and key[1:] in columns)
+            if is_frame(column)
+            and not (key[0] == "next" and _successor(columns.get(key[1:]), columns))
         }
+
+
+def _successor(column: Column | None, columns: Mapping[Key, Column]) -> Column | None:
+    """Return the column of the same pictures one step later, if there is one."""
+    found = columns.get(successor_of(column.key)) if column else None
+    if column is None or found is None or found.shape != column.shape:
+        return None
+    return found if found.dtype == column.dtype else None
 
 
 class _SharedFrames:
@@ -101,8 +120,8 @@ class _SharedFrames:
         self._id = id
         self.columns = (column,) if successor is None else (column, successor)
         self.field = FrameField(column, None if successor is None else successor.key)
-        self._path = folder / self.field.filename
-        self._writer = FrameWriter(self._path, column.row_bytes)
+        self._folder = folder
+        self._writer = FrameWriter(folder / self.field.filename, column.row_bytes)
         self._expected: np.ndarray | None = None
 
     @property
@@ -114,30 +133,35 @@ class _SharedFrames:
     def filenames(self) -> list[str]:
         """The files written."""
         names = [self.field.filename + end for end in ("", ".offsets", ".dictionary")]
-        return [name for name in names if (self._path.parents[1] / name).exists()]
+        return [name for name in names if (self._folder / name).exists()]
 
-    def write(self, rows: Mapping[Key, np.ndarray], first_row: int) -> None:
+    def write(self, rows: Mapping[Key, np.ndarray], is_end: np.ndarray, first_row: int) -> None:
         """Add the frames of rows, and behind each trajectory's last one its successor."""
-        frames, done = rows[self.field.column.key], rows[DONE][:, 0]
-        ends = np.flatnonzero(done)
+        frames = rows[self.field.column.key]
+        ends = np.flatnonzero(is_end)
         if self.field.successor is None:
             last = np.zeros((len(ends), *frames.shape[1:]), np.uint8)
         else:
             following = rows[self.field.successor]
-            self._check(frames, following, done, first_row)
+            self._check(frames, following, is_end, first_row)
             last = following[ends]
-            self._expected = None if done[-1] else following[-1].copy()
+            self._expected = None if is_end[-1] else following[-1].copy()
         self._writer.write(np.insert(frames, ends + 1, last, axis=0))
+
+    def finish(self, num_records: int) -> None:
+        """Close the files, which must hold one picture a record."""
+        self._writer.close()
+        assert self._writer.num_frames == num_records, (self._writer.num_frames, num_records)
 
     def close(self) -> None:
         """Close the files."""
         self._writer.close()
 
     def _check(
-        self, frames: np.ndarray, following: np.ndarray, done: np.ndarray, first_row: int
+        self, frames: np.ndarray, following: np.ndarray, is_end: np.ndarray, first_row: int
     ) -> None:
         axes = tuple(range(1, frames.ndim))
-        differs = (frames[1:] != following[:-1]).any(axis=axes) & ~done[:-1]
+        differs = (frames[1:] != following[:-1]).any(axis=axes) & ~is_end[:-1]
         wrong = [first_row + int(row) for row in np.flatnonzero(differs)[:1]]
         if self._expected is not None and (frames[0] != self._expected).any():
             wrong = [first_row - 1]

@@ -11,8 +11,8 @@ import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.columns import Key, show_key
-from datasets_cli.store.compact import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.columns import Key, rows_per_block, show_key
+from datasets_cli.store.compact import Record
 from datasets_cli.store.leaves import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.packed import CompactRows
@@ -21,7 +21,6 @@ from datasets_cli.store.trajectories import read_offsets
 from datasets_cli.store.tree import Tree
 
 SMALL_BYTES = 1 << 20  # never worth refusing
-CHUNK_ROWS = 1 << 16
 
 
 class Rows(Protocol):
@@ -103,8 +102,9 @@ class Dataset:
             column.key: torch.empty((len(self), *column.shape), dtype=getattr(torch, column.dtype))
             for column in found
         }
-        for start in range(0, len(self), CHUNK_ROWS):
-            index = torch.arange(start, min(start + CHUNK_ROWS, len(self)))
+        step = rows_per_block(sum(column.row_bytes for column in found))
+        for start in range(0, len(self), step):
+            index = torch.arange(start, min(start + step, len(self)))
             tree = rows.tree(index)
             for name, leaf in whole.items():
                 leaf[start : start + len(index)] = _leaf(tree, name)
@@ -131,9 +131,17 @@ class Dataset:
         Raises:
             UsageError: they would take more than half of the free memory.
         """
-        row_bytes = sum(column.row_bytes for column in self.manifest.columns)
-        check_memory((stop - start) * row_bytes, self.manifest.id)
+        self.check_memory(stop - start)
         return self.tree(torch.arange(start, stop))
+
+    def check_memory(self, num_rows: int) -> None:
+        """Check that a copy of so many rows fits into half of the free memory.
+
+        Raises:
+            UsageError: it does not.
+        """
+        row_bytes = sum(column.row_bytes for column in self.manifest.columns)
+        check_memory(num_rows * row_bytes, self.manifest.id)
 
 
 def _leaf(tree: Tree, key: Key) -> torch.Tensor:
@@ -155,28 +163,9 @@ def open_dataset(
     """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    for name, size in _sizes_to_map(manifest).items():
-        found = manifest.files.get(name, {"bytes": 0})["bytes"]
-        if found != size:
-            raise DamagedDataset(
-                f"{manifest.id}: {name} has {found} bytes, but {manifest.num_transitions} "
-                f"transitions in its columns need {size}."
-            )
     if device is not None and device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
     return Dataset(folder, manifest, device, contiguous=contiguous)
-
-
-def _sizes_to_map(manifest: Manifest) -> dict[str, int]:
-    """Return the bytes that each file must have for its columns to be mapped."""
-    num_rows = manifest.num_transitions
-    if manifest.layout == "ted":
-        return {column.filename: column.row_bytes * num_rows for column in manifest.columns}
-    record = Record.from_json(manifest.record)
-    row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
-    sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
-    offsets = 8 * (record.num_records + 1)
-    return sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
 
 
 def check_memory(size_bytes: int, what: str) -> None:
@@ -185,8 +174,7 @@ def check_memory(size_bytes: int, what: str) -> None:
     Raises:
         UsageError: it does not.
     """
-    free = free_memory()
-    if size_bytes > free // 2 and size_bytes > SMALL_BYTES:
+    if size_bytes > SMALL_BYTES and size_bytes > (free := free_memory()) // 2:
         raise UsageError(
             f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
             f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."

@@ -31,6 +31,7 @@ class FrameWriter:
         self._num_waiting = 0
         self._compressor: zstandard.ZstdCompressor | None = None
         self._end = 0
+        self.num_frames = 0
         self._blob: BinaryIO = path.open("wb")
         self._offsets: BinaryIO = Path(f"{path}.offsets").open("wb")  # noqa: SIM115 (close())
         self._offsets.write(np.zeros(1, np.int64).data)
@@ -38,6 +39,7 @@ class FrameWriter:
     def write(self, frames: np.ndarray) -> None:
         """Add pictures uint8 ``[n, ...]``; the first ones wait until a dictionary is trained."""
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
+        self.num_frames += len(frames)
         if self._compressor is None:
             self._waiting.append(frames.copy())
             self._num_waiting += len(frames)

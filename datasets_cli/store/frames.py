@@ -42,6 +42,8 @@ class FrameReader:
 
     def read(self, index: torch.Tensor) -> torch.Tensor:
         """Return the pictures ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
+        if not len(index):  # the decoder divides by their number
+            return torch.empty((0, *self._shape), dtype=torch.uint8)
         starts = self._offsets.index_select(0, index)
         sizes = self._offsets.index_select(0, index + 1) - starts
         segments = torch.stack((starts, sizes), dim=1).numpy().tobytes()

@@ -33,7 +33,6 @@ class Manifest:
         successors: which rule of the format gave ``next.observation`` and how many rows it dropped.
         metadata: what the publisher says: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
-        options: the options of the conversion.
         record: how the columns lie in records, in the ``compact`` layout.
         parent: id and manifest digest of the dataset this one was derived from.
         tool: name and version of the program that wrote it.
@@ -51,7 +50,6 @@ class Manifest:
     successors: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     parent: Mapping[str, Any] | None = None
     tool: str = ""

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
+
+# A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
+_NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 def load_file(
@@ -27,7 +32,7 @@ def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
     if math.prod(shape) == 0:
         return torch.empty(shape, dtype=dtype)  # no file
     with path.open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
     with warnings.catch_warnings():
         # torch warns that it cannot forbid writes.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.columns import DONE, EPISODE, Column, Key, rows_per_block
 from datasets_cli.store.compact import (
-    DONE,
     EITHER,
-    EPISODE,
     RECORDS,
     ROW_MAP,
     FrameField,
@@ -25,8 +23,6 @@ from datasets_cli.store.compact import (
     row_map_dtype,
     successor_of,
 )
-
-CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,17 @@ class Chunk:
         return row
 
 
-def chunks(offsets: np.ndarray) -> Iterator[Chunk]:
-    """Yield runs of transitions over the trajectories that ``offsets`` int64 ``[K + 1]`` bound."""
+def chunks(offsets: np.ndarray, row_bytes: int) -> Iterator[Chunk]:
+    """Yield bounded runs of transitions over trajectories.
+
+    Args:
+        offsets: int64 ``[K + 1]``.
+        row_bytes: what a row takes in memory.
+    """
     num_rows = int(offsets[-1])
-    for start in range(0, num_rows, CHUNK_ROWS):
-        stop = min(start + CHUNK_ROWS, num_rows)
+    step = rows_per_block(row_bytes)
+    for start in range(0, num_rows, step):
+        stop = min(start + step, num_rows)
         rows = np.arange(start, stop)
         episode = np.searchsorted(offsets, rows, side="right") - 1
         yield Chunk(start, stop, episode, rows + 1 == offsets[episode + 1])
@@ -134,7 +136,7 @@ def _constants(source: Path, columns: tuple[Column, ...], offsets: np.ndarray) -
     for column in columns:
         with LeafBytes(source, column) as leaf:
             first: np.ndarray | None = None
-            for chunk in chunks(offsets):
+            for chunk in chunks(offsets, column.row_bytes):
                 rows = leaf.read(chunk.stop - chunk.start)
                 first = rows[0] if first is None else first
                 if not (rows == first).all():
@@ -158,7 +160,7 @@ def _made(
         with LeafBytes(source, by_key[EPISODE]) as leaf:
             if all(
                 (leaf.read(chunk.stop - chunk.start).view(np.int64)[:, 0] == chunk.episode).all()
-                for chunk in chunks(offsets)
+                for chunk in chunks(offsets, 8)
             ):
                 made.append(by_key[EPISODE])
     parts = [by_key.get(key) for key in (DONE, *EITHER)]
@@ -169,7 +171,7 @@ def _made(
             LeafBytes(source, terminated) as b,
             LeafBytes(source, truncated) as c,
         ):
-            sizes = [chunk.stop - chunk.start for chunk in chunks(offsets)]
+            sizes = [chunk.stop - chunk.start for chunk in chunks(offsets, 1)]
             if done.shape == terminated.shape == truncated.shape and all(
                 (a.read(size) == (b.read(size) | c.read(size))).all() for size in sizes
             ):
@@ -183,7 +185,7 @@ def _is_shared(source: Path, column: Column, successor: Column | None, offsets: 
         return False
     expected: np.ndarray | None = None
     with LeafBytes(source, column) as leaf, LeafBytes(source, successor) as following:
-        for chunk in chunks(offsets):
+        for chunk in chunks(offsets, 2 * column.row_bytes):
             rows = leaf.read(chunk.stop - chunk.start)
             after = following.read(chunk.stop - chunk.start)
             inside = ~chunk.is_end
@@ -206,7 +208,7 @@ def _write(source: Path, record: Record, offsets: np.ndarray, target: Path) -> N
     ]
     dtype = row_map_dtype(record.num_records)
     with (target / RECORDS).open("wb") as records, (target / ROW_MAP).open("wb") as row_map:
-        for chunk in chunks(offsets):
+        for chunk in chunks(offsets, record.size):
             num_rows = chunk.stop - chunk.start
             row = chunk.row
             block = np.zeros((num_rows + int(chunk.is_end.sum()), record.size), np.uint8)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import torch
 
-from datasets_cli.store.columns import Column, Key
+from datasets_cli.store.columns import DONE, EPISODE, Column, Key
 from datasets_cli.store.compact import (
-    DONE,
     EITHER,
-    EPISODE,
     RECORDS,
     ROW_MAP,
     Record,
@@ -128,8 +126,8 @@ class CompactRows:
                 continue
             # One decoding for both; the halves are contiguous.
             both = self._moved(reader.read(torch.cat((where, where + 1))))
-            nodes[node][name], following = both.split(len(row))
-            nodes[successor[0]][successor[1]] = following
+            nodes[node][name] = both[: len(row)]
+            nodes[successor[0]][successor[1]] = both[len(row) :]
         return nodes[0]
 
     def history(

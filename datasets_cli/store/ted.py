@@ -23,17 +23,22 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.store.columns import Column, Key, column_of, show_key
+from datasets_cli.store.columns import (
+    CUT,
+    DONE,
+    EPISODE,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Column,
+    Key,
+    column_of,
+    show_key,
+)
 
 Rows = dict[Key, np.ndarray]
 
-EPISODE: Key = ("episode",)
 NEXT_OBSERVATION: Key = ("next", "observation")
-REWARD: Key = ("next", "reward")
-DONE: Key = ("next", "done")
-TERMINATED: Key = ("next", "terminated")
-TRUNCATED: Key = ("next", "truncated")
-CUT: Key = ("cut",)
 ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
 FLAGS = (TERMINATED, TRUNCATED, CUT)
 MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
@@ -178,12 +183,12 @@ class Transitions:
             raise SourceError(
                 f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
             )
-        shapes = {key: column.shape for key, column in found.items()}
+        shapes = {key: (column.dtype, column.shape) for key, column in found.items()}
         before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:
             raise SourceError(
-                f"{self.id}: next.observation has other parts or shapes than observation: "
+                f"{self.id}: next.observation has other parts or shapes or types than observation: "
                 f"{after} instead of {before}."
             )
 

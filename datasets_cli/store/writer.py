@@ -19,9 +19,16 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.columns import Column, Key, column_of, write_meta_files
+from datasets_cli.store.columns import (
+    DONE,
+    EPISODE,
+    REWARD,
+    Column,
+    Key,
+    column_of,
+    write_meta_files,
+)
 from datasets_cli.store.summary import find_offsets, summarise, write_episodes
-from datasets_cli.store.ted import DONE, EPISODE, REWARD
 from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.trajectories import write_offsets
 
@@ -47,11 +54,15 @@ class TedWriter:
     Args:
         folder: a new folder; created.
         id: named in messages.
+        offsets: trajectories int64 ``[K + 1]`` that are known already; the rows then have the
+            columns that the dataset is to have. Otherwise ``next.done`` gives them, and
+            ``episode`` is added.
     """
 
-    def __init__(self, folder: Path, id: str) -> None:
+    def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
         self.id = id
+        self.offsets = offsets
         self.num_rows = 0
         self._columns: dict[Key, Column] = {}
         self._files: dict[Key, BinaryIO] = {}
@@ -76,22 +87,17 @@ class TedWriter:
                     file.write(np.ascontiguousarray(rows[key], column.dtype).data)
         self.num_rows += num_rows
 
-    def finish(
-        self, extra_files: Mapping[str, bytes], offsets: np.ndarray | None = None
-    ) -> Written:
+    def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Write what follows from all rows, flush everything to the disk and hash it.
 
         Args:
             extra_files: ``{name: bytes}`` to lay beside the leaves.
-            offsets: trajectories int64 ``[K + 1]`` that are known already; the rows then have the
-                columns that the dataset is to have. Otherwise ``next.done`` gives them, and
-                ``episode`` is added.
 
         Raises:
             SourceError: no rows, or placed rows that overlap or leave a gap.
             DiskFull: no room.
         """
-        offsets = self.complete(offsets)
+        offsets = self.complete()
         with disk_errors(self.folder):
             names = write_meta_files(self.folder, self.columns, self.num_rows)
             names += [column.filename for column in self.columns if column.row_bytes]
@@ -100,7 +106,7 @@ class TedWriter:
             "ted", self.num_rows, len(offsets) - 1, self.columns, files, self.statistics(offsets)
         )
 
-    def complete(self, offsets: np.ndarray | None) -> np.ndarray:
+    def complete(self) -> np.ndarray:
         """Close the leaves, add ``episode`` where it is missing, and return the offsets.
 
         Raises:
@@ -111,10 +117,10 @@ class TedWriter:
         self._check_cover()
         with disk_errors(self.folder):
             self.close()
-            if offsets is None:
-                offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
-                self._write_episodes(offsets)
-        return offsets
+            if self.offsets is None:
+                self.offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
+                self._write_episodes(self.offsets)
+        return self.offsets
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -123,7 +129,7 @@ class TedWriter:
 
     def statistics(self, offsets: np.ndarray) -> dict[str, Any]:
         """Return the manifest's statistics of the completed leaves."""
-        return summarise(self.folder, self._columns.get(REWARD), offsets)
+        return summarise(self.folder, reward_column(self.columns), offsets)
 
     def close(self) -> None:
         """Close every file; what was written is rubbish unless ``finish`` returned."""
@@ -138,7 +144,7 @@ class TedWriter:
                 path = self.folder / column.filename
                 with disk_errors(path):
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    self._files[key] = path.open("wb", buffering=BUFFER_BYTES)
+                    self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
 
     def _write_episodes(self, offsets: np.ndarray) -> None:
         column = Column(EPISODE, "int64", ())
@@ -153,6 +159,13 @@ class TedWriter:
                 problem = "twice" if start < end else "never"
                 raise SourceError(f"{self.id}: row {min(start, end)} is written {problem}.")
             end = stop
+
+
+def reward_column(columns: Iterable[Column]) -> Column | None:
+    """Return ``next.reward`` if it is one number a row, which a derived dataset's need not be."""
+    numbers = ("float16", "float32", "float64")
+    found = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in numbers)
+    return next(found, None)
 
 
 def write_beside(

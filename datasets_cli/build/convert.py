@@ -1,0 +1,133 @@
+"""Converting raw files into a staging folder that is ready to be committed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets_cli.errors import RldsError, SourceError
+from datasets_cli.progress import Progress
+from datasets_cli.recipe import Block, Source
+from datasets_cli.registry import Resolved
+from datasets_cli.sources.resource import RawFile
+from datasets_cli.store.columns import Key
+from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.version import TOOL
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from datasets_cli.store.compact_writer import CompactWriter
+    from datasets_cli.store.writer import TedWriter
+
+
+def convert(
+    resolved: Resolved,
+    files: list[RawFile],
+    root: CacheRoot,
+    wished_layout: str | None,
+    progress: Progress,
+) -> tuple[Manifest, Path]:
+    """Convert raw files into a staging folder; return its manifest and the folder.
+
+    Raises:
+        SourceError: the files are damaged or break an invariant of the format.
+        DiskFull: no room.
+    """
+    from datasets_cli.store.ted import Transitions, iterate_rows
+
+    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.row)
+    staging = root.new_staging(resolved.id)
+    transitions = Transitions(resolved.id)
+    writer: TedWriter | CompactWriter | None = None
+    try:
+        with source_errors(resolved.id):
+            description = resolved.recipe.describe(source)
+        for note in description.notes:
+            progress.note(f"{resolved.id}: {note}")
+        for rows, start in iterate_rows(transitions, _read_blocks(resolved, source)):
+            writer = writer or new_writer(wished_layout or best_layout(rows), staging, resolved.id)
+            writer.write(rows, start)
+            progress.converting(writer.num_rows)
+        if writer is None:
+            raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
+        written = writer.finish(description.files)
+    except BaseException:
+        if writer is not None:
+            with suppress(OSError):  # a full disk: closing writes what is still buffered
+                writer.close()
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    for file in files:
+        if file.version:
+            progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
+        if file.checked.startswith("not verified"):
+            progress.note(f"{resolved.id}: {file.checked}")
+    manifest = Manifest(
+        id=resolved.id,
+        layout=written.layout,
+        num_transitions=written.num_transitions,
+        num_trajectories=written.num_trajectories,
+        columns=written.columns,
+        files=written.files,
+        resources=tuple(file.to_json() for file in files),
+        recipe=resolved.recipe.to_json(),
+        successors=transitions.rule,
+        metadata={**description.metadata, "notes": list(description.notes)},
+        statistics=written.statistics,
+        record=written.record,
+        tool=TOOL,
+    )
+    return manifest, staging
+
+
+def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
+    """Return the layout for rows that nobody chose one for: compact where there are frames."""
+    from datasets_cli.store.columns import column_of
+    from datasets_cli.store.compact import is_frame
+
+    frames = any(is_frame(column_of(key, values)) for key, values in rows.items())
+    return "compact" if frames else "ted"
+
+
+def new_writer(
+    layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
+) -> TedWriter | CompactWriter:
+    """Return what writes a layout into a new folder; see ``TedWriter`` for the arguments."""
+    from datasets_cli.store.compact_writer import CompactWriter
+    from datasets_cli.store.writer import TedWriter
+
+    return (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
+
+
+def _read_blocks(
+    resolved: Resolved, source: Source
+) -> Iterator[tuple[Mapping[Key, np.ndarray], int | None]]:
+    blocks = resolved.recipe.blocks(source)
+    while True:
+        with source_errors(resolved.id):
+            block: Block | None = next(blocks, None)
+        if block is None:
+            return
+        yield block.columns, block.start
+
+
+@contextmanager
+def source_errors(id: str) -> Iterator[None]:
+    """Turn what a reader raises over a damaged file into ``SourceError`` naming the dataset."""
+    try:
+        yield
+    except SourceError as error:
+        message = str(error)
+        raise (error if message.startswith(id) else SourceError(f"{id}: {message}")) from error
+    except RldsError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, EOFError) as error:
+        raise SourceError(
+            f"{id}: its files cannot be read ({type(error).__name__}: {error}). They are damaged, "
+            f"or not what the recipe expects. Download them again: rlds download --force {id}"
+        ) from error

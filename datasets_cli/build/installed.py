@@ -1,0 +1,114 @@
+"""What is installed: finding it, holding its lock, verifying and removing it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets_cli.config import Config
+from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
+from datasets_cli.registry import resolve
+from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.store.commit import remove as remove_dataset
+from datasets_cli.store.commit import remove_empty_parents
+from datasets_cli.store.layout import MANIFEST_FILENAME, CacheRoot, check_id
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+
+def installed_id(text: str, config: Config) -> str:
+    """Return the id of an installed dataset that a user means; its recipe may be gone.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    root = CacheRoot(config.root)
+    if is_installed(root, check_id(text)):
+        return text
+    id = resolve(text, root).id
+    if not is_installed(root, id):
+        raise DatasetNotInstalled(
+            f"{id} is not installed under {config.root}. Run: rlds download {id}"
+        )
+    return id
+
+
+def is_installed(root: CacheRoot, id: str) -> bool:
+    """Tell whether a committed dataset has this id."""
+    return (root.dataset(id) / MANIFEST_FILENAME).is_file()
+
+
+def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
+    """Return the folder of an installed dataset that is to have a layout, if one is asked for.
+
+    Raises:
+        UsageError: it has another.
+    """
+    manifest = read_manifest(root.dataset(id))
+    if layout not in (None, manifest.layout):
+        raise UsageError(
+            f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "
+            f"Change it: rlds convert --layout {layout} {id}"
+        )
+    return root.dataset(id)
+
+
+@contextmanager
+def locked(root: CacheRoot, id: str, timeout: float) -> Iterator[None]:
+    """Hold the lock of an id. It saves double work; a file system without locks stays correct.
+
+    Raises:
+        LockedError: another process holds it for longer than ``timeout`` seconds.
+    """
+    import filelock
+
+    path = root.lock(id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path, timeout=timeout)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise LockedError(
+            f"Another process has worked on {id} for over {timeout:.0f} s (lock {path}). Wait for "
+            "it, or set RLDS_LOCK_TIMEOUT to wait longer."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def verify(text: str, config: Config, *, quick: bool = False) -> Manifest:
+    """Check an installed dataset against its manifest and return the manifest.
+
+    Args:
+        text: an id.
+        config: the root.
+        quick: compare sizes only, not the sha256 of every file.
+
+    Raises:
+        DatasetNotInstalled: it is not there.
+        DamagedDataset: names every file that differs.
+    """
+    folder = CacheRoot(config.root).dataset(installed_id(text, config))
+    manifest = read_manifest(folder)
+    (check_sizes if quick else check_digests)(folder, manifest)
+    return manifest
+
+
+def remove(text: str, config: Config) -> str:
+    """Delete an installed dataset and what is left of its downloads; return its id."""
+    root = CacheRoot(config.root)
+    id = installed_id(text, config)
+    with locked(root, id, config.lock_timeout):
+        remove_dataset(root, id)
+        remove_raw(root, id)
+    return id
+
+
+def remove_raw(root: CacheRoot, id: str) -> None:
+    """Delete the downloaded files of an id."""
+    shutil.rmtree(root.downloads(id), ignore_errors=True)
+    remove_empty_parents(root.downloads(id), root.path / "downloads")
