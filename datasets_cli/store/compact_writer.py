@@ -72,7 +72,7 @@ class CompactWriter:
             fields = tuple(frame.field for frame in frames)
             record = pack(self._leaves.folder, columns, fields, offsets, self.folder)
             statistics = self._leaves.statistics(offsets)
-            shutil.rmtree(self._leaves.folder)
+            shutil.rmtree(self._leaves.folder, ignore_errors=True)  # none if all are frames
             names = [RECORDS, ROW_MAP, *(name for frame in frames for name in frame.filenames)]
             files = write_beside(self.folder, names, offsets, extra_files)
         columns = tuple(
