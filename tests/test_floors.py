@@ -118,6 +118,18 @@ def test_light_commands_import_nothing_heavy(command: str, door: str) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
 
 
+def test_a_conversion_to_ted_imports_no_torch(door_source: str) -> None:
+    script = (
+        "import sys; from datasets_cli.cli.main import main; code = main(sys.argv[1:]);"
+        "print('HEAVY', code, sorted({'torch', 'tensordict'} & sys.modules.keys()))"
+    )
+    arguments = ["download", "door-human-v0", "--no-verify", "--source", door_source]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     script = (
         "import sys, datasets_cli; print({'torch', 'numpy', 'tensordict'} & sys.modules.keys())"

@@ -32,7 +32,7 @@ CUT: Key = ("cut",)
 """A bool column of steps that marks the last one of a trajectory which no flag ends."""
 
 BLOCK_ROWS = 65_536
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 8 << 20
 
 ITEM_BYTES = {
     **dict.fromkeys(("bool", "uint8", "int8"), 1),
