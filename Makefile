@@ -31,6 +31,8 @@ lint: install ## check style and types
 
 bench: install ## measure against TorchRL; prints JSON
 	$(BIN)/python benchmarks/convert.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/sample.py
 
 wheel: install ## build the wheel and run the demo from it in an empty environment
 	rm -rf dist build/wheel-check
