@@ -13,14 +13,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, ReplayBuffer, preprocess
+from datasets_cli import ExperienceReplay, ReplayBuffer
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.preprocess import run
 from datasets_cli.store.check import check_digests
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preprocess, "rows_per_block", lambda row_bytes: 200)
+    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 200)
 
 
 @pytest.fixture
@@ -184,7 +185,7 @@ def test_another_function_does_not_go_on_with_the_rows_of_the_first(
 
 
 def test_two_runs_of_one_destination_do_not_mix(replay: ExperienceReplay, tmp_path: Path) -> None:
-    def run(value: int) -> Any:
+    def attempt(value: int) -> Any:
         def constant(batch: TensorDict) -> TensorDict:
             return batch.set("action", torch.full_like(batch["action"], value))
 
@@ -194,7 +195,7 @@ def test_two_runs_of_one_destination_do_not_mix(replay: ExperienceReplay, tmp_pa
             return None
 
     with ThreadPoolExecutor(2) as pool:
-        done = [storage for storage in pool.map(run, [1, 2]) if storage is not None]
+        done = [storage for storage in pool.map(attempt, [1, 2]) if storage is not None]
     assert len(done) == 1
     assert len(done[0].column(("action",)).unique()) == 1
 
