@@ -60,7 +60,7 @@ def load_config(
     """
     env = os.environ if environ is None else environ
     table = _read_config_file()
-    core = table.get("core", {})
+    core = _section(table, "core")
     chosen_root = root or env.get("RLDS_HOME") or core.get("root")
     if offline is None:
         word = env.get("RLDS_OFFLINE")
@@ -69,11 +69,12 @@ def load_config(
     pairs += [
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
     ]
-    pairs += [(str(prefix), str(to)) for prefix, to in table.get("mirrors", {}).items()]
+    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in _section(table, "mirrors").items()]
+    place = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"The cache root {place} is not a folder. Check --root and RLDS_HOME.")
     return Config(
-        root=Path(chosen_root).expanduser().absolute()
-        if chosen_root
-        else Path(platformdirs.user_cache_path("rlds")),
+        root=place,
         offline=offline,
         mirrors=tuple(pairs),
         lock_timeout=_seconds(env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", 600.0))),
@@ -92,11 +93,18 @@ def _read_config_file() -> dict[str, Any]:
         ) from error
 
 
+def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
+    section = table.get(name, {})
+    if not isinstance(section, dict):
+        raise UsageError(f"In {config_folder() / 'config.toml'}, [{name}] must be a table.")
+    return section
+
+
 def _split_mirror(text: str) -> tuple[str, str]:
     prefix, equals, replacement = text.strip().partition("=")
-    if not (prefix and equals and replacement):
+    if not (equals and prefix.startswith("http") and replacement.startswith("http")):
         raise UsageError(
-            f"The mirror {text!r} is not PREFIX=REPLACEMENT. "
+            f"The mirror {text!r} is not PREFIX=REPLACEMENT, both http or https addresses. "
             "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
         )
     return prefix, replacement

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from datasets_cli.errors import UsageError
 
@@ -46,10 +47,17 @@ def local_executor(num_workers: int | None) -> Executor:
         return CallingProcess()
     # Never fork: torch's threads would leave locks held in the child.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_one_thread)
+    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_ignore_interrupts)
 
 
-def _one_thread(*_: Any) -> None:
-    import torch
+def stop(executor: Executor) -> None:
+    """End what an executor of this machine is doing, without waiting for it."""
+    executor.shutdown(wait=False, cancel_futures=True)
+    # Python gives this a public name in 3.14.
+    for process in list((getattr(executor, "_processes", None) or {}).values()):
+        process.terminate()
 
-    torch.set_num_threads(1)
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which then ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

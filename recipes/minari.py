@@ -104,7 +104,7 @@ def describe(source: Source) -> Description:
     if layout.num_empty:
         metadata["empty_episodes"] = layout.num_empty
         notes.append(f"{layout.num_empty} episodes without a step are left out")
-    notes += _doubts(source.name, published, layout)
+    notes += _doubts(source, published, layout)
     form = json.dumps(_torchrl_metadata(published, spaces))
     return Description(metadata, tuple(notes), {"env_metadata.json": form.encode()})
 
@@ -187,8 +187,9 @@ def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | No
     }
 
 
-def _doubts(name: str, published: dict[str, Any], layout: Layout) -> list[str]:
+def _doubts(source: Source, published: dict[str, Any], layout: Layout) -> list[str]:
     """Return notes on what ``metadata.json`` says otherwise than the file or this program."""
+    name = source.name
     notes = []
     counted = {
         "total_episodes": len(layout.episodes) + layout.num_empty,
@@ -202,6 +203,11 @@ def _doubts(name: str, published: dict[str, Any], layout: Layout) -> list[str]:
         newest = ".".join(map(str, NEWEST))
         notes.append(f"written by Minari {version}, newer than the {newest} that is known here")
     if not name.endswith(found := str(published.get("dataset_id", name))):
+        if source.row is not None:
+            raise SourceError(
+                f"{METADATA} is that of another dataset: expected {name}, found {found}. "
+                "Check --source, or use another name for a dataset of your own."
+            )
         notes.append(f"{METADATA} names another dataset: {found}")
     return notes
 

@@ -16,7 +16,7 @@ import pytest
 from datasets_cli.cli.main import hoist_global_options, main
 from datasets_cli.cli.state import human_bytes, table
 from datasets_cli.config import Config
-from tests.conftest import DOOR
+from tests.conftest import DEMO, DOOR
 
 Capture = pytest.CaptureFixture[str]
 
@@ -269,3 +269,68 @@ def test_convert_changes_the_layout_and_back(door: str, capsys: Capture) -> None
     assert main(["verify", door]) == 0
     assert main(["convert", door, "--layout", "nosuch"]) == 2
     assert main(["convert", door, "--layout", "ted"]) == 0
+
+
+def test_a_dataset_taken_with_no_verify_stays_marked(door: str, capsys: Capture) -> None:
+    assert main(["list", "--installed"]) == 0
+    assert "unverified" in capsys.readouterr().out
+    assert main(["info", door]) == 0
+    assert "NOT VERIFIED" in capsys.readouterr().out
+    assert main(["download", door]) == 0
+    assert "installed with --no-verify" in capsys.readouterr().err
+    assert main(["verify", door]) == 0
+    assert "not verified" in capsys.readouterr().out
+
+
+def test_a_dataset_that_lost_a_file_is_not_taken_for_installed(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    (config.root / "datasets" / door / "action.memmap").unlink()
+    assert main(["download", door]) == 4
+    assert "rlds download --force" in capsys.readouterr().err
+    assert main(["list", "--installed"]) == 0
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_a_manifest_with_fields_of_another_version_is_read(door: str, config: Config) -> None:
+    path = config.root / "datasets" / door / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"later": 1}))
+    assert main(["verify", door]) == 0
+
+
+def test_files_of_another_minari_dataset_are_refused(capsys: Capture) -> None:
+    source = str(DEMO / "minari" / "D4RL" / "door" / "human-v2" / "data")
+    assert main(["download", "minari/D4RL/pen/human-v2", "--source", source]) == 4
+    assert "expected D4RL/pen/human-v2, found D4RL/door/human-v2" in capsys.readouterr().err
+    assert main(["download", "minari/my/door-v0", "--source", source]) == 0
+
+
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(capsys: Capture) -> None:
+    assert main(["info", "nosuch", "--debug"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["core = 1", "[core]\nroot = ", 'mirrors = "x"'])
+def test_a_wrong_config_file_is_named(text: str, capsys: Capture) -> None:
+    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "rlds"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    assert main(["list"]) == 2
+    assert "config.toml" in capsys.readouterr().err
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").touch()
+    assert main(["list", "--root", str(tmp_path / "file")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mirror", ["x", "foo=bar", "http://a/=ftp://b/"])
+def test_a_mirror_that_is_none_is_refused(mirror: str, capsys: Capture) -> None:
+    assert main(["list", "--mirror", mirror]) == 2
+    assert "PREFIX=REPLACEMENT" in capsys.readouterr().err
+
+
+def test_the_bare_command_shows_its_help(capsys: Capture) -> None:
+    assert main([]) == 0
+    assert "download" in capsys.readouterr().out

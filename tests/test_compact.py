@@ -85,7 +85,8 @@ def assert_same(found: Rows, right: Rows) -> None:
     assert found.keys() == right.keys()
     for key, values in right.items():
         assert (found[key].dtype, found[key].shape) == (values.dtype, values.shape), key
-        assert found[key].tobytes() == values.tobytes(), key
+        same = found[key].tobytes() == values.tobytes()
+        assert same, key
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,7 +15,7 @@ from datasets_cli.registry import Resolved
 from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.columns import Key
 from datasets_cli.store.layout import CacheRoot
-from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.manifest import UNVERIFIED, Manifest
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def convert(
     for file in files:
         if file.version:
             progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
-        if file.checked.startswith("not verified"):
+        if file.checked.startswith(UNVERIFIED):
             progress.note(f"{resolved.id}: {file.checked}")
     manifest = Manifest(
         id=resolved.id,

@@ -134,6 +134,8 @@ def get(
     resolved = resolve(text, CacheRoot(config.root), unlisted=wish.source is not None)
     if resolved.id not in (text, f"{resolved.recipe.family}/{text}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
+    if is_installed(root, resolved.id) and not wish.force:
+        return installed_folder(root, resolved.id, wish.layout)
     with locked(root, resolved.id, config.lock_timeout):
         restore(root, resolved.id)
         if is_installed(root, resolved.id) and not wish.force:

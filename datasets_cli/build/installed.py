@@ -45,8 +45,10 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
 
     Raises:
         UsageError: it has another.
+        DamagedDataset: a file is missing or has another size.
     """
     manifest = read_manifest(root.dataset(id))
+    check_sizes(root.dataset(id), manifest)
     if layout not in (None, manifest.layout):
         raise UsageError(
             f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "

@@ -11,8 +11,9 @@ from datasets_cli.cli.state import State, human_bytes, human_count, state_of, ta
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.recipe import Recipe, Row
 from datasets_cli.registry import all_rows, families, is_glob, match, recipes, refresh, resolve
+from datasets_cli.store.check import check_sizes
 from datasets_cli.store.layout import CacheRoot
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.manifest import UNVERIFIED, Manifest, read_manifest
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,7 +49,7 @@ def list_datasets(
     if patterns:
         ids = match([_as_glob(pattern) for pattern in patterns], ids)
     records = [
-        _record(id, known.get(id), here.get(id)) | {"damaged": id in here and here[id] is None}
+        _record(id, known.get(id), here.get(id)) | {"state": _state(id in here, here.get(id))}
         for id in ids
     ]
     lines = table([_cells(record) for record in records])
@@ -87,12 +88,23 @@ def _refresh_all(state: State, root: CacheRoot, family: str | None) -> None:
             state.note(f"{recipe.family}: {count} datasets")
 
 
+def _state(present: bool, manifest: Manifest | None) -> str:
+    """Return the word for a dataset's state."""
+    if not present:
+        return "-"
+    if manifest is None:
+        return "damaged"
+    return "unverified" if manifest.unverified else "installed"
+
+
 def _manifest_or_none(root: CacheRoot, id: str) -> Manifest | None:
     """Return the manifest, or None where it is damaged: it must not hide the others."""
     try:
-        return read_manifest(root.dataset(id))
+        manifest = read_manifest(root.dataset(id))
+        check_sizes(root.dataset(id), manifest)
     except DamagedDataset:
         return None
+    return manifest
 
 
 def _as_glob(pattern: str) -> str:
@@ -115,7 +127,7 @@ def _record(id: str, known: tuple[Recipe, Row] | None, here: Manifest | None) ->
 def _cells(record: dict[str, Any]) -> dict[str, str]:
     return {
         "ID": record["id"],
-        "STATE": "damaged" if record["damaged"] else "installed" if record["installed"] else "-",
+        "STATE": record["state"],
         ">STEPS": human_count(record["num_transitions"]),
         ">EPISODES": human_count(record["num_trajectories"]),
         ">DOWNLOAD": human_bytes(record["download_bytes"]),
@@ -161,7 +173,12 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 
 def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
-    lines = [f"{'successors':18} {manifest['successors'].get('rule', 'as in the parent')}"]
+    lines = [
+        f"{'NOT VERIFIED':18} {resource['filename']}: {resource['checked']}"
+        for resource in manifest["resources"]
+        if str(resource.get("checked", "")).startswith(UNVERIFIED)
+    ]
+    lines += [f"{'successors':18} {manifest['successors'].get('rule', 'as in the parent')}"]
     lines += [f"{'note':18} {note}" for note in manifest["metadata"].get("notes", ())]
     for name, spread in manifest["statistics"].items():
         numbers = ", ".join(

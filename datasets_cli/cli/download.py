@@ -103,6 +103,8 @@ def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
         f"{human_count(manifest.num_trajectories)} trajectories, "
         f"{human_bytes(manifest.size_bytes)} on disk"
     )
+    if manifest.unverified and not wish.accept_any:
+        state.note(f"{manifest.id} was installed with --no-verify; {manifest.unverified[0]}")
     return {
         "id": manifest.id,
         "path": str(folder),

@@ -60,6 +60,7 @@ def verify(
             records.append({"id": manifest.id, "ok": True, "files": len(manifest.files)})
             how = "sizes" if quick else "sha256"
             lines.append(f"{manifest.id}: {len(manifest.files)} files as in the manifest ({how})")
+            lines += [f"  its source was {text}" for text in manifest.unverified]
     state.emit(records, lines or ["Nothing is installed."], failed)
     if failed:
         raise IntegrityError(f"Damaged: {', '.join(failed)}. Install again with download --force.")

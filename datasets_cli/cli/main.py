@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Annotated
 
@@ -21,7 +22,6 @@ from datasets_cli.version import __version__
 app = typer.Typer(
     name="rlds",
     help="Download, verify, convert and sample datasets for offline reinforcement learning.",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -71,8 +71,9 @@ def options(
     ] = False,
 ) -> None:
     """Read the global options, which may stand before or after the command."""
+    calm = logging.ERROR if quiet or as_json else logging.WARNING
     logging.basicConfig(
-        level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr
+        level=logging.DEBUG if debug else calm, format="%(message)s", stream=sys.stderr
     )
     config = load_config(root=root, offline=offline or None, mirrors=mirror or ())
     context.obj = State(config, json=as_json, quiet=quiet)
@@ -89,7 +90,7 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: everything after ``rlds``.
     """
-    arguments = hoist_global_options(arguments)
+    arguments = hoist_global_options(arguments) or ["--help"]
     as_json, debug = "--json" in arguments, "--debug" in arguments
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
@@ -107,7 +108,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except Exception as error:
         if debug:
-            raise
+            traceback.print_exc()
         return _report(_as_ours(error), as_json)
     finally:
         for number, handler in handlers.items():

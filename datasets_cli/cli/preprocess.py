@@ -53,7 +53,7 @@ def preprocess(
     from datasets_cli.store.dataset import open_dataset
 
     source = root.dataset(build.installed_id(id, state.config))
-    new_id = f"derived/{out}"
+    new_id = f"derived/{out.removeprefix('derived/')}"
     dest = root.dataset(new_id)
     function = load_function(fn)
     if dry_run:
@@ -104,6 +104,11 @@ def load_function(text: str) -> Function:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--fn {text}: there is no module {error.name} in {here} or the Python path."
+        ) from error
+    except (SyntaxError, ImportError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--fn {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
+            "Expected a module's name, such as mycode for mycode.py in this folder."
         ) from error
     except AttributeError as error:
         raise UsageError(f"--fn {text}: the module {module_name} has no {name}.") from error

@@ -21,7 +21,7 @@ class State:
 
     Args:
         config: root, mirrors, offline mode.
-        json: print one JSON document on stdout, and errors as JSON on stderr.
+        json: print one JSON document on stdout, errors as one on stderr, and nothing else.
         quiet: print only ids or paths, and no notes.
     """
 
@@ -47,14 +47,14 @@ class State:
 
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
-        if not self.quiet:
+        if not (self.quiet or self.json):
             print(text, file=sys.stderr)
 
     def progress(self) -> Bars:
         """Return progress for this run: bars on a terminal, notes unless quiet."""
-        if self.quiet:
+        if self.quiet or self.json:
             return QuietBars(shown=False)
-        return Bars(shown=sys.stderr.isatty() and not self.json)
+        return Bars(shown=sys.stderr.isatty())
 
     @property
     def interactive(self) -> bool:

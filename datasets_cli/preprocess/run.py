@@ -15,7 +15,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
-from datasets_cli.engine import local_executor
+from datasets_cli.engine import local_executor, stop
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.preprocess.part import Function, Part, apply, write_part
 from datasets_cli.preprocess.work import Work, check_destination, file_digest, locked, make_plan
@@ -70,6 +70,8 @@ def preprocess(
         RldsError: the function raised (the rows are named), or a worker process died. What is done
             is kept: the same call goes on.
     """
+    if num_workers is not None and num_workers < 0:
+        raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     if num_frames is not None and num_frames < 1:
         raise UsageError(f"num_frames is {num_frames}; expected 1 or more.")
     dataset = open_dataset(source)
@@ -86,7 +88,12 @@ def preprocess(
             num_workers = 0  # starting a process takes longer than one part
         # A pool that is handed in belongs to its owner; one made here ends here.
         with nullcontext(executor) if executor else local_executor(num_workers) as pool:
-            _run(pool, parts, work, num_rows, progress or Silent())
+            try:
+                _run(pool, parts, work, num_rows, progress or Silent())
+            except BaseException:
+                if executor is None:
+                    stop(pool)
+                raise
         _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
     return open_storage(dest)
 

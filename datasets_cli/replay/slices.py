@@ -43,7 +43,7 @@ class SliceSampler:
     ) -> None:
         if (num_slices is None) == (slice_len is None):
             raise TypeError("Give either num_slices or slice_len.")
-        if min(num_slices or 1, slice_len or 1) < 1:
+        if any(size is not None and size < 1 for size in (num_slices, slice_len)):
             raise UsageError("num_slices and slice_len count from 1.")
         self.num_slices = num_slices
         self.slice_len = slice_len

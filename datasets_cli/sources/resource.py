@@ -123,7 +123,7 @@ class Resource:
         kind = "an HDF5 file" if self.magic == HDF5_MAGIC else f"a file that begins {self.magic!r}"
         raise SourceError(
             f"{self.filename} from {origin}: expected {kind}, found {found}. "
-            "The server or mirror answers with something else; try another --mirror or --source."
+            "Try another --mirror or --source."
         )
 
 

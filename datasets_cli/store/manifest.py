@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from datasets_cli.store.layout import MANIFEST_FILENAME
 
 FORMAT_VERSION = 1
 LAYOUTS = ("ted", "compact")
+UNVERIFIED = "not verified"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,12 @@ class Manifest:
         """Total size of the dataset's files in bytes."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
+    @property
+    def unverified(self) -> list[str]:
+        """How files differ from the catalogue's that ``--no-verify`` took all the same."""
+        found = (str(resource.get("checked", "")) for resource in self.resources)
+        return [text for text in found if text.startswith(UNVERIFIED)]
+
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
         entry = asdict(self)
@@ -93,7 +100,8 @@ def read_manifest(folder: Path) -> Manifest:
             )
         entry["columns"] = tuple(Column.from_json(column) for column in entry["columns"])
         entry["resources"] = tuple(entry["resources"])
-        return Manifest(**entry)
+        known = {field.name for field in fields(Manifest)}
+        return Manifest(**{name: value for name, value in entry.items() if name in known})
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, DamagedDataset):
             raise
