@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from datasets_cli.cli.state import State, human_count, state_of
+from datasets_cli.progress import Silent
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,8 +25,8 @@ def demo(context: typer.Context) -> None:
 
     state = state_of(context)
     found = []
-    with tempfile.TemporaryDirectory(prefix="rlds-demo-") as folder, state.progress() as progress:
-        for result in tour(Path(folder), progress):
+    with tempfile.TemporaryDirectory(prefix="rlds-demo-") as folder:
+        for result in tour(Path(folder), Silent()):
             found.append(result)
             if not (state.json or state.quiet):
                 _show(state, result)
@@ -42,6 +43,8 @@ def _show(state: State, result: dict[str, object]) -> None:
     print(f"{result['id']}: {result['about']}")
     for resource in resources:
         print(f"  downloaded  {resource['filename']} ({resource['bytes']:,} bytes)")
+    if not result["published"]:
+        print("              made for this demo, so taken as it is, as --no-verify does")
     print(f"  converted   {human_count(steps)} transitions in {episodes} trajectories")
     print(f"  verified    {result['files_verified']} files, sha256 as in the manifest")
     print("  sampled     4 slices of 16 steps; each leaf of the batch:")

@@ -63,6 +63,7 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
             yield {
                 "id": stop.id,
                 "about": stop.about,
+                "published": stop.published,
                 "path": str(folder),
                 "num_transitions": manifest.num_transitions,
                 "num_trajectories": manifest.num_trajectories,
