@@ -7,13 +7,11 @@ frames/observation.zst.dictionary   what all pictures have in common; absent for
 
 from __future__ import annotations
 
-import math
 import mmap
 import threading
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 import zstandard
 
@@ -31,7 +29,6 @@ class FrameReader:
 
     def __init__(self, path: Path, num_frames: int, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self._frame_bytes = math.prod(shape)
         self._offsets = map_file(Path(f"{path}.offsets"), torch.int64, (num_frames + 1,))
         with path.open("rb") as file:
             self._blob = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -49,7 +46,10 @@ class FrameReader:
         segments = torch.stack((starts, sizes), dim=1).numpy().tobytes()
         source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
         decoded = self._decompressor().multi_decompress_to_buffer(source, threads=0)
-        return _as_tensor(decoded, self._frame_bytes).view(len(index), *self._shape)
+        # zstandard sizes its output buffers by the compressed size, so well compressed pictures
+        # come back in many of them.
+        joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
+        return torch.frombuffer(joined, dtype=torch.uint8).view(len(index), *self._shape)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
         found = getattr(self._local, "decompressor", None)
@@ -59,27 +59,3 @@ class FrameReader:
             self._local.decompressor = found
         assert isinstance(found, zstandard.ZstdDecompressor)
         return found
-
-
-class _Decoded:
-    """Lets numpy see one buffer of decoded pictures, and keeps it alive."""
-
-    def __init__(self, owner: object, address: int, size: int) -> None:
-        self._owner = owner
-        self.__array_interface__ = {
-            "data": (address, False),
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
-def _as_tensor(decoded: zstandard.BufferWithSegmentsCollection, frame_bytes: int) -> torch.Tensor:
-    """Return all pictures as one uint8 tensor; one thread decodes into one buffer: no copy."""
-    num_frames = len(decoded)
-    first, last = (np.frombuffer(cast(Any, decoded[n]), np.uint8) for n in (0, num_frames - 1))
-    address, size = first.ctypes.data, num_frames * frame_bytes
-    if last.ctypes.data + len(last) != address + size:
-        parts = [memoryview(cast(Any, decoded[number])) for number in range(num_frames)]
-        return torch.frombuffer(bytearray().join(parts), dtype=torch.uint8)
-    return torch.from_numpy(np.asarray(_Decoded(decoded, address, size)))
