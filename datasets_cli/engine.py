@@ -52,9 +52,10 @@ def local_executor(num_workers: int | None) -> Executor:
 
 def stop(executor: Executor) -> None:
     """End what an executor of this machine is doing, without waiting for it."""
+    # Read first: shutdown forgets them. Python 3.14 gives all this a public name.
+    processes = list((getattr(executor, "_processes", None) or {}).values())
     executor.shutdown(wait=False, cancel_futures=True)
-    # Python gives this a public name in 3.14.
-    for process in list((getattr(executor, "_processes", None) or {}).values()):
+    for process in processes:
         process.terminate()
 
 

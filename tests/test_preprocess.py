@@ -249,3 +249,16 @@ def test_element_types_that_no_file_can_hold_are_refused(
 
     with pytest.raises(UsageError, match="cannot be stored"):
         replay.preprocess(brain, dest=tmp_path / "out", num_workers=0)
+
+
+def test_flags_of_another_shape_are_left_as_the_function_made_them(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def doubled(batch: TensorDict) -> TensorDict:
+        flags = torch.zeros(len(batch), 2, dtype=torch.bool)
+        return TensorDict({"next": {"done": flags, "truncated": flags.clone()}}, batch.batch_size)
+
+    storage = replay.preprocess(doubled, dest=tmp_path / "out", num_workers=0, num_frames=400)
+    done = storage.column(("next", "done"))
+    assert isinstance(done, torch.Tensor)
+    assert not done.any()

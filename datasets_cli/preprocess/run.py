@@ -177,7 +177,8 @@ def _commit(
 
 def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:
     """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory."""
-    flags = {column.key: data / column.filename for column in columns if column.dtype == "bool"}
+    single = (column for column in columns if (column.dtype, column.shape) == ("bool", (1,)))
+    flags = {column.key: data / column.filename for column in single}
     if not {DONE, TRUNCATED} <= flags.keys():
         return
     with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
