@@ -8,8 +8,9 @@ A trajectory of T transitions is T + 1 consecutive records, the last for its fin
 
 Transition i is record ``row[i]`` and the one behind it: its ``next.observation`` is the following
 record's ``observation``, so both come with one gather of two records. Fields are ordered by element
-size, so that each is aligned. What is the same in every row is kept here and not in the records;
-what follows from other fields is made from them; frames lie compressed beside them.
+size, so that each is aligned. What is the same in every row is kept here and not in the records,
+unless it fits into their padding, where it costs nothing and comes with the gather; ``episode`` is
+made from the row map; frames lie compressed beside the records.
 """
 
 from __future__ import annotations
@@ -18,15 +19,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datasets_cli.store.columns import DONE, ITEM_BYTES, TERMINATED, TRUNCATED, Column, Key
+from datasets_cli.store.columns import ITEM_BYTES, Column, Key
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
 LONG_ROW_MAP = 2**31
 FRAME_BYTES = 1024
-
-EITHER = (TERMINATED, TRUNCATED)
-"""What ``next.done`` is made from."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Record:
         num_records: S.
         fields: what a record holds.
         constants: columns that are the same in every row, with the bytes of one row.
-        made: columns that follow from others: ``episode``, ``next.done``.
+        made: columns that follow from the row map: ``episode``.
         frames: columns whose rows are compressed frames.
     """
 
@@ -79,8 +77,6 @@ class Record:
 
     def only(self, keys: frozenset[Key]) -> Record:
         """Return the record with what it takes to give these keys, at the same places."""
-        if DONE in keys:
-            keys |= set(EITHER)
         return replace(
             self,
             fields=tuple(f for f in self.fields if f.column.key in keys or f.successor in keys),
@@ -144,11 +140,14 @@ def row_map_dtype(num_records: int) -> str:
     return "int32" if num_records < LONG_ROW_MAP else "int64"
 
 
-def lay_out(pairs: Iterable[tuple[Column, Key | None]]) -> tuple[tuple[Field, ...], int]:
-    """Return the fields of a record and its size in bytes.
+def lay_out(
+    pairs: Iterable[tuple[Column, Key | None]], constants: Iterable[Column] = ()
+) -> tuple[tuple[Field, ...], int, tuple[Column, ...]]:
+    """Return the fields of a record, its size in bytes, and the constants that it does not hold.
 
     Args:
         pairs: each column and the successor that shares its bytes.
+        constants: columns whose rows are all the same.
     """
 
     def alignment(pair: tuple[Column, Key | None]) -> int:
@@ -161,7 +160,15 @@ def lay_out(pairs: Iterable[tuple[Column, Key | None]]) -> tuple[tuple[Field, ..
         fields.append(Field(column, successor, offset))
         offset += column.row_bytes
     unit = max([8, *(alignment(pair) for pair in ordered)])
-    return tuple(fields), max(unit, -(-offset // unit) * unit)
+    size = max(unit, -(-offset // unit) * unit)
+    left = []
+    for column in constants:
+        if ITEM_BYTES[column.dtype] == 1 and 0 < column.row_bytes <= size - offset:
+            fields.append(Field(column, None, offset))
+            offset += column.row_bytes
+        else:
+            left.append(column)
+    return tuple(fields), size, tuple(left)
 
 
 def _column(column: Column) -> dict[str, Any]:

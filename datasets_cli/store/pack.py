@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.store.columns import DONE, EPISODE, Column, Key, rows_per_block
+from datasets_cli.store.columns import EPISODE, Column, Key, rows_per_block
 from datasets_cli.store.compact import (
-    EITHER,
     RECORDS,
     ROW_MAP,
     FrameField,
@@ -93,14 +92,13 @@ def pack(
             shared.add(successor)
         else:
             pairs.append((column, None))
-    fields, size = lay_out([pair for pair in pairs if pair[0].key not in shared])
+    same = [column for column in columns if column.key in constants]
+    fields, size, left = lay_out([pair for pair in pairs if pair[0].key not in shared], same)
     record = Record(
         size=size,
         num_records=int(offsets[-1]) + len(offsets) - 1,
         fields=fields,
-        constants=tuple(
-            (column, constants[column.key]) for column in columns if column.key in constants
-        ),
+        constants=tuple((column, constants[column.key]) for column in left),
         made=tuple(made),
         frames=frames,
     )
@@ -163,19 +161,6 @@ def _made(
                 for chunk in chunks(offsets, 8)
             ):
                 made.append(by_key[EPISODE])
-    parts = [by_key.get(key) for key in (DONE, *EITHER)]
-    if all(part is not None and part.dtype == "bool" for part in parts) and DONE not in constants:
-        done, terminated, truncated = (part for part in parts if part is not None)
-        with (
-            LeafBytes(source, done) as a,
-            LeafBytes(source, terminated) as b,
-            LeafBytes(source, truncated) as c,
-        ):
-            sizes = [chunk.stop - chunk.start for chunk in chunks(offsets, 1)]
-            if done.shape == terminated.shape == truncated.shape and all(
-                (a.read(size) == (b.read(size) | c.read(size))).all() for size in sizes
-            ):
-                made.append(done)
     return made
 
 

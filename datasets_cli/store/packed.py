@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from datasets_cli.store.columns import DONE, EPISODE, Column, Key
+from datasets_cli.store.columns import EPISODE, Column, Key
 from datasets_cli.store.compact import (
-    EITHER,
     RECORDS,
     ROW_MAP,
     Record,
@@ -21,14 +20,14 @@ from datasets_cli.store.mapping import load_file
 from datasets_cli.store.tree import Place, Tree, TreePlan
 
 
-@dataclass(frozen=True)
-class Zone:
+class Zone(NamedTuple):
     """The fields of one element type within a pair of records.
 
     Args:
         dtype: the element type that the whole pair is viewed as.
         sizes: how the view's columns are split: gaps and fields by turns, over both records.
-        leaves: for each field wanted, which split it is, its row shape, and its place in the tree.
+        leaves: for each field wanted, which split it is, the shape it is viewed as (None where the
+            split has it already), and its place in the tree.
     """
 
     dtype: torch.dtype
@@ -78,9 +77,6 @@ class CompactRows:
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.place(EPISODE) if EPISODE in made else None
-        self._done = (
-            tuple(self._plan.place(key) for key in (DONE, *EITHER)) if DONE in made else None
-        )
         self._frames = [
             (
                 FrameReader(folder / field.filename, record.num_records, field.column.shape),
@@ -99,14 +95,12 @@ class CompactRows:
             index = index.to(self.device)
         row = self._row.index_select(0, index)
         packed = self._pairs.index_select(0, row)
-        nodes = self._plan.new()
-        for zone in self._zones:
-            parts = packed.view(zone.dtype).split_with_sizes(zone.sizes, 1)
-            for part, shape, node, name in zone.leaves:
-                leaf = parts[part]
-                if shape is not None:
-                    leaf = leaf.view(-1, *shape)
-                nodes[node][name] = leaf.contiguous() if self._contiguous else leaf
+        nodes, contiguous = self._plan.new(), self._contiguous
+        for dtype, sizes, leaves in self._zones:
+            parts = packed.view(dtype).split_with_sizes(sizes, 1)
+            for part, shape, node, name in leaves:
+                leaf = parts[part] if shape is None else parts[part].view(shape)
+                nodes[node][name] = leaf.contiguous() if contiguous else leaf
         for shape, dtype, places in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             fresh = torch.zeros((len(places), len(index), *shape), dtype=dtype, device=row.device)
@@ -116,9 +110,6 @@ class CompactRows:
             nodes[node][name] = value.expand(len(index), *value.shape).clone()
         if self._episode is not None:
             nodes[self._episode[0]][self._episode[1]] = row - index
-        if self._done is not None:
-            (node, name), (first, one), (second, other) = self._done
-            nodes[node][name] = nodes[first][one] | nodes[second][other]
         for reader, (node, name), successor in self._frames:
             where = row.cpu()
             if successor is None:
@@ -182,7 +173,7 @@ class CompactRows:
             if gap := offset // item - position:
                 sizes.append(gap)
             width = column.row_bytes // item
-            shape = None if len(column.shape) == 1 else column.shape
+            shape = None if len(column.shape) == 1 else (-1, *column.shape)
             leaves.append((len(sizes), shape, *self._plan.place(key)))
             sizes.append(width)
             position = offset // item + width
