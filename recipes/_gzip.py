@@ -6,6 +6,7 @@ import gzip
 import zlib
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from datasets_cli.recipe import SourceError
 
@@ -38,7 +39,8 @@ class GzipStream:
         except ImportError:
             self._file = gzip.GzipFile(path)
         else:
-            self._errors += (igzip_lib.IsalError,)
+            isal_error: Any = igzip_lib.IsalError  # which its stub takes for an instance
+            self._errors += (isal_error,)
             self._file = igzip.IGzipFile(path)
 
     def __enter__(self) -> GzipStream:
