@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.errors import AccessError, SourceError, UsageError
+from datasets_cli.errors import AccessError, SourceError, UnknownDataset, UsageError
 from datasets_cli.sources.hdf5 import open_hdf5, read_rows
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Resource, Web
 from datasets_cli.store.columns import CUT, Key, can_store, rows_per_block
@@ -40,6 +40,7 @@ __all__ = [
     "Row",
     "Source",
     "SourceError",
+    "UnknownDataset",
     "UsageError",
     "Web",
     "can_store",
@@ -133,6 +134,8 @@ class Recipe:
         describe: metadata and notes; called before ``blocks``.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
         dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
+        find: the dataset that a name outside the catalogue means, or None; given no web it must
+            not need the network.
     """
 
     family: str
@@ -147,6 +150,7 @@ class Recipe:
     describe: Callable[[Source], Description] = lambda source: Description()
     unlisted: bool = False
     dynamic: bool = False
+    find: Callable[[str, Web | None], Row | None] = lambda name, web: None
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest's entry."""

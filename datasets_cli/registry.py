@@ -141,7 +141,9 @@ def all_rows(root: CacheRoot) -> dict[str, tuple[Recipe, Row]]:
     }
 
 
-def resolve(text: str, root: CacheRoot, *, unlisted: bool = False) -> Resolved:
+def resolve(
+    text: str, root: CacheRoot, *, unlisted: bool = False, web: Web | None = None
+) -> Resolved:
     """Return the dataset that a user means.
 
     Args:
@@ -149,6 +151,7 @@ def resolve(text: str, root: CacheRoot, *, unlisted: bool = False) -> Resolved:
             the newest version. A version that does not exist never means another one.
         root: the cache root, for cached catalogues.
         unlisted: also accept a name that is not in the catalogue, where the family allows it.
+        web: lets a recipe ask its publisher for a name that is not in the catalogue.
 
     Raises:
         UnknownDataset: with the nearest names.
@@ -164,6 +167,8 @@ def resolve(text: str, root: CacheRoot, *, unlisted: bool = False) -> Resolved:
             return Resolved(recipe, found, rows[found])
         if unlisted and recipe.unlisted:
             return Resolved(recipe, name, None)
+        if row := recipe.find(name, web):
+            return Resolved(recipe, row.name, row)
         raise _unknown(text, [f"{family}/{name}" for name in rows])
     by_recipe = {recipe.family: (recipe, catalogue(recipe, root)) for recipe in recipes()}
     found_in = {

@@ -499,6 +499,13 @@ def test_no_verify_does_not_take_a_page_for_the_file(client: Client, origin: Ori
         client.fetch(magic=HDF5_MAGIC, any=True)
 
 
+def test_a_page_is_refused_also_for_a_file_of_any_beginning(client: Client, origin: Origin) -> None:
+    origin.always("file.bin", Fault(chunked=1, body=b"<!DOCTYPE html><p>Not found"))
+    with pytest.raises(SourceError, match="expected the published file, found a web page"):
+        client.fetch()
+    assert client.names() == []
+
+
 def test_file_is_known_by_its_first_bytes_though_they_come_one_by_one(
     client: Client, origin: Origin
 ) -> None:

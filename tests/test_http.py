@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, NetworkError, OfflineError
+from datasets_cli.errors import AccessError, NetworkError, OfflineError, UnknownDataset
 from datasets_cli.sources.http import Http, TransientError
 from tests.origin import Fault, Origin, Stall, closed_port_url, redirect
 
@@ -153,6 +153,23 @@ def test_odd_status_is_a_network_error_at_once(http: Http, origin: Origin, url: 
     with pytest.raises(NetworkError, match="HTTP 418"):
         http.json(url)
     assert len(origin.log("page.json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": {"code": "372", "message": "No results"}}', "HTTP 412: No results"),
+        (b"<p>", "HTTP 412: Precondition Failed"),
+    ],
+)
+def test_412_is_an_answer_after_which_no_other_server_is_asked(
+    http: Http, origin: Origin, body: bytes, words: str
+) -> None:
+    origin.always("mirrored/page.json", Fault(status=412, body=body))
+    mirrored = replace(http.config, mirrors=(("http://x.invalid/", f"{origin.url}mirrored/"),))
+    with pytest.raises(UnknownDataset, match=words):
+        Http(mirrored).json("http://x.invalid/page.json")
+    assert [request.path for request in origin.requests] == ["/mirrored/page.json"]
 
 
 def test_identity_encoding_is_asked_for_and_another_refused(

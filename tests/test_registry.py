@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from datasets_cli import registry
 from datasets_cli.errors import RldsError, UnknownDataset, UsageError
+from datasets_cli.recipe import Row
 from datasets_cli.store.layout import CacheRoot, check_id
 
 RECIPE = """
@@ -98,6 +100,19 @@ def test_a_broken_recipe_is_named_and_hides_no_other(
         registry.load_recipe("mine")
 
 
+def test_a_recipe_may_find_what_a_name_outside_the_catalogue_means(
+    root: CacheRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str, web: Any) -> Row | None:
+        return Row(f"{name}-{web}") if web else None
+
+    finding = replace(registry.load_recipe("minari"), find=find)
+    monkeypatch.setattr(registry, "load_recipe", lambda family: finding)
+    assert registry.resolve("minari/mine", root, web="newest").id == "minari/mine-newest"  # type: ignore[arg-type]
+    with pytest.raises(UnknownDataset):
+        registry.resolve("minari/mine", root)
+
+
 def test_an_unlisted_name_needs_a_family_that_allows_it(root: CacheRoot) -> None:
     assert registry.resolve("minari/my/own-v0", root, unlisted=True).row is None
     with pytest.raises(UnknownDataset):
@@ -115,10 +130,6 @@ def test_an_id_is_a_relative_path_of_plain_names(id: str) -> None:
 
 
 def test_a_refreshed_catalogue_is_kept_and_a_damaged_one_ignored(root: CacheRoot) -> None:
-    from dataclasses import replace
-
-    from datasets_cli.recipe import Row
-
     minari = registry.load_recipe("minari")
     fresh = replace(
         minari, datasets=lambda web: [Row("new-v0", size=5)] if web else [Row("old-v0")]

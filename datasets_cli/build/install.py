@@ -96,8 +96,8 @@ class Plan:
 
 def plan(text: str, config: Config, wish: Wish, http: Http) -> Plan:
     """Return what ``get`` would do, asking the publisher for file sizes where needed."""
-    resolved = resolve(text, CacheRoot(config.root), unlisted=wish.source is not None)
     root = CacheRoot(config.root)
+    resolved = resolve(text, root, unlisted=wish.source is not None, web=http)
     folder = root.dataset(resolved.id)
     if is_installed(root, resolved.id) and not wish.force:
         return Plan(resolved.id, True, (), folder)
@@ -131,7 +131,8 @@ def get(
     root = CacheRoot(config.root)
     if is_installed(root, check_id(text)) and not wish.force:
         return installed_folder(root, text, wish.layout)
-    resolved = resolve(text, CacheRoot(config.root), unlisted=wish.source is not None)
+    http = http or Http(config)
+    resolved = resolve(text, root, unlisted=wish.source is not None, web=http)
     if resolved.id not in (text, f"{resolved.recipe.family}/{text}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
     if is_installed(root, resolved.id) and not wish.force:
@@ -141,7 +142,7 @@ def get(
         if is_installed(root, resolved.id) and not wish.force:
             return installed_folder(root, resolved.id, wish.layout)
         try:
-            return _install(resolved, root, wish, http or Http(config), progress)
+            return _install(resolved, root, wish, http, progress)
         except (RldsError, OSError):
             # Where locks do not work another process may be done, and have swept up behind itself.
             if wish.force or not is_installed(root, resolved.id):

@@ -23,6 +23,7 @@ from datasets_cli.errors import (
     NetworkError,
     OfflineError,
     RldsError,
+    UnknownDataset,
 )
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ REFUSALS = {
     410: "the server says it is gone for good",
     451: "it is withheld for legal reasons",
 }
+NO_SUCH_DATA = 412  # OpenML's way to say so; an answer, after which no other mirror is asked
 NOT_AN_ADDRESS = (
     requests.exceptions.InvalidURL,
     requests.exceptions.InvalidSchema,
@@ -93,6 +95,7 @@ class Http:
 
         Raises:
             AccessError: every server refuses it or has none.
+            UnknownDataset: a server says that there is no such data.
             NetworkError: no server answers, or the answer is not JSON.
         """
         failures: list[RldsError] = []
@@ -127,6 +130,7 @@ class Http:
         Raises:
             OfflineError: offline mode is on.
             AccessError: 401, 403, 404, 410 or 451; never worth a retry.
+            UnknownDataset: 412.
             TransientError: worth a retry.
             NetworkError: any other answer that is not 200, 206 or 416.
         """
@@ -191,6 +195,8 @@ def check_status(url: str, response: requests.Response) -> None:
             f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
             "Use --mirror PREFIX=REPLACEMENT or --source DIR|URL if you have a copy."
         )
+    if status == NO_SUCH_DATA:
+        raise UnknownDataset(f"{url} answered HTTP 412: {_message(response)}.")
     if status in TRANSIENT:
         error = TransientError(f"{url} answered HTTP {status} {response.reason}.")
         error.wait = _retry_after(response.headers.get("Retry-After"))
@@ -220,6 +226,14 @@ def _root_cause(error: BaseException) -> str:
     while isinstance(error.__context__, (OSError, urllib3.exceptions.HTTPError, HTTPException)):
         error = error.__context__
     return f"{type(error).__name__}: {error}"
+
+
+def _message(response: requests.Response) -> str:
+    """Return what OpenML's API says went wrong."""
+    try:
+        return str(response.json()["error"]["message"])
+    except (requests.RequestException, ValueError, KeyError, TypeError):
+        return response.reason
 
 
 def _retry_after(text: str | None) -> float | None:

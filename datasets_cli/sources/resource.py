@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 from datasets_cli.errors import IntegrityError, SourceError
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+HTML = (b"<!doctype", b"<html")
 CHUNK_BYTES = 1 << 20
 HEAD_BYTES = 512
 
@@ -110,17 +111,19 @@ class Resource:
 
         Raises:
             SourceError: it begins otherwise; says so when it looks like a web page or LFS pointer.
+                Without a magic anything but a web page is accepted.
         """
-        head = first_bytes[: len(self.magic)]
-        if head == self.magic:
-            return
         start = first_bytes[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+        fits = first_bytes.startswith(self.magic) if self.magic else not start.startswith(HTML)
+        if fits:
+            return
         found = repr(first_bytes[:16])
-        if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        if start.startswith((*HTML, b"<?xml")):
             found = "a web page"
         elif start.startswith(b"version https://git-lfs"):
             found = "a Git LFS pointer, not the file it stands for"
-        kind = "an HDF5 file" if self.magic == HDF5_MAGIC else f"a file that begins {self.magic!r}"
+        kind = f"a file that begins {self.magic!r}" if self.magic else "the published file"
+        kind = "an HDF5 file" if self.magic == HDF5_MAGIC else kind
         raise SourceError(
             f"{self.filename} from {origin}: expected {kind}, found {found}. "
             "Try another --mirror or --source."
