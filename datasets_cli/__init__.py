@@ -18,13 +18,14 @@ if TYPE_CHECKING:
         MinariExperienceReplay,
     )
     from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
-    from datasets_cli.replay.frame_stack import FrameStack
+    from datasets_cli.replay.frame_stack import CatFrames, FrameStack
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
     from datasets_cli.replay.writers import ImmutableDatasetWriter
 
 __all__ = [
+    "CatFrames",
     "D4RLExperienceReplay",
     "ExperienceReplay",
     "FrameStack",
@@ -43,6 +44,7 @@ __all__ = [
 _HOMES = {
     "D4RLExperienceReplay": "experience",
     "ExperienceReplay": "experience",
+    "CatFrames": "replay.frame_stack",
     "FrameStack": "replay.frame_stack",
     "MinariExperienceReplay": "experience",
     "ReplayBuffer": "replay.buffers",

@@ -52,6 +52,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
         transform: applied to every batch.
         collate_fn: called last, with the batch.
         device: copy the rows into this device's memory and hand out batches there.
+        pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
+            ``device`` they go on there, in one copy for all leaves of the compact layout.
+        prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
+            copies to a device.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         seed: seeds every draw.
         progress: told of download and conversion.
@@ -80,6 +84,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         transform: Transform | None = None,
         collate_fn: Callable[[TensorDict], Any] | None = None,
         device: str | torch.device | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
         contiguous: bool = False,
         seed: int | None = None,
         progress: Progress | None = None,
@@ -89,13 +95,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
         self.config = load_config(root=root)
         wish = build.Wish(layout=layout, force=download == "force", source=source)
         folder = _installed_folder(dataset_id, download, self.config, wish, progress)
-        rows = open_storage(folder, device=device, contiguous=contiguous)
+        rows = open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
             transform=transform,
             batch_size=batch_size,
             collate_fn=collate_fn,
+            prefetch=prefetch,
             seed=seed,
         )
 

@@ -21,9 +21,10 @@ FLOORS = {
         *("sources.http", "sources.part", "sources.download", "recipe", "engine"),
     ],
     2: [
-        *("store.ted", "store.manifest", "store.layout", "store.check"),
-        *("store.summary", "store.compact", "store.pack", "store.packed", "store.leaves"),
-        *("store.frames", "store.frame_writer", "store.mapping", "store.tree"),
+        *("store.ted", "store.manifest", "store.layout", "store.check", "store.summary"),
+        *("store.compact", "store.pack", "store.packed", "store.leaves", "store.tree"),
+        *("store.mapping", "store.placement"),
+        *("store.pictures", "store.dictionary", "store.frames", "store.frame_writer"),
         *("sources.resource", "sources.disk", "sources.hdf5"),
     ],
     1: ["config", "progress", "store.columns", "store.trajectories"],

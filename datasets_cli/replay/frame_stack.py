@@ -93,7 +93,8 @@ class FrameStack:
                 run[padded.to(run.device)] = 0
         _put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
-        _put(tree, ("next", *self._key), run[:, 1:].clone())
+        following = self.dataset.placement.hand_out(run[:, 1:].clone())
+        _put(tree, ("next", *self._key), following)
         return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
@@ -112,6 +113,10 @@ class FrameStack:
     def column(self, key: Key) -> torch.Tensor | TensorDict:
         """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""
         return self._storage.column(key)
+
+
+CatFrames = FrameStack
+"""TorchRL's name for it."""
 
 
 def _put(tree: Tree, key: Key, leaf: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from datasets_cli.store.columns import Key
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.placement import choose_placement
 from datasets_cli.store.tree import Tree, grow_tree
 
 
@@ -43,11 +44,14 @@ class DatasetStorage:
         return len(self.dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        dataset = self.dataset
+        place = self.dataset.placement
         opened = functools.partial(
-            open_storage, device=dataset.device, contiguous=dataset.contiguous
+            open_storage,
+            device=place.device,
+            pin_memory=place.pin_memory,
+            contiguous=place.contiguous,
         )
-        return opened, (dataset.folder,)
+        return opened, (self.dataset.folder,)
 
     def __repr__(self) -> str:
         manifest = self.dataset.manifest
@@ -89,7 +93,11 @@ class DatasetStorage:
 
 
 def open_storage(
-    folder: str | Path, *, device: str | torch.device | None = None, contiguous: bool = False
+    folder: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    pin_memory: bool = False,
+    contiguous: bool = False,
 ) -> DatasetStorage:
     """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
 
@@ -97,6 +105,8 @@ def open_storage(
         folder: the dataset folder.
         device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and hand out
             batches there; None reads them from the disk. Frames are decoded from the disk.
+        pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
+            ``device``, it goes on there, in one copy for all leaves of the compact layout.
         contiguous: give every leaf memory of its own: leaves of the compact layout are views of
             one tensor, on which ``view(-1)`` raises.
 
@@ -104,8 +114,8 @@ def open_storage(
         FileNotFoundError: there is no dataset.
         DamagedDataset: its files are not what its manifest says.
     """
-    place = None if device is None else torch.device(device)
-    return DatasetStorage(open_dataset(Path(folder), place, contiguous=contiguous))
+    placement = choose_placement(device, pin_memory, contiguous)
+    return DatasetStorage(open_dataset(Path(folder), placement))
 
 
 def make_batch(tree: Tree, num_rows: int) -> TensorDict:

@@ -15,7 +15,9 @@ from datasets_cli.store.columns import Key, rows_per_block, show_key
 from datasets_cli.store.compact import Record
 from datasets_cli.store.leaves import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.mapping import Files
 from datasets_cli.store.packed import CompactRows
+from datasets_cli.store.placement import ON_DISK, Placement
 from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.trajectories import read_offsets
 from datasets_cli.store.tree import Tree
@@ -51,22 +53,14 @@ class Dataset:
     Args:
         folder: the dataset folder.
         manifest: its manifest, already checked against the files.
-        device: where the rows are to live; None leaves them on the disk.
-        contiguous: give every leaf memory of its own, for code that calls ``view``.
+        placement: where the rows live and batches go.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Manifest,
-        device: torch.device | None = None,
-        *,
-        contiguous: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, placement: Placement = ON_DISK) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.device = device
-        self.contiguous = contiguous
+        self.placement = placement
+        self._files = Files(folder, placement.home)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
         self.tree = self._rows.tree  # one call less in every batch
@@ -115,15 +109,9 @@ class Dataset:
         manifest = self.manifest
         if manifest.layout == "compact":
             record = Record.from_json(manifest.record).only(keys)
-            return CompactRows(
-                self.folder,
-                record,
-                manifest.num_transitions,
-                self.device,
-                contiguous=self.contiguous,
-            )
+            return CompactRows(self._files, record, manifest.num_transitions, self.placement)
         columns = tuple(column for column in manifest.columns if column.key in keys)
-        return LeafRows(self.folder, columns, manifest.num_transitions, self.device)
+        return LeafRows(self._files, columns, manifest.num_transitions, self.placement)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
@@ -152,10 +140,8 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
     return leaf
 
 
-def open_dataset(
-    folder: Path, device: torch.device | None = None, *, contiguous: bool = False
-) -> Dataset:
-    """Open the dataset in ``folder``; the other arguments are those of ``Dataset``.
+def open_dataset(folder: Path, placement: Placement = ON_DISK) -> Dataset:
+    """Open the dataset in ``folder``; see ``Dataset``.
 
     Raises:
         FileNotFoundError: there is no manifest, so there is no dataset.
@@ -163,9 +149,9 @@ def open_dataset(
     """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    if device is not None and device.type == "cpu":
+    if placement.home is not None and placement.home.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, device, contiguous=contiguous)
+    return Dataset(folder, manifest, placement)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from datasets_cli.store.columns import Column, Key
 from datasets_cli.store.compact import successor_of
-from datasets_cli.store.mapping import load_file
+from datasets_cli.store.mapping import Files
+from datasets_cli.store.placement import Placement
 from datasets_cli.store.tree import Tree, TreePlan
 
 
@@ -16,28 +15,26 @@ class LeafRows:
     """The leaf files of a dataset.
 
     Args:
-        folder: the dataset folder.
+        files: those of the dataset folder.
         columns: every leaf.
         num_rows: transitions N.
-        device: where the leaves are to live; None maps the files.
+        placement: where batches go.
     """
 
     def __init__(
         self,
-        folder: Path,
+        files: Files,
         columns: tuple[Column, ...],
         num_rows: int,
-        device: torch.device | None = None,
+        placement: Placement,
     ) -> None:
-        self.device = device
+        self._home, self._pinned = files.device, placement.pin_memory
+        self._hand_out = placement.hand_out
         self._plan = TreePlan(column.key for column in columns)
         self._leaves = [
             (
-                load_file(
-                    folder / column.filename,
-                    getattr(torch, column.dtype),
-                    (num_rows, *column.shape),
-                    device,
+                files.load(
+                    column.filename, getattr(torch, column.dtype), (num_rows, *column.shape)
                 ),
                 *self._plan.place(column.key),
             )
@@ -46,26 +43,27 @@ class LeafRows:
 
     def tree(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        if self.device is not None:
-            index = index.to(self.device)
+        if self._home is not None:
+            index = index.to(self._home)
         nodes = self._plan.new()
         for leaf, node, name in self._leaves:
-            nodes[node][name] = leaf.index_select(0, index)
+            rows = leaf.index_select(0, index)
+            nodes[node][name] = self._hand_out(rows) if self._pinned else rows
         return nodes[0]
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
-        if self.device is not None:
-            index, age = index.to(self.device), age.to(self.device)
+        if self._home is not None:
+            index, age = index.to(self._home), age.to(self._home)
         back = torch.arange(length - 1, -1, -1, device=index.device)
         steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
         leaf, following = self._leaf(key), self._leaf(successor_of(key))
         run = leaf.new_empty((len(index), length + 1, *leaf.shape[1:]))
         run[:, :-1] = leaf.index_select(0, steps.view(-1)).view(len(index), length, *leaf.shape[1:])
         run[:, -1] = following.index_select(0, index)
-        return run
+        return self._hand_out(run)
 
     def _leaf(self, key: Key) -> torch.Tensor:
         place = self._plan.place(key)

@@ -15,12 +15,27 @@ import torch
 _NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
-def load_file(
-    path: Path, dtype: torch.dtype, shape: tuple[int, ...], device: torch.device | None
-) -> torch.Tensor:
-    """Return the file's bytes in the memory of a device, or mapped read-only where that is None."""
-    mapped = map_file(path, dtype, shape)
-    return mapped if device is None else mapped.to(device, copy=True)
+class Files:
+    """The files of a folder as tensors, each mapped, or copied into a device's memory, once.
+
+    Args:
+        folder: where they are.
+        device: whose memory they are copied into; None maps them read-only.
+    """
+
+    def __init__(self, folder: Path, device: torch.device | None) -> None:
+        self.folder = folder
+        self.device = device
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def load(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return the bytes of a file as a tensor of this element type and shape."""
+        if name not in self._tensors:
+            mapped = map_file(self.folder / name, dtype, shape)
+            self._tensors[name] = (
+                mapped if self.device is None else mapped.to(self.device, copy=True)
+            )
+        return self._tensors[name]
 
 
 def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,8 @@ from datasets_cli.store.compact import (
     successor_of,
 )
 from datasets_cli.store.frames import FrameReader
-from datasets_cli.store.mapping import load_file
+from datasets_cli.store.mapping import Files
+from datasets_cli.store.placement import Placement
 from datasets_cli.store.tree import Place, Tree, TreePlan
 
 
@@ -39,29 +39,26 @@ class CompactRows:
     """The records and frames of a dataset, and how a batch is made of them.
 
     Args:
-        folder: the dataset folder.
+        files: those of the dataset folder.
         record: how records are laid out.
         num_rows: transitions N.
-        device: where the records are to live; None maps the file. Frames stay on disk.
-        contiguous: copy every leaf into memory of its own.
+        placement: where batches go. Frames stay on the disk.
     """
 
     def __init__(
         self,
-        folder: Path,
+        files: Files,
         record: Record,
         num_rows: int,
-        device: torch.device | None = None,
-        *,
-        contiguous: bool = False,
+        placement: Placement,
     ) -> None:
         self.record = record
-        self.device = device
-        self._contiguous = contiguous
+        self._home, self._pinned = files.device, placement.pin_memory
+        self._hand_out, self._contiguous = placement.hand_out, placement.contiguous
         shape = (record.num_records, record.size)
-        records = load_file(folder / RECORDS, torch.uint8, shape, device)
+        records = files.load(RECORDS, torch.uint8, shape)
         map_dtype = getattr(torch, row_map_dtype(record.num_records))
-        self._row = load_file(folder / ROW_MAP, map_dtype, (num_rows,), device)
+        self._row = files.load(ROW_MAP, map_dtype, (num_rows,))
         # Each row of this view is a record and the one behind it; rows overlap.
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
@@ -79,7 +76,7 @@ class CompactRows:
         self._episode = self._plan.place(EPISODE) if EPISODE in made else None
         self._frames = [
             (
-                FrameReader(folder / field.filename, record.num_records, field.column.shape),
+                FrameReader(files.folder / field.filename, record.num_records, field.column.shape),
                 self._plan.place(field.column.key),
                 self._plan.place(field.successor) if field.successor else None,
             )
@@ -91,10 +88,12 @@ class CompactRows:
 
         Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
         """
-        if self.device is not None:
-            index = index.to(self.device)
+        if self._home is not None:
+            index = index.to(self._home)
         row = self._row.index_select(0, index)
         packed = self._pairs.index_select(0, row)
+        if self._pinned:  # one copy for all leaves that are views of it
+            packed = self._hand_out(packed)
         nodes, contiguous = self._plan.new(), self._contiguous
         for dtype, sizes, leaves in self._zones:
             parts = packed.view(dtype).split_with_sizes(sizes, 1)
@@ -103,20 +102,25 @@ class CompactRows:
                 nodes[node][name] = leaf.contiguous() if contiguous else leaf
         for shape, dtype, places in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
-            fresh = torch.zeros((len(places), len(index), *shape), dtype=dtype, device=row.device)
+            fresh = torch.zeros((len(places), len(index), *shape), dtype=dtype, device=self._home)
+            if self._pinned:
+                fresh = self._hand_out(fresh)
             for leaf, (node, name) in zip(fresh.unbind(0), places, strict=True):
                 nodes[node][name] = leaf
         for value, (node, name) in self._constants:
-            nodes[node][name] = value.expand(len(index), *value.shape).clone()
+            fresh = value.expand(len(index), *value.shape).clone()
+            nodes[node][name] = self._hand_out(fresh) if self._pinned else fresh
         if self._episode is not None:
-            nodes[self._episode[0]][self._episode[1]] = row - index
+            node, name = self._episode
+            episode = row - index
+            nodes[node][name] = self._hand_out(episode) if self._pinned else episode
         for reader, (node, name), successor in self._frames:
             where = row.cpu()
             if successor is None:
-                nodes[node][name] = self._moved(reader.read(where))
+                nodes[node][name] = self._hand_out(reader.read(where))
                 continue
             # One decoding for both; the halves are contiguous.
-            both = self._moved(reader.read(torch.cat((where, where + 1))))
+            both = self._hand_out(reader.read(torch.cat((where, where + 1))))
             nodes[node][name] = both[: len(row)]
             nodes[successor[0]][successor[1]] = both[len(row) :]
         return nodes[0]
@@ -129,7 +133,7 @@ class CompactRows:
         steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
         for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and successor is not None:
-                frames = self._moved(reader.read(steps.view(-1)))
+                frames = self._hand_out(reader.read(steps.view(-1)))
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
         return torch.stack(
@@ -142,9 +146,6 @@ class CompactRows:
             ],
             dim=1,
         )
-
-    def _moved(self, frames: torch.Tensor) -> torch.Tensor:
-        return frames if self.device is None else frames.to(self.device)
 
     def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
         tree = self.tree(index)

@@ -1,0 +1,62 @@
+"""Where rows live, and where the batches made of them go."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where rows live, and where the batches made of them go.
+
+        device   pin_memory   rows                 batches
+        None     False        on the disk          in memory
+        cuda     False        in the device        in the device, gathered there
+        None     True         on the disk          in page-locked memory
+        cuda     True         on the disk          in the device, through page-locked memory
+
+    Args:
+        device: where batches go.
+        pin_memory: leave the rows on the disk and let batches pass through page-locked memory, from
+            which a copy to the device does not hold up the process.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
+    """
+
+    device: torch.device | None = None
+    pin_memory: bool = False
+    contiguous: bool = False
+
+    @property
+    def home(self) -> torch.device | None:
+        """The device whose memory holds the rows; None where they stay on the disk."""
+        return None if self.pin_memory else self.device
+
+    def hand_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that is ours to give away, moved to where batches go."""
+        if self.pin_memory and tensor.device.type == "cpu":
+            tensor = tensor.pin_memory()
+        if self.device is None:
+            return tensor
+        return tensor.to(self.device, non_blocking=self.pin_memory)
+
+
+ON_DISK = Placement()
+
+
+def choose_placement(
+    device: str | torch.device | None, pin_memory: bool, contiguous: bool
+) -> Placement:
+    """Return the placement that these arguments mean on this machine.
+
+    Memory can be page-locked only where there is an accelerator to copy to: elsewhere
+    ``pin_memory`` warns and does nothing, as in ``torch.utils.data.DataLoader``.
+    """
+    if pin_memory and not torch.accelerator.is_available():
+        warnings.warn(
+            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=3
+        )
+        pin_memory = False
+    return Placement(None if device is None else torch.device(device), pin_memory, contiguous)
