@@ -5,6 +5,7 @@ This is the one module that a recipe imports. A recipe is a frozen object of pla
     datasets(web)             -> rows of the catalogue; web is None for the rows that ship with it
     resources(name, web)      -> the remote files of one dataset
     blocks(source)            -> the files' content as a stream of bounded Blocks, in TED names
+    pictures(source)          -> a column that cannot be read in their order, by parts
     describe(source)          -> what the publisher says of it, for the manifest
 
 The core does everything else: ids, downloads, checks, the successor rule, episodes, root flags,
@@ -14,7 +15,7 @@ files, commit.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ __all__ = [
     "Content",
     "Description",
     "Key",
+    "Pictures",
     "Recipe",
     "Resource",
     "Row",
@@ -94,12 +96,34 @@ class Block:
             (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, and where known
             ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
             ``info``, ``("next", "info")``, and ``CUT``.
-        start: the first output row, where a source cannot be read in order; such a block must bring
-            ``("next", "observation")``.
+        start: number of the first step, in a part of ``Pictures``; None in all else, which comes in
+            order.
     """
 
     columns: Mapping[Key, np.ndarray]
     start: int | None = None
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures that a source keeps apart from its steps, read part by part, in any order.
+
+    The Blocks of ``blocks`` then lack this one column. The core numbers their steps from 0 on, and
+    every number but those of steps that no row needs must come here exactly once.
+
+    Args:
+        key: the column that they are, such as ``("observation",)``; it has no recorded successor.
+        shape: of one picture, uint8.
+        parts: what each part is, as anything that can be pickled.
+        read: a module's function that yields the Blocks of one part: this column alone, and
+            ``start``. A block is used up before the next one is asked for, which may lie in the
+            same memory.
+    """
+
+    key: Key
+    shape: tuple[int, ...]
+    parts: Sequence[Any]
+    read: Callable[[Any], Generator[Block, None, None]]
 
 
 @dataclass(frozen=True)
@@ -132,6 +156,7 @@ class Recipe:
         resources: the files of one dataset.
         blocks: the content of those files.
         describe: metadata and notes; called before ``blocks``.
+        pictures: a column of pictures that is read apart, or None.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
         dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
         find: the dataset that a name outside the catalogue means, or None; given no web it must
@@ -148,6 +173,7 @@ class Recipe:
     resources: Callable[[str, Web | None], list[Resource]]
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
+    pictures: Callable[[Source], Pictures | None] = lambda source: None
     unlisted: bool = False
     dynamic: bool = False
     find: Callable[[str, Web | None], Row | None] = lambda name, web: None

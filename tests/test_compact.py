@@ -21,7 +21,7 @@ from datasets_cli.build.relayout import relayout
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.preprocess import preprocess
-from datasets_cli.store import compact, frame_writer
+from datasets_cli.store import compact, dictionary
 from datasets_cli.store.columns import Column, Key
 from datasets_cli.store.compact import Record, lay_out
 from datasets_cli.store.compact_writer import CompactWriter
@@ -230,7 +230,7 @@ def test_two_threads_read_right_frames(tmp_path: Path) -> None:
     shots = pictures(2000)
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
     writer.write(shots)
-    writer.close()
+    writer.finish()
     reader = FrameReader(tmp_path / "x.zst", 2000, (36, 36))
     right = torch.from_numpy(shots)
 
@@ -253,13 +253,32 @@ def test_frames_that_are_read_stay_as_they_are(tmp_path: Path) -> None:
     assert not first.any()
 
 
-@pytest.mark.parametrize("number", [0, 1, 63, 64])
+@pytest.mark.parametrize("number", [0, 1, 7, 8])
 def test_a_few_frames_need_no_dictionary(tmp_path: Path, number: int) -> None:
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
     writer.write(pictures(number) if number else np.zeros((0, 36, 36), np.uint8))
-    writer.close()
+    writer.finish()
     kept = (tmp_path / "x.zst.dictionary").exists()
-    assert kept == (number >= frame_writer.FEWEST_TRAINING_FRAMES)
+    assert kept == (number >= dictionary.FRAMES_PER_DICTIONARY_FRAME)
+
+
+def test_a_dictionary_is_whole_pictures_spread_over_the_first_ones() -> None:
+    shots = pictures(1000).reshape(1000, -1)
+    content = np.frombuffer(dictionary.choose_dictionary(shots), np.uint8)
+    chosen = dictionary.DICTIONARY_BYTES // shots.shape[1]
+    assert content.tobytes() == shots[[n * 1000 // chosen for n in range(chosen)]].tobytes()
+    assert dictionary.choose_dictionary(np.zeros((9, 1 << 20), np.uint8)) == b""
+
+
+@pytest.mark.parametrize("name", ["x.zst", "x.zst.dictionary"])
+def test_frames_that_are_damaged_say_so(tmp_path: Path, name: str) -> None:
+    writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
+    writer.write(pictures(100))
+    writer.finish()
+    path = tmp_path / name
+    path.write_bytes(b"?" * path.stat().st_size)
+    with pytest.raises(DamagedDataset, match="rlds verify"):
+        FrameReader(tmp_path / "x.zst", 100, (36, 36)).read(torch.arange(100))
 
 
 # Installed datasets

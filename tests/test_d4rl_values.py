@@ -158,9 +158,9 @@ def test_any_steps_cut_anywhere_give_the_rows_of_the_slow_loop(
         block = {d4rl._key(name): rows[start:stop] for name, rows in source.items()}
         if "timeouts" not in source:
             block[CUT], age = d4rl._time_limits(source["terminals"][start:stop], age, limit)
-        blocks.append((block, None))
+        blocks.append(block)
     transitions = Transitions("random/steps")
-    found = [rows for rows, _ in iterate_rows(transitions, iter(blocks))]
+    found = list(iterate_rows(transitions, iter(blocks)))
 
     expected = expect(source, limit)
     wanted = {key: rows for key, rows in expected.leaves.items() if key != ("episode",)}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.store.columns import Key
 from datasets_cli.store.ted import Rows, Transitions, iterate_rows
 from datasets_cli.store.trajectories import offsets_from_ends, read_offsets, write_offsets
-from datasets_cli.store.writer import TedWriter, Written
+from datasets_cli.store.writer import TedWriter
 
 ID = "family/name"
 
@@ -38,7 +36,7 @@ def steps(flags: str, first: int = 1, **columns: Any) -> dict[Key, np.ndarray]:
 
 def convert(*blocks: Mapping[Key, np.ndarray]) -> tuple[Rows, Transitions]:
     transitions = Transitions(ID)
-    found = [rows for rows, _ in iterate_rows(transitions, ((block, None) for block in blocks))]
+    found = list(iterate_rows(transitions, iter(blocks)))
     assert found, "no rows"
     return {key: np.concatenate([rows[key] for rows in found]) for key in found[0]}, transitions
 
@@ -240,66 +238,10 @@ def test_value_that_is_also_a_group_is_refused(key: Key) -> None:
 @pytest.mark.parametrize("flags", ["", "|", "||c."])
 def test_source_without_any_transition_is_refused(flags: str, tmp_path: Path) -> None:
     writer = TedWriter(tmp_path / "data", ID)
-    for rows, start in iterate_rows(Transitions(ID), iter([(steps(flags), None)])):
-        writer.write(rows, start)
+    for rows in iterate_rows(Transitions(ID), iter([steps(flags)])):
+        writer.write(rows)
     with pytest.raises(SourceError, match=f"{ID} has no transition"):
         writer.finish({})
-
-
-# Rows that are placed.
-
-
-def write_placed(folder: Path, blocks: Sequence[tuple[Rows, int | None]]) -> Written:
-    writer = TedWriter(folder, ID)
-    try:
-        for rows, start in iterate_rows(Transitions(ID), iter(blocks)):
-            writer.write(rows, start)
-        return writer.finish({})
-    finally:
-        writer.close()
-
-
-def placed(*runs: tuple[int, int]) -> list[tuple[Rows, int | None]]:
-    """Return runs ``(start, length)`` of ``....T..c...T``, which has 12 steps."""
-    recorded = np.arange(50.0, 62.0, dtype=np.float32)[:, None]
-    whole = steps("....T..c...T", next_observation=recorded)
-    return [
-        ({key: rows[start : start + length] for key, rows in whole.items()}, start)
-        for start, length in runs
-    ]
-
-
-@settings(max_examples=30, deadline=None)
-@given(order=st.permutations([(0, 3), (3, 1), (4, 5), (9, 3)]))
-def test_blocks_in_any_order_give_the_same_files(
-    order: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("placed")
-    expected = write_placed(folder / "in order", placed((0, 12)))
-    found = write_placed(folder / "in parts", placed(*order))
-    assert found == expected
-    assert found.num_trajectories == 3
-
-
-@pytest.mark.parametrize(
-    ("runs", "message"),
-    [
-        ([(0, 4), (6, 6)], "row 4 is written never"),
-        ([(6, 6), (0, 7)], "row 6 is written twice"),
-        ([(1, 11)], "row 0 is written never"),
-        ([(0, 12), (0, 12)], "row 0 is written twice"),
-    ],
-)
-def test_gaps_and_overlaps_are_refused(
-    runs: list[tuple[int, int]], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(SourceError, match=message):
-        write_placed(tmp_path / "data", placed(*runs))
-
-
-def test_placed_blocks_must_bring_their_successors() -> None:
-    with pytest.raises(SourceError, match=r"no next\.observation"):
-        Transitions(ID).rows(steps("..T"), placed=True)
 
 
 # The trajectory table.

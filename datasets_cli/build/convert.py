@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.errors import RldsError, SourceError
+from datasets_cli.build.reading import read_blocks, source_errors
+from datasets_cli.errors import SourceError
 from datasets_cli.progress import Progress
-from datasets_cli.recipe import Block, Source
+from datasets_cli.recipe import Source
 from datasets_cli.registry import Resolved
 from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.columns import Key
@@ -31,30 +32,53 @@ def convert(
     root: CacheRoot,
     wished_layout: str | None,
     progress: Progress,
+    num_workers: int | None = 0,
 ) -> tuple[Manifest, Path]:
     """Convert raw files into a staging folder; return its manifest and the folder.
+
+    Args:
+        resolved: the dataset.
+        files: what its recipe reads.
+        root: where the folder is made.
+        wished_layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
+        progress: told of notes and of the rows done.
+        num_workers: processes for pictures that are read apart; all cores where None, this process
+            where 0. The bytes do not depend on it.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
         DiskFull: no room.
     """
+    from datasets_cli.build.pictures import write_pictures
+    from datasets_cli.store.pictures import Bounds
     from datasets_cli.store.ted import Transitions, iterate_rows
 
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.row)
     staging = root.new_staging(resolved.id)
-    transitions = Transitions(resolved.id)
     writer: TedWriter | CompactWriter | None = None
     try:
         with source_errors(resolved.id):
             description = resolved.recipe.describe(source)
+            pictures = resolved.recipe.pictures(source)
         for note in description.notes:
             progress.note(f"{resolved.id}: {note}")
-        for rows, start in iterate_rows(transitions, _read_blocks(resolved, source)):
-            writer = writer or new_writer(wished_layout or best_layout(rows), staging, resolved.id)
-            writer.write(rows, start)
-            progress.converting(writer.num_rows)
+        transitions = Transitions(resolved.id, pictures.key if pictures else None)
+        bounds = Bounds() if pictures else None
+        steps = (
+            block.columns for block in read_blocks(resolved.id, resolved.recipe.blocks(source))
+        )
+        for rows in iterate_rows(transitions, map(bounds.number, steps) if bounds else steps):
+            kept = bounds.take(rows) if bounds else rows
+            layout = wished_layout or ("compact" if pictures else best_layout(rows))
+            writer = writer or new_writer(layout, staging, resolved.id)
+            writer.write(kept)
+            if not pictures:
+                progress.converting(writer.num_rows)
         if writer is None:
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
+        if pictures and bounds:
+            table = bounds.table()
+            write_pictures(resolved.id, pictures, table, writer, num_workers, progress)
         written = writer.finish(description.files)
     except BaseException:
         if writer is not None:
@@ -102,32 +126,3 @@ def new_writer(
     from datasets_cli.store.writer import TedWriter
 
     return (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
-
-
-def _read_blocks(
-    resolved: Resolved, source: Source
-) -> Iterator[tuple[Mapping[Key, np.ndarray], int | None]]:
-    blocks = resolved.recipe.blocks(source)
-    while True:
-        with source_errors(resolved.id):
-            block: Block | None = next(blocks, None)
-        if block is None:
-            return
-        yield block.columns, block.start
-
-
-@contextmanager
-def source_errors(id: str) -> Iterator[None]:
-    """Turn what a reader raises over a damaged file into ``SourceError`` naming the dataset."""
-    try:
-        yield
-    except SourceError as error:
-        message = str(error)
-        raise (error if message.startswith(id) else SourceError(f"{id}: {message}")) from error
-    except RldsError:
-        raise
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError) as error:
-        raise SourceError(
-            f"{id}: its files cannot be read ({type(error).__name__}: {error}). They are damaged, "
-            f"or not what the recipe expects. Download them again: rlds download --force {id}"
-        ) from error

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.build.convert import convert, source_errors
+from datasets_cli.build.convert import convert
 from datasets_cli.build.installed import installed_folder, is_installed, locked, remove_raw
+from datasets_cli.build.reading import source_errors
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.progress import Progress, Silent

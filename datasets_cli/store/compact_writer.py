@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.columns import DONE, Column, Key, column_of, show_key
 from datasets_cli.store.compact import RECORDS, ROW_MAP, FrameField, is_frame, successor_of
-from datasets_cli.store.frame_writer import FrameWriter
+from datasets_cli.store.dictionary import SAMPLED_FRAMES
+from datasets_cli.store.frame_writer import FrameParts, FrameWriter, join_parts, train
 from datasets_cli.store.pack import pack
+from datasets_cli.store.pictures import Run
 from datasets_cli.store.writer import TedWriter, Written, write_beside
 
 
@@ -34,13 +37,14 @@ class CompactWriter:
         self.id = id
         self._leaves = TedWriter(folder / "leaves", id, offsets)
         self._frames: dict[Key, _SharedFrames] | None = None
+        self._apart: list[_FramesApart] = []
 
     @property
     def num_rows(self) -> int:
         """Rows written so far."""
         return self._leaves.num_rows
 
-    def write(self, rows: Mapping[Key, np.ndarray], start: int | None = None) -> None:
+    def write(self, rows: Mapping[Key, np.ndarray]) -> None:
         """Write rows ``[n, ...]`` behind the last ones.
 
         Raises:
@@ -57,14 +61,24 @@ class CompactWriter:
         taken = {key for frames in self._frames.values() for key in frames.keys}
         small = {key: values for key, values in rows.items() if key not in taken}
         if small:
-            self._leaves.write(small, start)
+            self._leaves.write(small)
         else:
             self._leaves.num_rows += len(next(iter(rows.values())))
+
+    def add_pictures(
+        self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
+    ) -> PackedPictures:
+        """Return where to write a column's pictures; see ``TedWriter.add_pictures``."""
+        frames = _FramesApart(self.folder, column)
+        self._apart.append(frames)
+        with disk_errors(self.folder):
+            dictionary = train(frames.path, sample(SAMPLED_FRAMES))
+        return PackedPictures(frames.path, column.row_bytes, dictionary, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Pack the leaves, flush everything to the disk and hash it; see ``TedWriter.finish``."""
         offsets = self._leaves.complete()
-        frames = [*(self._frames or {}).values()]
+        frames: list[_SharedFrames | _FramesApart] = [*(self._frames or {}).values(), *self._apart]
         with disk_errors(self.folder):
             for frame in frames:
                 frame.finish(int(offsets[-1]) + len(offsets) - 1)
@@ -113,6 +127,63 @@ def _successor(column: Column | None, columns: Mapping[Key, Column]) -> Column |
     return found if found.dtype == column.dtype else None
 
 
+@dataclass
+class PackedPictures:
+    """``PictureFiles`` of the compact layout.
+
+    Args:
+        path: the ``.zst`` file.
+        frame_bytes: size of a picture in bytes.
+        dictionary: what ``train`` returned.
+        offsets: the trajectory table.
+    """
+
+    path: Path
+    frame_bytes: int
+    dictionary: bytes
+    offsets: np.ndarray
+    _parts: FrameParts | None = field(default=None, init=False)
+
+    def write(self, run: Run) -> None:
+        """Compress the pictures of one run."""
+        with disk_errors(self.path):
+            if self._parts is None:
+                self._parts = FrameParts(self.path, self.frame_bytes, self.dictionary)
+            first = int(self.offsets[run.trajectory]) + run.trajectory
+            self._parts.write(first + run.position, run.pictures)
+
+    def close(self) -> None:
+        """Close the files; ``write`` opens others."""
+        if self._parts is not None:
+            with disk_errors(self.path):
+                self._parts.close()
+
+
+class _FramesApart:
+    """The frames of one column and its successor, which others write into parts."""
+
+    def __init__(self, folder: Path, column: Column) -> None:
+        successor = Column(successor_of(column.key), column.dtype, column.shape)
+        self.columns = (column, successor)
+        self.field = FrameField(column, successor.key)
+        self.path = folder / self.field.filename
+        self._folder = folder
+
+    @property
+    def filenames(self) -> list[str]:
+        """The files written."""
+        return _files(self._folder, self.field)
+
+    def finish(self, num_records: int) -> None:
+        """Join the parts, which must hold one picture a record."""
+        join_parts(self.path, num_records)
+
+
+def _files(folder: Path, field: FrameField) -> list[str]:
+    names = [field.filename + end for end in ("", ".offsets", ".dictionary")]
+    return [name for name in names if (folder / name).exists()]
+
+
 class _SharedFrames:
     """The frames of one column and its successor, each picture once."""
 
@@ -132,8 +203,7 @@ class _SharedFrames:
     @property
     def filenames(self) -> list[str]:
         """The files written."""
-        names = [self.field.filename + end for end in ("", ".offsets", ".dictionary")]
-        return [name for name in names if (self._folder / name).exists()]
+        return _files(self._folder, self.field)
 
     def write(self, rows: Mapping[Key, np.ndarray], is_end: np.ndarray, first_row: int) -> None:
         """Add the frames of rows, and behind each trajectory's last one its successor."""
@@ -150,7 +220,7 @@ class _SharedFrames:
 
     def finish(self, num_records: int) -> None:
         """Close the files, which must hold one picture a record."""
-        self._writer.close()
+        self._writer.finish()
         assert self._writer.num_frames == num_records, (self._writer.num_frames, num_records)
 
     def close(self) -> None:

@@ -2,19 +2,24 @@
 
 frames/observation.zst              one zstd frame a picture, one behind the other
 frames/observation.zst.offsets      int64 [S + 1]: picture s is bytes offsets[s]:offsets[s + 1]
-frames/observation.zst.dictionary   what all pictures have in common; absent for a few of them
+frames/observation.zst.dictionary   pictures that the others are compressed against, themselves
+                                    one zstd frame; absent where there are too few to choose from
 """
 
 from __future__ import annotations
 
 import mmap
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import zstandard
 
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.store.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.mapping import map_file
 
 
@@ -25,15 +30,19 @@ class FrameReader:
         path: the ``.zst`` file.
         num_frames: pictures S.
         shape: of one picture.
+
+    Raises:
+        DamagedDataset: here and in ``read``: what was compressed is not what comes out.
     """
 
     def __init__(self, path: Path, num_frames: int, shape: tuple[int, ...]) -> None:
+        self._path = path
         self._shape = shape
         self._offsets = map_file(Path(f"{path}.offsets"), torch.int64, (num_frames + 1,))
         with path.open("rb") as file:
             self._blob = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        dictionary = Path(f"{path}.dictionary")
-        self._dictionary = dictionary.read_bytes() if dictionary.exists() else None
+        with self._damage_errors():
+            self._dictionary = for_zstd(read_dictionary(Path(f"{path}.dictionary")))
         # A decompressor that two threads share gives wrong pictures.
         self._local = threading.local()
 
@@ -45,17 +54,27 @@ class FrameReader:
         sizes = self._offsets.index_select(0, index + 1) - starts
         segments = torch.stack((starts, sizes), dim=1).numpy().tobytes()
         source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
-        decoded = self._decompressor().multi_decompress_to_buffer(source, threads=0)
+        with self._damage_errors():
+            decoded = self._decompressor().multi_decompress_to_buffer(source, threads=0)
         # zstandard sizes its output buffers by the compressed size, so well compressed pictures
         # come back in many of them.
         joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
         return torch.frombuffer(joined, dtype=torch.uint8).view(len(index), *self._shape)
 
+    @contextmanager
+    def _damage_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (zstandard.ZstdError, ValueError) as error:
+            raise DamagedDataset(
+                f"{self._path}: a picture cannot be decoded ({error}). The file is not what was "
+                "written; find out which with rlds verify, and download the dataset again."
+            ) from error
+
     def _decompressor(self) -> zstandard.ZstdDecompressor:
         found = getattr(self._local, "decompressor", None)
         if found is None:
-            dictionary = zstandard.ZstdCompressionDict(self._dictionary or b"")
-            found = zstandard.ZstdDecompressor(dict_data=dictionary if self._dictionary else None)
+            found = zstandard.ZstdDecompressor(dict_data=self._dictionary)
             self._local.decompressor = found
         assert isinstance(found, zstandard.ZstdDecompressor)
         return found

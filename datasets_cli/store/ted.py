@@ -49,10 +49,12 @@ class Transitions:
 
     Args:
         id: named in every message.
+        apart: a column whose rows come later, if there is one; see ``pictures``.
     """
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, apart: Key | None = None) -> None:
         self.id = id
+        self._apart = {apart} if apart else set()
         self.num_dropped = 0
         self.num_skipped_trajectories = 0
         self._columns: dict[Key, Column] | None = None
@@ -61,13 +63,11 @@ class Transitions:
         self._row = 0  # source rows read, for messages
         self._previous_done = True
 
-    def rows(self, steps: Mapping[Key, np.ndarray], *, placed: bool = False) -> Rows | None:
+    def rows(self, steps: Mapping[Key, np.ndarray]) -> Rows | None:
         """Return the transitions that are certain after these steps, or None if there are none yet.
 
         Args:
             steps: columns ``[n, ...]`` as a recipe's Block has them.
-            placed: the steps are one of several runs that do not come in order; they must bring
-                their successors and their own trajectory ends.
 
         Raises:
             SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1.
@@ -75,10 +75,6 @@ class Transitions:
         checked = self._check(steps)
         if not len(checked[CUT]):
             return None
-        if placed:
-            if not self._recorded:
-                raise SourceError(f"{self.id}: rows placed out of order bring no next.observation.")
-            return self._complete(checked)
         if held := self._held:
             checked = {key: np.concatenate((held[key], rows)) for key, rows in checked.items()}
         num_held = 1 if self._recorded else 2
@@ -171,7 +167,7 @@ class Transitions:
 
     def _check_names(self, found: Mapping[Key, Column]) -> None:
         for root in (("observation",), ("action",), REWARD):
-            if not any(key[: len(root)] == root for key in found):
+            if not any(key[: len(root)] == root for key in found.keys() | self._apart):
                 raise SourceError(
                     f"{self.id}: there is no {show_key(root)}. "
                     f"Found only: {', '.join(show_key(key) for key in sorted(found))}."
@@ -242,13 +238,13 @@ def _show(column: Column | None) -> str:
 
 
 def iterate_rows(
-    transitions: Transitions, blocks: Iterator[tuple[Mapping[Key, np.ndarray], int | None]]
-) -> Iterator[tuple[Rows, int | None]]:
-    """Yield ``(complete rows, first output row or None)`` for a whole stream of blocks."""
-    for columns, start in blocks:
-        rows = transitions.rows(columns, placed=start is not None)
+    transitions: Transitions, blocks: Iterator[Mapping[Key, np.ndarray]]
+) -> Iterator[Rows]:
+    """Yield the complete rows of a whole stream of blocks."""
+    for columns in blocks:
+        rows = transitions.rows(columns)
         if rows is not None:
-            yield rows, start
+            yield rows
     rows = transitions.last_rows()
     if rows is not None:
-        yield rows, None
+        yield rows

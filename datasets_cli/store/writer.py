@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import check_free_space, disk_errors
 from datasets_cli.store.columns import (
     DONE,
     EPISODE,
@@ -28,6 +28,7 @@ from datasets_cli.store.columns import (
     column_of,
     write_meta_files,
 )
+from datasets_cli.store.pictures import Run
 from datasets_cli.store.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.trajectories import write_offsets
@@ -66,26 +67,45 @@ class TedWriter:
         self.num_rows = 0
         self._columns: dict[Key, Column] = {}
         self._files: dict[Key, BinaryIO] = {}
-        self._placed: list[tuple[int, int]] = []
 
-    def write(self, rows: Mapping[Key, np.ndarray], start: int | None = None) -> None:
-        """Write rows ``[n, ...]`` behind the last ones, or from row ``start`` on.
+    def write(self, rows: Mapping[Key, np.ndarray]) -> None:
+        """Write rows ``[n, ...]`` behind the last ones.
 
         Raises:
             DiskFull: no room.
         """
         if not self._columns:
             self._open(rows)
-        num_rows = len(next(iter(rows.values())))
-        if start is not None:
-            self._placed.append((start, start + num_rows))
         with disk_errors(self.folder):
             for key, column in self._columns.items():
                 if file := self._files.get(key):
-                    if start is not None:
-                        file.seek(start * column.row_bytes)
                     file.write(np.ascontiguousarray(rows[key], column.dtype).data)
-        self.num_rows += num_rows
+        self.num_rows += len(next(iter(rows.values())))
+
+    def add_pictures(
+        self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
+    ) -> LeafPictures:
+        """Return where to write a column's pictures, and its successor's, that are read apart.
+
+        Args:
+            column: their key, element type and shape.
+            offsets: the trajectory table of the rows, all of which are written by now.
+            sample: gives about so many of the pictures, for a layout that learns from them.
+
+        Raises:
+            DiskFull: no room for them all.
+        """
+        following = Column(("next", *column.key), column.dtype, column.shape)
+        own, after = (self.folder / each.filename for each in (column, following))
+        size = self.num_rows * column.row_bytes
+        check_free_space(self.folder, 2 * size, self.id)
+        with disk_errors(self.folder):
+            for path in (own, after):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch(exist_ok=False)
+                os.truncate(path, size)
+        self._columns |= {each.key: each for each in (column, following)}
+        return LeafPictures(own, after, column.row_bytes, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Write what follows from all rows, flush everything to the disk and hash it.
@@ -94,7 +114,7 @@ class TedWriter:
             extra_files: ``{name: bytes}`` to lay beside the leaves.
 
         Raises:
-            SourceError: no rows, or placed rows that overlap or leave a gap.
+            SourceError: no rows.
             DiskFull: no room.
         """
         offsets = self.complete()
@@ -110,11 +130,10 @@ class TedWriter:
         """Close the leaves, add ``episode`` where it is missing, and return the offsets.
 
         Raises:
-            SourceError: no rows, or placed rows that overlap or leave a gap.
+            SourceError: no rows.
         """
         if not self.num_rows:
             raise SourceError(f"{self.id} has no transition: every trajectory is empty.")
-        self._check_cover()
         with disk_errors(self.folder):
             self.close()
             if self.offsets is None:
@@ -152,13 +171,44 @@ class TedWriter:
             write_episodes(file, offsets)
         self._columns[EPISODE] = column
 
-    def _check_cover(self) -> None:
-        end = 0
-        for start, stop in sorted(self._placed):
-            if start != end:
-                problem = "twice" if start < end else "never"
-                raise SourceError(f"{self.id}: row {min(start, end)} is written {problem}.")
-            end = stop
+
+@dataclass
+class LeafPictures:
+    """``PictureFiles`` of the ted layout, where a picture is one row's and the next one's.
+
+    Args:
+        path: the file of the column.
+        following: the file of its successor.
+        row_bytes: size of a picture in bytes.
+        offsets: the trajectory table.
+    """
+
+    path: Path
+    following: Path
+    row_bytes: int
+    offsets: np.ndarray
+    _files: tuple[BinaryIO, ...] = field(default=(), init=False)
+
+    def write(self, run: Run) -> None:
+        """Write the pictures of one run at their rows."""
+        first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
+        row = first + run.position
+        with disk_errors(self.path):
+            if not self._files:
+                self._files = (self.path.open("r+b"), self.following.open("r+b"))
+            own, following = self._files
+            own.seek(row * self.row_bytes)
+            own.write(np.ascontiguousarray(run.pictures[: stop - row]).data)
+            skipped = int(run.position == 0)  # nothing comes before a trajectory's first picture
+            following.seek((row - 1 + skipped) * self.row_bytes)
+            following.write(np.ascontiguousarray(run.pictures[skipped:]).data)
+
+    def close(self) -> None:
+        """Close the files; ``write`` opens them again."""
+        with disk_errors(self.path):
+            for file in self._files:
+                file.close()
+        self._files = ()
 
 
 def reward_column(columns: Iterable[Column]) -> Column | None:

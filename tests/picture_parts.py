@@ -1,0 +1,34 @@
+"""Pictures apart from their steps, as workers read them; imports little, for workers import it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from datasets_cli.recipe import Block
+
+NUM_STEPS = 18
+
+Part = list[tuple[int, int]]
+"""Runs ``(first step, one past the last)``, in the order in which a part gives them."""
+
+
+def shots() -> np.ndarray:
+    """Return the pictures of all steps, uint8 ``[18, 36, 36]``, each different."""
+    scene = np.random.default_rng(0).integers(0, 255, (36, 36)).astype(np.uint8)
+    return np.stack([np.roll(scene, number, axis=1) for number in range(NUM_STEPS)])
+
+
+def read(part: Part) -> Generator[Block, None, None]:
+    """Yield the pictures of one part, all in the same memory."""
+    memory = np.empty((NUM_STEPS, 36, 36), np.uint8)
+    for start, stop in part:
+        memory[: stop - start] = shots()[start:stop]
+        yield Block({("observation",): memory[: stop - start]}, start)
+
+
+def broken(part: Part) -> Generator[Block, None, None]:
+    """Fail behind the first run."""
+    yield from read(part[:1])
+    raise EOFError("no more")
