@@ -29,10 +29,13 @@ lint: install ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install ## measure against TorchRL; prints JSON
-	$(BIN)/python benchmarks/convert.py
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/sample.py
+bench: install ## measure against TorchRL and physical limits; JSON into build/bench
+	@mkdir -p build/bench
+	@for name in convert startup sample disk frames; do \
+		echo "$$name -> build/bench/$$name.json"; \
+		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
+		cat build/bench/$$name.json; \
+	done
 
 wheel: install ## build the wheel and run the demo from it in an empty environment
 	rm -rf dist build/wheel-check

@@ -4,8 +4,9 @@
 
 Real ALE frames (84x84 grey, frame skip 4, sticky actions, a random policy) of four games. Prints
 JSON: bytes a frame with all overhead, and the median milliseconds of a batch of stacks of 4,
-current and next. Beside ours: plain PyTorch indexing of an uncompressed tensor in memory, frame by
-frame; one gather of whole windows there; and, cold, an uncompressed file mapped from the disk.
+current and next, of rows drawn anew in every call. Beside ours: plain PyTorch indexing of an
+uncompressed tensor in memory, frame by frame; one gather of whole windows there; and, cold, an
+uncompressed file mapped from the disk.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import argparse
 import json
 import mmap
 import os
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,9 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from sample import install
+from tables import install
+from timing import cold_per_second, compare
 
-from datasets_cli import FrameStack, RandomSampler, TensorDictReplayBuffer, open_storage
+from datasets_cli import FrameStack, TensorDictReplayBuffer, open_storage
+from datasets_cli.replay.storage import DatasetStorage
 from datasets_cli.store.columns import Key
 from datasets_cli.store.compact_writer import CompactWriter
 
@@ -104,44 +105,32 @@ def windows(frames: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return run.index_select(0, index - STACK + 1)
 
 
-def milliseconds(call: Callable[[], Any], calls: int) -> float:
-    """Return the median of a call after a warm-up."""
-    times = []
-    for number in range(calls + calls // 5):
-        start = time.perf_counter()
-        call()
-        if number >= calls // 5:
-            times.append(time.perf_counter() - start)
-    return round(statistics.median(times) * 1e3, 3)
-
-
-def forget(path: Path) -> None:
-    """Drop a file from the page cache; nobody may have it mapped."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def cold_batches_per_second(make: Callable[[], Callable[[], Any]], files: list[Path]) -> float:
-    """Open anew after emptying the page cache, and draw a few batches."""
-    rates = []
-    for _ in range(5):
-        for file in files:
-            forget(file)
-        draw = make()
-        start = time.perf_counter()
-        for _ in range(20):
-            draw()
-        rates.append(20 / (time.perf_counter() - start))
-    return round(statistics.median(rates), 1)
-
-
 def mapped_frames(path: Path, count: int) -> Callable[[], Any]:
     """Return a draw of 32 windows from an uncompressed file that is mapped anew."""
     with path.open("rb") as file:
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     frames = torch.frombuffer(mapping, dtype=torch.uint8).view(count, 84, 84)
     return lambda: windows(frames, torch.randint(STACK, count - 1, (32,)))
+
+
+def batch_times(
+    storage: DatasetStorage, frames: torch.Tensor, batch: int, calls: int
+) -> dict[str, float]:
+    """Return the milliseconds of a batch of stacks, ours and from uncompressed memory."""
+    stack = FrameStack(storage, STACK)
+    plain = TensorDictReplayBuffer(storage=stack, batch_size=batch)
+    ahead = TensorDictReplayBuffer(storage=stack, batch_size=batch, prefetch=2)
+    fresh = partial(torch.randint, STACK, len(frames) - 1, (batch,))
+    microseconds = compare(
+        {
+            "compact, whole sample()": plain.sample,
+            "compact, prefetched": ahead.sample,
+            "memory, frame by frame": lambda: frame_by_frame(frames, fresh()),
+            "memory, one window": lambda: windows(frames, fresh()),
+        },
+        calls,
+    )
+    return {label: round(value / 1e3, 3) for label, value in microseconds.items()}
 
 
 def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, Any]:
@@ -154,21 +143,14 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
     for key, values in rows.items():
         assert np.array_equal(every[key].numpy(), values), key
     frames = torch.from_numpy(rows["observation",])
-    (folder / "frames.bin").write_bytes(frames.numpy().tobytes())
+    (folder / "raw").mkdir()
+    frames.numpy().tofile(folder / "raw" / "frames.bin")
     record: dict[str, Any] = {
         "bytes a frame, all overhead counted": round(size / num_frames, 1),
         "times smaller than raw frames": round(RAW_BYTES * num_frames / size, 1),
     }
     for batch in (32, 256):
-        index = torch.randint(STACK, num_frames - 1, (batch,))
-        buffer = TensorDictReplayBuffer(
-            storage=FrameStack(storage, STACK), sampler=RandomSampler(), batch_size=batch
-        )
-        times = {
-            "compact, whole sample()": milliseconds(buffer.sample, calls),
-            "memory, frame by frame": milliseconds(partial(frame_by_frame, frames, index), calls),
-            "memory, one window": milliseconds(partial(windows, frames, index), calls),
-        }
+        times = batch_times(storage, frames, batch, calls)
         ratio = times["compact, whole sample()"] / times["memory, frame by frame"]
         record[f"batch {batch}, stack 4, current and next, ms"] = times
         record[f"batch {batch}: compact / frame by frame"] = round(ratio, 2)
@@ -177,12 +159,11 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
         stack = FrameStack(open_storage(folder / "compact"), STACK)
         return lambda: stack.tree(torch.randint(num_frames, (32,)))
 
-    del buffer, storage
-    files = [path for path in (folder / "compact").rglob("*") if path.is_file()]
-    raw = folder / "frames.bin"
+    del storage, every
+    raw = folder / "raw" / "frames.bin"
     record["cold batches of 32 a second"] = {
-        "compact": cold_batches_per_second(opened, files),
-        "uncompressed file": cold_batches_per_second(lambda: mapped_frames(raw, num_frames), [raw]),
+        "compact": cold_per_second(opened, folder / "compact"),
+        "uncompressed file": cold_per_second(lambda: mapped_frames(raw, num_frames), raw.parent),
     }
     return record
 

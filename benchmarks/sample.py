@@ -1,6 +1,6 @@
 """Sampling speed: this project, TorchRL, and the bare gather of the same bytes, in one process.
 
-    python benchmarks/sample.py [--rows 1000000] [--calls 500]
+    python benchmarks/sample.py [--rows 1000000] [--calls 1000]
 
 Prints a table on stderr and JSON on stdout. Each figure is the median microseconds of one call of
 ``sample()`` as a user makes it, sampler, index, flags and TensorDict included, with a warm page
@@ -13,186 +13,142 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from tensordict import TensorDict
+from tables import EPISODE_STEPS, Rows, bare, install, mujoco_like, ours, torchrl_like, torchrls
+from timing import compare
 
-from datasets_cli import (
-    RandomSampler,
-    SamplerWithoutReplacement,
-    SliceSampler,
-    TensorDictReplayBuffer,
-    open_storage,
-)
-from datasets_cli.store.columns import Key
 from datasets_cli.store.compact_writer import CompactWriter
-from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.store.writer import TedWriter
 
-EPISODE_STEPS = 1000
-CASES: dict[str, dict[str, Any]] = {
-    "uniform 256": {"batch": 256},
-    "uniform 2048": {"batch": 2048},
-    "without replacement 256": {"batch": 256, "replacement": False},
-    "slices 8x32": {"batch": 256, "num_slices": 8},
-    "slices 64x64": {"batch": 4096, "num_slices": 64},
+Case = dict[str, Any]
+UNIFORM, MANY = {"batch": 256}, {"batch": 2048}
+EACH_ONCE = {"batch": 256, "replacement": False}
+SLICES, LONG_SLICES = {"batch": 256, "num_slices": 8}, {"batch": 4096, "num_slices": 64}
+CASES: dict[str, dict[str, Case]] = {
+    "11 leaves": {
+        "uniform 256": UNIFORM,
+        "uniform 2048": MANY,
+        "without replacement 256": EACH_ONCE,
+        "slices 8x32": SLICES,
+        "slices 64x64": LONG_SLICES,
+    },
+    "17 leaves": {"uniform 256": UNIFORM, "uniform 2048": MANY, "slices 8x32": SLICES},
+    "TorchRL's rows": {
+        "uniform 256": UNIFORM,
+        "without replacement 256": EACH_ONCE,
+        "slices 8x32": SLICES,
+    },
 }
 
 
-def mujoco_like(num_rows: int) -> dict[Key, np.ndarray]:
-    """Return random TED columns with the shapes of a 17-dimensional MuJoCo task."""
-    rng = np.random.default_rng(0)
-    steps = rng.normal(size=(num_rows + num_rows // EPISODE_STEPS, 17)).astype(np.float32)
-    row = np.arange(num_rows) + np.arange(num_rows) // EPISODE_STEPS
-    done = (np.arange(num_rows) % EPISODE_STEPS == EPISODE_STEPS - 1)[:, None]
-    none = np.zeros_like(done)
-    return {
-        ("observation",): steps[row],
-        ("action",): rng.normal(size=(num_rows, 6)).astype(np.float32),
-        ("done",): none,
-        ("terminated",): none,
-        ("truncated",): none,
-        ("next", "observation"): steps[row + 1],
-        ("next", "reward"): rng.normal(size=(num_rows, 1)).astype(np.float32),
-        ("next", "done"): done,
-        ("next", "terminated"): none,
-        ("next", "truncated"): done,
-    }
-
-
-def install(kind: Any, folder: Path, rows: dict[Key, np.ndarray]) -> Path:
-    """Write columns as a dataset and return its folder."""
-    writer = kind(folder, "bench/rows")
-    num_rows = len(rows["action",])
-    for start in range(0, num_rows, 50_000):
-        writer.write({key: values[start : start + 50_000] for key, values in rows.items()})
-    written = writer.finish({})
-    write_manifest(folder, Manifest(id="bench/rows", **vars(written)))
-    return folder
-
-
-def ours(folder: Path, batch: int, replacement: bool = True, num_slices: int = 0) -> Any:
-    """Return this project's buffer over a dataset."""
-    sampler: Any = RandomSampler() if replacement else SamplerWithoutReplacement()
-    if num_slices:
-        sampler = SliceSampler(num_slices=num_slices)
-    return TensorDictReplayBuffer(storage=open_storage(folder), sampler=sampler, batch_size=batch)
-
-
-def torchrls(folder: Path, batch: int, replacement: bool = True, num_slices: int = 0) -> Any:
-    """Return TorchRL's buffer over the same files."""
-    from torchrl.data import TensorDictReplayBuffer as Buffer
-    from torchrl.data import TensorStorage
-    from torchrl.data.replay_buffers import samplers
-
-    sampler: Any = samplers.RandomSampler()
-    if not replacement:
-        sampler = samplers.SamplerWithoutReplacement()
-    if num_slices:
-        sampler = samplers.SliceSampler(
-            num_slices=num_slices, traj_key="episode", cache_values=True
-        )
-    storage = TensorStorage(TensorDict.load_memmap(folder))
-    return Buffer(storage=storage, sampler=sampler, batch_size=batch)
-
-
-def bare(folder: Path, batch: int) -> Callable[[], Any]:
-    """Return one ``index_select`` of as many bytes as a batch of records has."""
-    storage = open_storage(folder)
-    records = storage.dataset.manifest.record
-    size, num_records = records["record_bytes"], records["num_records"]
-    rows = torch.from_numpy(np.fromfile(folder / "rows.memmap", np.uint8)).view(num_records, size)
-    pairs = rows.as_strided((num_records - 1, 2 * size), (size, 1))
-    index = torch.randint(num_records - 1, (batch,))
-    return lambda: pairs.index_select(0, index)
-
-
-def median_us(call: Callable[[], Any], calls: int) -> float:
-    """Return the median microseconds of a call after a warm-up."""
-    for _ in range(max(50, calls // 5)):
-        call()
-    times = []
-    for _ in range(calls):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
-
-
-def check(buffer: Any, rows: dict[Key, np.ndarray], consecutive: int) -> None:
+def check(buffer: Any, rows: Rows, case: Case, episode_steps: int) -> None:
     """Compare a batch with the source arrays; slices must be consecutive rows of one episode."""
     batch = buffer.sample()
     index = batch["index"].reshape(len(batch), -1)[:, 0].numpy()
-    marked = {("next", "done"), ("next", "truncated")} if consecutive else set()
+    slices = case.get("num_slices", 0)
+    marked = {("next", "done"), ("next", "truncated")} if slices else set()
     for key, values in rows.items():
         if key not in marked:
             assert np.array_equal(batch[key].numpy(), values[index]), key
-    if consecutive:
-        runs = index.reshape(-1, consecutive)
+    if slices:
+        runs = index.reshape(slices, -1)
         assert (np.diff(runs) == 1).all()
-        assert (runs[:, 0] // EPISODE_STEPS == runs[:, -1] // EPISODE_STEPS).all()
+        assert (runs[:, 0] // episode_steps == runs[:, -1] // episode_steps).all()
 
 
-def measure(folder: Path, rows: dict[Key, np.ndarray], calls: int) -> Iterator[dict[str, Any]]:
+def measure(name: str, case: Case, folder: Path, rows: Rows, steps: int, calls: int) -> Case:
+    """Return the record of one case."""
+    ted, compact = folder / "ted", folder / "compact"
+    buffers = {"torchrl": torchrls(ted, **case), "ted": ours(ted, **case)}
+    if compact.exists():
+        buffers["compact"] = ours(compact, **case)
+    buffers["torchrl, again"] = torchrls(ted, **case)
+    for buffer in buffers.values():
+        check(buffer, rows, case, steps)
+    timed: dict[str, Any] = {label: buffer.sample for label, buffer in buffers.items()}
+    if compact.exists():
+        timed["bare gather"] = bare(compact, case["batch"])
+    times = compare(timed, calls)
+    times["torchrl"] = min(times["torchrl"], times.pop("torchrl, again"))
+    layouts = [label for label in ("ted", "compact") if label in times]
+    record: Case = {
+        "case": name,
+        "microseconds": {label: round(value, 1) for label, value in times.items()},
+        "times faster than torchrl": {
+            label: round(times["torchrl"] / times[label], 2) for label in layouts
+        },
+    }
+    if compact.exists():
+        record["compact / bare gather"] = round(times["compact"] / times["bare gather"], 2)
+    return record
+
+
+def epoch(folder: Path) -> Case:
+    """Return the seconds of a whole epoch, every row once in batches of 256."""
+    seconds = {}
+    for label, buffer in {
+        "torchrl": torchrls(folder / "ted", **EACH_ONCE),
+        "ted": ours(folder / "ted", **EACH_ONCE),
+        "compact": ours(folder / "compact", **EACH_ONCE),
+    }.items():
+        start, num_rows = time.perf_counter(), 0
+        for batch in buffer:
+            num_rows += len(batch)
+        seconds[label] = time.perf_counter() - start
+        assert num_rows == len(buffer)
+    return {
+        "case": "11 leaves, a whole epoch of 256 without replacement",
+        "seconds": {label: round(value, 2) for label, value in seconds.items()},
+        "times faster than torchrl": {
+            label: round(seconds["torchrl"] / seconds[label], 2) for label in ("ted", "compact")
+        },
+    }
+
+
+def results(num_rows: int, calls: int, folder: Path) -> Iterator[Case]:
     """Yield one record a case."""
-    ted = install(TedWriter, folder / "ted", rows)
-    compact = install(CompactWriter, folder / "compact", rows)
-    for name, case in CASES.items():
-        slices = case.get("num_slices", 0)
-        buffers = {
-            "torchrl": torchrls(ted, **case),
-            "ted": ours(ted, **case),
-            "compact": ours(compact, **case),
-            "torchrl, again": torchrls(ted, **case),
-        }
-        times = {}
-        for label, buffer in buffers.items():
-            check(buffer, rows, case["batch"] // slices if slices else 0)
-            times[label] = median_us(buffer.sample, calls)
-        lowest = min(times["torchrl"], times.pop("torchrl, again"))
-        times |= {"torchrl": lowest, "bare gather": median_us(bare(compact, case["batch"]), calls)}
-        yield {
-            "case": name,
-            "microseconds": {label: round(value, 1) for label, value in times.items()},
-            "times faster than torchrl": {
-                label: round(lowest / times[label], 2) for label in ("ted", "compact")
-            },
-            "compact / bare gather": round(times["compact"] / times["bare gather"], 2),
-        }
+    tables = {
+        "11 leaves": (mujoco_like(num_rows), EPISODE_STEPS),
+        "17 leaves": (mujoco_like(num_rows, infos=True), EPISODE_STEPS),
+        "TorchRL's rows": (torchrl_like(10_000), 123),
+    }
+    for table, (rows, steps) in tables.items():
+        install(TedWriter, folder / table / "ted", rows)
+        if table != "TorchRL's rows":  # random pictures, which no compression is made for
+            install(CompactWriter, folder / table / "compact", rows)
+        for name, case in CASES[table].items():
+            yield measure(f"{table}, {name}", case, folder / table, rows, steps, calls)
+    yield epoch(folder / "11 leaves")
 
 
 def main() -> None:
     """Measure every case and print it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--calls", type=int, default=1000)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")  # TorchRL's own
-    rows = mujoco_like(arguments.rows)
-    results = []
-    print(f"{'case':26}{'torchrl':>10}{'ted':>10}{'compact':>10}{'bare':>10}", file=sys.stderr)
+    columns = ("torchrl", "ted", "compact", "bare gather")
+    print(f"{'microseconds':42}" + "".join(f"{name:>12}" for name in columns), file=sys.stderr)
+    cases = []
     with tempfile.TemporaryDirectory() as folder:
-        for result in measure(Path(folder), rows, arguments.calls):
-            results.append(result)
-            names = ("torchrl", "ted", "compact", "bare gather")
-            cells = [result["microseconds"][name] for name in names]
-            ratios = result["times faster than torchrl"]
-            print(
-                f"{result['case']:26}" + "".join(f"{cell:10.1f}" for cell in cells),
-                f"  ted {ratios['ted']}x, compact {ratios['compact']}x",
-                file=sys.stderr,
-            )
+        for result in results(arguments.rows, arguments.calls, Path(folder)):
+            cases.append(result)
+            times = result.get("microseconds", {})
+            cells = "".join(f"{times.get(name, ''):>12}" for name in columns)
+            ratios = result["times faster than torchrl"].items()
+            faster = ", ".join(f"{layout} {ratio}x" for layout, ratio in ratios)
+            print(f"{result['case']:42}{cells}  {faster}", file=sys.stderr)
     document = {"cores": os.cpu_count(), "rows": arguments.rows, "calls": arguments.calls}
-    print(json.dumps(document | {"cases": results}, indent=1))
+    print(json.dumps(document | {"cases": cases}, indent=1))
 
 
 if __name__ == "__main__":
