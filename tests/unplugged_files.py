@@ -9,17 +9,20 @@ from __future__ import annotations
 import gzip
 import io
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from tests.ale_games import Episode
+from tests.ale_games import Episode, play
 
 GAME, RUN, FILES = "Breakout", 2, 50
 Value = list[bytes] | np.ndarray
+Shards = list[list[dict[str, Value]]]
+Rows = dict[tuple[str, ...], np.ndarray]
 
 
 def divide(register: int) -> int:
@@ -132,3 +135,56 @@ def write_run(folder: Path, shards: Sequence[Sequence[dict[str, Value]]]) -> Pat
         records = map(example, shards[number]) if number < len(shards) else ()
         (folder / shard_name(number)).write_bytes(pack(records))
     return folder
+
+
+@cache
+def episodes() -> list[Episode]:
+    """Return a whole game of Pong, and games of Breakout, some of which were cut off."""
+    pong = play("pong", 2000)[:1]
+    breakout = play("breakout", 1000, seed=3, max_episode_steps=190)
+    return [*pong, *breakout, cut(breakout[0], 1), cut(breakout[1], 2)]
+
+
+def cut(episode: Episode, steps: int) -> Episode:
+    """Return the first steps of an episode."""
+    return Episode(
+        episode.frames[: steps + 1], episode.actions[:steps], episode.rewards[:steps], False
+    )
+
+
+def in_shards(played: list[Episode], **changes: Any) -> Shards:
+    """Return records in three checkpoints, of which the second is empty."""
+    halves = played[: len(played) // 2], [], played[len(played) // 2 :]
+    return [
+        [features_of(episode, shard, number, **changes) for number, episode in enumerate(half)]
+        for shard, half in enumerate(halves)
+    ]
+
+
+def transitions(episode: Episode) -> Iterator[Rows]:
+    """Yield what happened, but for the last step where no screen behind it was kept."""
+    steps = len(episode.actions) - (not episode.terminated)
+    for step in range(steps):
+        ends = step == steps - 1
+        dark = ends and episode.terminated
+        flags = {
+            "done": ends,
+            "terminated": ends and episode.terminated,
+            "truncated": ends and not episode.terminated,
+        }
+        yield {
+            ("observation",): episode.frames[step],
+            ("action",): np.int64(episode.actions[step]),
+            ("next", "observation"): episode.frames[step + 1] * np.uint8(not dark),
+            ("next", "reward"): episode.rewards[step : step + 1],
+            **{("next", name): np.array([value]) for name, value in flags.items()},
+            **{(name,): np.array([False]) for name in flags},
+        }
+
+
+def expected(played: list[Episode]) -> Rows:
+    by_episode = [rows for episode in played if (rows := list(transitions(episode)))]
+    rows = [row for rows in by_episode for row in rows]
+    found = {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+    numbers = [np.full(len(rows), number) for number, rows in enumerate(by_episode)]
+    return found | {("episode",): np.concatenate(numbers)}

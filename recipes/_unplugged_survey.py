@@ -1,0 +1,100 @@
+"""What all records of a run say together, found before any picture is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.recipe import Description
+
+from ._unplugged_episode import NUMBERS, TIME_LIMIT, Episode, read_episodes
+
+TABLE = "episodes.tsv"
+
+
+@dataclass
+class Survey:
+    """What is known of the episodes so far.
+
+    Args:
+        checkpoints: file name, number of episodes and number of steps of each file.
+        telling: columns that say something which reward and flags do not.
+        num_limits: episodes that ran out of time although their last discount is 0.
+        disorder: where the first episode lies whose numbers do not follow those before it.
+        last: numbers of the last episode.
+        lines: of the table of episodes.
+    """
+
+    checkpoints: list[dict[str, Any]] = field(default_factory=list)
+    telling: set[str] = field(default_factory=set)
+    num_limits: int = 0
+    disorder: str = ""
+    last: tuple[float, float] = (-1, -1)
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, episode: Episode) -> None:
+        """Count one more episode of the last file."""
+        self.checkpoints[-1]["episodes"] += 1
+        self.checkpoints[-1]["steps"] += episode.num_steps
+        self.telling |= _telling(episode)
+        self.num_limits += episode.ends_in_zero and not episode.terminated
+        numbers = (episode.numbers["checkpoint_idx"], episode.numbers["episode_idx"])
+        if numbers <= self.last and not self.disorder:
+            self.disorder = episode.where
+        self.last = numbers
+        cells = (*episode.numbers.values(), episode.num_steps, int(episode.terminated))
+        self.lines.append("\t".join(map(str, cells)))
+
+    def description(self) -> Description:
+        """Return what the manifest and a person should know, and the table of episodes."""
+        notes = []
+        if self.num_limits:
+            notes.append(
+                f"{self.num_limits} episodes end after {TIME_LIMIT:,} steps, where the runs cut "
+                "them off: they are truncated, although their last discount is 0"
+            )
+        if self.disorder:
+            notes.append(
+                "the episodes are kept as stored, which is not the order of their numbers: see "
+                f"{self.disorder}"
+            )
+        table = "\n".join(("\t".join((*NUMBERS, "num_steps", "terminated")), *self.lines, ""))
+        metadata = {
+            "upstream": "rl_unplugged",
+            "checkpoints": self.checkpoints,
+            "episode_table": TABLE,
+        }
+        return Description(metadata, tuple(notes), {TABLE: table.encode()})
+
+
+def survey(paths: tuple[Path, ...]) -> Survey:
+    """Read all records of a run's files, given in their order.
+
+    Raises:
+        SourceError: a file is damaged, or a record is not an episode.
+    """
+    stamps = [(path, path.stat()) for path in paths]
+    return _survey(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stamps))
+
+
+@lru_cache(maxsize=1)  # three functions of a recipe need it, one after another
+def _survey(stamped: tuple[tuple[Path, int, int], ...]) -> Survey:
+    found = Survey()
+    for path, *_ in stamped:
+        found.checkpoints.append({"file": path.name, "episodes": 0, "steps": 0})
+        for episode in read_episodes(path):
+            found.add(episode)
+    return found
+
+
+def _telling(episode: Episode) -> set[str]:
+    import numpy as np
+
+    implied = np.ones(episode.num_steps, np.float32)
+    implied[-1:] = not episode.terminated
+    told = {"unclipped_rewards": episode.columns["clipped_rewards"], "discounts": implied}
+    return {
+        name for name, values in told.items() if episode.columns[name].tobytes() != values.tobytes()
+    }
