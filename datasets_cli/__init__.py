@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     )
     from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
     from datasets_cli.replay.frame_stack import CatFrames, FrameStack
+    from datasets_cli.replay.prioritized import PrioritizedSampler
+    from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
@@ -31,6 +33,8 @@ __all__ = [
     "FrameStack",
     "ImmutableDatasetWriter",
     "MinariExperienceReplay",
+    "PrioritizedSampler",
+    "PrioritizedSliceSampler",
     "RandomSampler",
     "ReplayBuffer",
     "SamplerWithoutReplacement",
@@ -55,6 +59,8 @@ _HOMES = {
     "SliceSamplerWithoutReplacement": "replay.slices",
     "open_storage": "replay.storage",
     "ImmutableDatasetWriter": "replay.writers",
+    "PrioritizedSampler": "replay.prioritized",
+    "PrioritizedSliceSampler": "replay.prioritized_slices",
 }
 
 

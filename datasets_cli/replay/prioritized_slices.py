@@ -1,0 +1,107 @@
+"""The prioritised slice sampler: runs of rows that begin at rows drawn by priority."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.prioritized import Prioritized
+from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.slices import SliceSampler
+from datasets_cli.replay.storage import Storage
+
+
+class PrioritizedSliceSampler(Prioritized):
+    """Draws runs of consecutive rows, each within one trajectory, by the priority of its first row.
+
+        trajectory   0 0 0 0 0 1 1 1 2 2
+        can begin    x x x     x           a slice of 3
+
+    A row that leaves no room for a whole slice is never drawn as a first row, however high its
+    priority, and the importance weights compare the rows that can be. Every row of a slice gets the
+    weight of its first. Whoever updates priorities decides what that of a first row stands for: its
+    own error, or the highest of its slice.
+
+    Args:
+        max_capacity: most rows that the storage can have.
+        alpha: how much priorities matter.
+        beta: how much importance weights correct for it.
+        eps: added to every priority.
+        dtype: of the importance weights.
+        reduction: how several numbers a row become one.
+        max_priority_within_buffer: see ``Prioritized``.
+        device: where rows are drawn.
+        slices: the arguments of ``SliceSampler``. With ``strict_length=False`` a trajectory that is
+            shorter than a slice is drawn whole.
+    """
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float,
+        reduction: str = "max",
+        *,
+        max_priority_within_buffer: bool = False,
+        device: torch.device | str | None = None,
+        **slices: Any,
+    ) -> None:
+        super().__init__(
+            max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
+        )
+        self._slices = SliceSampler(**slices)
+        self._room_for: tuple[Any, ...] | None = None
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]``, slice after slice, their weights and slice ends.
+
+        Raises:
+            UsageError: the batch is not a whole number of slices, no trajectory is long enough, or
+                the storage is larger than the capacity.
+        """
+        num_slices, slice_len = self._slices.shape(batch_size)
+        self._cover(storage)
+        self._make_room(storage, slice_len)
+        first, ratio = self.priorities.draw(num_slices, generator)
+        weights = ratio.pow_(-self.beta).to(self.dtype)
+        steps = torch.arange(slice_len, device=first.device)
+        index = first.unsqueeze(1) + steps
+        last = (steps == slice_len - 1).expand_as(index)
+        weights = weights.unsqueeze(1).expand_as(index)
+        if self._slices.strict_length:
+            index, last, weights = (each.reshape(-1) for each in (index, last, weights))
+        else:
+            end = self._end[torch.searchsorted(self._end, first, right=True)].unsqueeze(1)
+            inside = index < end
+            last = last | (index == end - 1)
+            index, last, weights = index[inside], last[inside], weights[inside]
+        info: Info = {("priority_weight",): weights}
+        if self._slices.truncated_key is not None:
+            info[self._slices.truncated_key] = last.unsqueeze(1)
+        return index, info
+
+    def _make_room(self, storage: Storage, slice_len: int) -> None:
+        """Allow the first rows that leave room for a slice, when they may have changed."""
+        asked = (storage, slice_len, len(storage), self.revision)
+        if asked == self._room_for:
+            return
+        offsets = storage.offsets
+        lengths = offsets.diff()
+        room = (lengths - slice_len + 1).clamp(min=0 if self._slices.strict_length else 1)
+        if not bool(room.any()):
+            longest = int(lengths.max()) if len(lengths) else 0
+            raise UsageError(
+                f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter "
+                "slices, or pass strict_length=False to take short trajectories whole."
+            )
+        runs = torch.stack((room, lengths - room), dim=1).view(-1)
+        begins = torch.tensor([True, False]).repeat(len(lengths))
+        self.priorities.allow(begins.repeat_interleave(runs))
+        self._end = offsets[1:].to(self.device)
+        self._room_for = asked

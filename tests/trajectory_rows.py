@@ -1,0 +1,37 @@
+"""A storage of nothing but trajectories, for samplers, and rules to judge what they draw."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from datasets_cli.store.tree import Tree
+
+
+class TrajectoryRows:
+    """A storage whose only column is the row number."""
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.offsets = torch.tensor([0, *itertools.accumulate(lengths)])
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    def tree(self, index: torch.Tensor) -> Tree:
+        return {"row": index.clone()}
+
+
+def chi_square_score(counts: np.ndarray, expected: np.ndarray, freedom: int | None = None) -> float:
+    """Return how many standard deviations the counts are off: within 4 is what chance does.
+
+    The cube root of a chi-square statistic over its degrees of freedom is nearly normal (Wilson and
+    Hilferty, 1931).
+    """
+    assert (expected > 5).all(), "too few draws for a chi-square test"
+    freedom = len(counts) - 1 if freedom is None else freedom
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    spread = 2 / (9 * freedom)
+    return float(((statistic / freedom) ** (1 / 3) - (1 - spread)) / spread**0.5)
