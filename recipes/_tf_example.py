@@ -139,9 +139,11 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 def _varint(view: memoryview, position: int) -> tuple[int, int]:
     """Return the whole number that stands at a position, and the position behind it."""
-    value = 0
-    for place, byte in enumerate(view[position : position + MAX_VARINT_BYTES]):
-        value |= (byte & 127) << 7 * place
+    value = shift = 0
+    for byte in view[position : position + MAX_VARINT_BYTES]:
+        position += 1
         if byte < 128:
-            return value, position + place + 1
+            return value | byte << shift, position
+        value |= (byte & 127) << shift
+        shift += 7
     raise _Malformed("a whole number is cut off or too long")
