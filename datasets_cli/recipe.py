@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import AccessError, SourceError, UnknownDataset, UsageError
-from datasets_cli.sources.hdf5 import open_hdf5, read_rows
+from datasets_cli.sources.hdf5 import fastest_zlib, open_hdf5, read_rows
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Resource, Web
 from datasets_cli.store.columns import CUT, Key, can_store, rows_per_block
 
@@ -46,6 +46,7 @@ __all__ = [
     "UsageError",
     "Web",
     "can_store",
+    "fastest_zlib",
     "open_hdf5",
     "read_rows",
     "read_tsv",

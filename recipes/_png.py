@@ -18,9 +18,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from datasets_cli.recipe import SourceError
+from datasets_cli.recipe import SourceError, fastest_zlib
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,16 +69,16 @@ def _filtered_rows(
     height, width = shape
     rows = np.empty((len(pictures), height, 1 + width), np.uint8)
     head = _head(height, width)
-    inflate, inflate_error = _fastest_inflate()
+    packing = fastest_zlib()
     for number, picture in enumerate(pictures):
         try:
             packed = _packed_rows(picture, head)
             if len(packed) > 2 * rows[0].size + 1024:  # it could unpack to anything
                 raise _Bad(f"{len(packed)} compressed bytes are too many for it")
-            data = inflate(packed)
+            data = packing.decompress(packed)
             if len(data) != rows[0].size:
                 raise _Bad(f"its rows have {len(data)} bytes; expected {rows[0].size}")
-        except (_Bad, inflate_error) as error:
+        except (_Bad, packing.error) as error:
             raise SourceError(f"{where}, frame {first + number} is damaged: {error}.") from error
         rows[number] = np.frombuffer(data, np.uint8).reshape(height, 1 + width)
     wrong = np.flatnonzero((rows[:, :, 0] > MAX_FILTER).any(axis=1))
@@ -139,13 +139,3 @@ def _difference(found: bytes, expected: bytes) -> str:
         struct.unpack_from(">II5B", head, len(SIGNATURE) + CHUNK.size) for head in (found, expected)
     )
     return f"width, height, bits a pixel, colour type, … are {has}; expected {must}"
-
-
-def _fastest_inflate() -> tuple[Any, type[Exception]]:
-    """Return isal's unpacking where it is installed (the extra ``fast``), or zlib's; its error."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.decompress, zlib.error
-    isal_error: Any = isal_zlib.IsalError  # which its stub takes for an instance
-    return isal_zlib.decompress, isal_error

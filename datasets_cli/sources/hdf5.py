@@ -117,7 +117,7 @@ class _GzipRows:
 
         self._dataset = dataset
         self._pool = pool
-        self._zlib = _fastest_zlib()
+        self._zlib = fastest_zlib()
         self._row = 0
         self._rows = np.empty((0, *dataset.shape[1:]), dataset.dtype)
         self._tasks: list[Future[None]] = []
@@ -201,7 +201,7 @@ def _row_bytes(dataset: h5py.Dataset) -> int:
     return int(math.prod(dataset.shape[1:]) * dataset.dtype.itemsize)
 
 
-def _fastest_zlib() -> Any:
+def fastest_zlib() -> Any:
     """Return isal's zlib where it is installed (the extra ``fast``), or Python's own."""
     try:
         from isal import isal_zlib
