@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench clean wheel
+.PHONY: help install demo test lint bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ wheel: install ## build the wheel and run the demo from it in an empty environme
 	rm -rf dist build/wheel-check
 	$(BIN)/python -m build --wheel --outdir dist .
 	./scripts/check-wheel dist/*.whl
+
+compat: install ## run the tests of batches on the oldest and newest tensordict
+	./scripts/check-tensordict $(BIN)/python
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
