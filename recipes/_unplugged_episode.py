@@ -29,7 +29,7 @@ from ._tfrecord import Record, read_gzip_records
 if TYPE_CHECKING:
     import numpy as np
 
-TIME_LIMIT = 27_000
+MAX_EPISODE_STEPS = 27_000
 """Steps after which the runs cut an episode off; their log then says that the game was over."""
 
 STEPS = {
@@ -74,8 +74,8 @@ class Episode:
 
     @property
     def terminated(self) -> bool:
-        """Whether the game was over, rather than its time."""
-        return self.ends_in_zero and self.num_steps != TIME_LIMIT
+        """Whether the game was over, rather than at its limit of steps."""
+        return self.ends_in_zero and self.num_steps != MAX_EPISODE_STEPS
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:

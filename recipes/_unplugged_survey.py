@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets_cli.recipe import Description
 
-from ._unplugged_episode import NUMBERS, TIME_LIMIT, Episode, read_episodes
+from ._unplugged_episode import MAX_EPISODE_STEPS, NUMBERS, Episode, read_episodes
 
 TABLE = "episodes.tsv"
 
@@ -19,9 +19,9 @@ class Survey:
     """What is known of the episodes so far.
 
     Args:
-        checkpoints: file name, number of episodes and number of steps of each file.
+        checkpoints: number, episodes and steps of each file.
         telling: columns that say something which reward and flags do not.
-        num_limits: episodes that ran out of time although their last discount is 0.
+        num_limited: episodes that reached the limit of steps although their last discount is 0.
         disorder: where the first episode lies whose numbers do not follow those before it.
         last: numbers of the last episode.
         lines: of the table of episodes.
@@ -29,7 +29,7 @@ class Survey:
 
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     telling: set[str] = field(default_factory=set)
-    num_limits: int = 0
+    num_limited: int = 0
     disorder: str = ""
     last: tuple[float, float] = (-1, -1)
     lines: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Survey:
         self.checkpoints[-1]["episodes"] += 1
         self.checkpoints[-1]["steps"] += episode.num_steps
         self.telling |= _telling(episode)
-        self.num_limits += episode.ends_in_zero and not episode.terminated
+        self.num_limited += episode.ends_in_zero and not episode.terminated
         numbers = (episode.numbers["checkpoint_idx"], episode.numbers["episode_idx"])
         if numbers <= self.last and not self.disorder:
             self.disorder = episode.where
@@ -50,10 +50,10 @@ class Survey:
     def description(self) -> Description:
         """Return what the manifest and a person should know, and the table of episodes."""
         notes = []
-        if self.num_limits:
+        if self.num_limited:
             notes.append(
-                f"{self.num_limits} episodes end after {TIME_LIMIT:,} steps, where the runs cut "
-                "them off: they are truncated, although their last discount is 0"
+                f"{self.num_limited} episodes of {MAX_EPISODE_STEPS:,} steps are truncated, "
+                "although their last discount is 0, as that of a game that is over"
             )
         if self.disorder:
             notes.append(
@@ -64,6 +64,8 @@ class Survey:
         metadata = {
             "upstream": "rl_unplugged",
             "checkpoints": self.checkpoints,
+            "episodes_at_step_limit": self.num_limited,
+            "max_episode_steps": MAX_EPISODE_STEPS,
             "episode_table": TABLE,
         }
         return Description(metadata, tuple(notes), {TABLE: table.encode()})
@@ -83,7 +85,8 @@ def survey(paths: tuple[Path, ...]) -> Survey:
 def _survey(stamped: tuple[tuple[Path, int, int], ...]) -> Survey:
     found = Survey()
     for path, *_ in stamped:
-        found.checkpoints.append({"file": path.name, "episodes": 0, "steps": 0})
+        number = len(found.checkpoints)
+        found.checkpoints.append({"number": number, "episodes": 0, "steps": 0})
         for episode in read_episodes(path):
             found.add(episode)
     return found
@@ -93,7 +96,7 @@ def _telling(episode: Episode) -> set[str]:
     import numpy as np
 
     implied = np.ones(episode.num_steps, np.float32)
-    implied[-1:] = not episode.terminated
+    implied[-1:] = not episode.ends_in_zero
     told = {"unclipped_rewards": episode.columns["clipped_rewards"], "discounts": implied}
     return {
         name for name, values in told.items() if episode.columns[name].tobytes() != values.tobytes()
