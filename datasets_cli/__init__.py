@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         D4RLExperienceReplay,
         ExperienceReplay,
         MinariExperienceReplay,
+        OpenMLExperienceReplay,
     )
     from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
     from datasets_cli.replay.frame_stack import CatFrames, FrameStack
@@ -33,6 +34,7 @@ __all__ = [
     "FrameStack",
     "ImmutableDatasetWriter",
     "MinariExperienceReplay",
+    "OpenMLExperienceReplay",
     "PrioritizedSampler",
     "PrioritizedSliceSampler",
     "RandomSampler",
@@ -51,6 +53,9 @@ _HOMES = {
     "CatFrames": "replay.frame_stack",
     "FrameStack": "replay.frame_stack",
     "MinariExperienceReplay": "experience",
+    "OpenMLExperienceReplay": "experience",
+    "PrioritizedSampler": "replay.prioritized",
+    "PrioritizedSliceSampler": "replay.prioritized_slices",
     "ReplayBuffer": "replay.buffers",
     "TensorDictReplayBuffer": "replay.buffers",
     "RandomSampler": "replay.samplers",
@@ -59,8 +64,6 @@ _HOMES = {
     "SliceSamplerWithoutReplacement": "replay.slices",
     "open_storage": "replay.storage",
     "ImmutableDatasetWriter": "replay.writers",
-    "PrioritizedSampler": "replay.prioritized",
-    "PrioritizedSliceSampler": "replay.prioritized_slices",
 }
 
 

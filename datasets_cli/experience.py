@@ -266,3 +266,34 @@ class MinariExperienceReplay(ExperienceReplay):
 
     family = "minari"
     available_datasets = _AvailableDatasets()
+
+
+class OpenMLExperienceReplay(ExperienceReplay):
+    """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
+
+    Batches, and rows taken by index, also have ``X`` and ``y``, which are TorchRL's names for what
+    stands at ``observation`` and ``action``, and the same tensors.
+
+    Args:
+        name: such as ``adult_onehot``, ``adult@2`` or ``61``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        options: those of ``ExperienceReplay``.
+    """
+
+    family = "openml"
+    available_datasets = _AvailableDatasets()
+
+    def __init__(self, name: str, batch_size: int | None = None, **options: Any) -> None:
+        super().__init__(name, batch_size, **options)
+        self._transforms.insert(0, _with_table_names)
+
+    @property
+    def max_outcome_val(self) -> int | float:
+        """The largest label; counted from 0, there is one class more."""
+        largest: int | float = self["action"].max().item()
+        return largest
+
+
+def _with_table_names(batch: TensorDict) -> TensorDict:
+    batch["X"], batch["y"] = batch["observation"], batch["action"]
+    return batch

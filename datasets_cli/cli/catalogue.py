@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of, table
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
 from datasets_cli.recipe import Recipe, Row
 from datasets_cli.registry import all_rows, families, is_glob, match, recipes, refresh, resolve
 from datasets_cli.store.check import check_sizes
@@ -66,7 +66,7 @@ def info(
     manifest = None
     if id in root.installed():
         manifest = read_manifest(root.dataset(id))
-        entry = all_rows(root).get(id)
+        entry = _entry(id, root)
     else:
         resolved = resolve(id, root)
         id = resolved.id
@@ -76,6 +76,15 @@ def info(
             manifest = read_manifest(root.dataset(id))
     document = _card(id, root, entry, manifest)
     state.emit(document, _lines(document), [id])
+
+
+def _entry(id: str, root: CacheRoot) -> tuple[Recipe, Row] | None:
+    """Return what the catalogue has on an installed dataset; its recipe may be gone."""
+    try:
+        resolved = resolve(id, root)
+    except (UnknownDataset, UsageError):
+        return None
+    return (resolved.recipe, resolved.row) if resolved.row and resolved.id == id else None
 
 
 def _refresh_all(state: State, root: CacheRoot, family: str | None) -> None:
@@ -145,6 +154,8 @@ def _card(
     if manifest:
         document["path"] = str(root.dataset(id))
         document["manifest"] = manifest.to_json()
+        said = manifest.metadata  # of this dataset; a recipe speaks of its whole family
+        document |= {key: said[key] for key in ("licence", "citation") if said.get(key)}
     return document
 
 

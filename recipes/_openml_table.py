@@ -1,0 +1,190 @@
+"""An OpenML dataset as a table: which columns are features, which are labels, and their rows.
+
+``description.json`` and ``features.json`` are the API's two documents on a dataset; its file is
+``dataset.arff`` or ``dataset.pq``, with the columns in the order of the second document. A nominal
+value is its position in the *file's* declaration; the API lists the same labels in another order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from datasets_cli.recipe import Block, Source, SourceError
+
+from ._openml_api import Entry, as_list, is_true
+from ._openml_arff import NOMINAL, TEXT, Attribute, open_arff
+from ._openml_parquet import open_parquet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DESCRIPTION = "description.json"
+FEATURES = "features.json"
+ARFF = "dataset.arff"
+PARQUET = "dataset.pq"
+
+MARKED = {"is_row_identifier": "row numbers", "is_ignore": "to be ignored"}
+
+
+class Rows(Protocol):
+    """An open file of rows."""
+
+    attributes: tuple[Attribute, ...]
+
+    def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
+        """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One feature or label.
+
+    Args:
+        index: its number in the file.
+        name: as OpenML has it.
+        labels: what a nominal column declares, else None.
+        num_missing: missing values, as OpenML counts them.
+    """
+
+    index: int
+    name: str
+    labels: tuple[str, ...] | None
+    num_missing: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a dataset's documents and its file's header say.
+
+    Args:
+        description: OpenML's.
+        features: columns to learn from, in the file's order.
+        targets: columns to be learned.
+        left_out: ``{why: names}`` of all others.
+    """
+
+    description: Entry
+    features: tuple[Column, ...]
+    targets: tuple[Column, ...]
+    left_out: Mapping[str, list[str]]
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether every label is one of a few, and none is missing."""
+        nominal = all(target.labels is not None for target in self.targets)
+        return bool(self.targets) and nominal and not self.num_missing_labels
+
+    @property
+    def num_missing_labels(self) -> int:
+        """Labels without a value, as OpenML counts them."""
+        return sum(target.num_missing for target in self.targets)
+
+
+def read_table(source: Source) -> Table:
+    """Return what a dataset's documents say.
+
+    Raises:
+        SourceError: they are not OpenML's, do not fit the file, or leave nothing to learn from.
+    """
+    description = _document(source.files[DESCRIPTION], "data_set_description")
+    entries = as_list(_document(source.files[FEATURES], "data_features").get("feature"))
+    with open_rows(source) as rows:
+        attributes = rows.attributes
+    if len(entries) != len(attributes):
+        raise SourceError(
+            f"{FEATURES} and the file are not of the same dataset: expected {len(entries)} "
+            f"columns, found {len(attributes)}."
+        )
+    features: list[Column] = []
+    targets: list[Column] = []
+    left_out: dict[str, list[str]] = {}
+    for index, (entry, attribute) in enumerate(zip(entries, attributes, strict=True)):
+        why = _why_left_out(entry, attribute)
+        if why:
+            left_out.setdefault(why, []).append(entry["name"])
+        else:
+            column = _column(index, entry, attribute)
+            (targets if is_true(entry, "is_target") else features).append(column)
+    if not features:
+        listed = "; ".join(f"{shown(names)} ({why})" for why, names in left_out.items())
+        raise SourceError(f"no column is left to learn from; left out: {listed}.")
+    return Table(description, tuple(features), tuple(targets), left_out)
+
+
+@contextmanager
+def open_rows(source: Source) -> Iterator[Rows]:
+    """Open the dataset's file, whichever of the two it is."""
+    path = source.files.get(PARQUET)
+    with open_parquet(path) if path else open_arff(source.files[ARFF]) as rows:
+        yield rows
+
+
+def read_blocks(source: Source, table: Table) -> Iterator[Block]:
+    """Yield the rows as one-step trajectories.
+
+    Raises:
+        SourceError: a label is missing though OpenML counts none.
+    """
+    import numpy as np
+
+    columns = [column.index for column in (*table.features, *table.targets)]
+    with open_rows(source) as rows:
+        for block in rows.blocks(columns):
+            observation, action = np.hsplit(block, [len(table.features)])
+            if table.has_classes:
+                if np.isnan(action).any():
+                    raise SourceError(f"a label is missing, though {FEATURES} counts none.")
+                action = action.astype(np.int64)
+            yield one_step(observation, action[:, 0] if len(table.targets) == 1 else action)
+
+
+def one_step(observation: np.ndarray, action: np.ndarray) -> Block:
+    """Return rows of one step each, whose action is the label: what a perfect demonstrator does."""
+    import numpy as np
+
+    num_rows = len(observation)
+    return Block(
+        {
+            ("observation",): observation,
+            ("action",): action,
+            ("next", "reward"): np.ones(num_rows),
+            ("next", "terminated"): np.ones(num_rows, np.bool_),
+        }
+    )
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
+
+
+def _document(path: Path, root: str) -> Entry:
+    """Return what stands below the only key of one of the API's answers."""
+    try:
+        return dict(json.loads(path.read_bytes())[root])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"{path.name} is not OpenML's: expected an object {root!r}.") from error
+
+
+def _why_left_out(entry: Entry, attribute: Attribute) -> str:
+    """Return why a column is neither feature nor label, or nothing."""
+    if is_true(entry, "is_target"):
+        if attribute.kind == TEXT:
+            raise SourceError(f"the label {entry['name']!r} is text; expected classes or numbers.")
+        return ""
+    for flag, why in MARKED.items():
+        if is_true(entry, flag):
+            return why
+    return "text or dates" if attribute.kind == TEXT else ""
+
+
+def _column(index: int, entry: Entry, attribute: Attribute) -> Column:
+    labels = attribute.labels if attribute.kind == NOMINAL else None
+    missing = int(float(entry.get("number_of_missing_values") or 0))
+    return Column(index, entry["name"], labels, missing)

@@ -1,0 +1,211 @@
+"""OpenML: tables of features and labels, each row a trajectory of one step.
+
+``openml/61`` is a dataset by its id, ``openml/adult@2`` a version of a name, ``openml/iris`` the
+newest active version of one, and ``openml/adult_num`` a name of ``openml.tsv``, as TorchRL has and
+prepares it. The file is ARFF, whose md5 OpenML states. Parquet, of which it states none and which
+may declare labels in another order, serves where there is no ARFF.
+
+Facts of the API: ``sklearn.datasets.fetch_openml`` 1.9.1, its captured answers, and openml-python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.recipe import (
+    Block,
+    Description,
+    Recipe,
+    Resource,
+    Row,
+    Source,
+    SourceError,
+    UnknownDataset,
+    Web,
+    read_tsv,
+)
+
+from . import _openml_api as api
+from ._openml_parquet import check_reader
+from ._openml_table import (
+    ARFF,
+    DESCRIPTION,
+    FEATURES,
+    PARQUET,
+    Table,
+    read_blocks,
+    read_table,
+    shown,
+)
+from ._openml_torchrl import Prepared, prepare
+
+DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
+STATED = ("name", "version", "status", "licence", "citation", "creator", "upload_date")
+
+
+def datasets(web: Web | None) -> list[Row]:
+    """Return the named datasets; online also every active dataset of OpenML.
+
+    Raises:
+        AccessError, NetworkError: the list cannot be had.
+    """
+    named = [_row(row) for row in read_tsv(Path(__file__).with_suffix(".tsv"))]
+    rows = {row.name: row for row in (*(api.published(web) if web else ()), *named)}
+    return list(rows.values())
+
+
+def find(name: str, web: Web | None) -> Row | None:
+    """Return what an id, a version of a name, or a bare name means; None where that is nothing.
+
+    Raises:
+        UnknownDataset: every version of the name is deactivated.
+        AccessError, NetworkError: OpenML is needed and does not answer.
+    """
+    base, at, version = name.partition("@")
+    if _is_number(name):
+        same = (row for row in datasets(None) if row.details["data_id"] == name)
+        known = next((row for row in same if not row.details["encoding"]), Row(name))
+        return Row(name, known.size, known.num_transitions, known.num_trajectories, known.details)
+    if at:
+        details = {"openml_name": base, "version": version}
+        return Row(name, details=details) if _is_number(version) else None
+    if web is None:
+        return None
+    if active := api.versions(name, "active", web):
+        return find(f"{name}@{active[-1]}", web)
+    if old := api.versions(name, "deactivated", web):
+        ids = ", ".join(f"openml/{name}@{version}" for version in old)
+        raise UnknownDataset(
+            f"openml/{name} has no active version: OpenML has deactivated {ids}, in which problems "
+            "were found. Name one of them to take it all the same."
+        )
+    return None
+
+
+def resources(name: str, web: Web | None) -> list[Resource]:
+    """Return the two documents on a dataset, and its file.
+
+    Raises:
+        UnknownDataset: OpenML has it not.
+        UsageError: it is Parquet alone, and no reader is installed.
+        SourceError, AccessError, NetworkError: what OpenML answers is of no use.
+    """
+    if web is None:
+        return [Resource((), filename) for filename in (DESCRIPTION, FEATURES, ARFF)]
+    number = _data_id(name, web)
+    return [
+        Resource((f"{api.API}/{number}",), DESCRIPTION, magic=b"{"),
+        Resource((f"{api.API}/features/{number}",), FEATURES, magic=b"{"),
+        _file(name, api.description(number, web)),
+    ]
+
+
+def describe(source: Source) -> Description:
+    """Return what OpenML says of the dataset and its columns, and what is left out."""
+    table = read_table(source)
+    _check_identity(source, table)
+    said = table.description
+    metadata: dict[str, Any] = {key: api.text(said, key) for key in STATED if said.get(key)}
+    metadata |= {"data_id": api.text(said, "id"), "left_out": dict(table.left_out)}
+    prepared = _prepared(source, table)
+    metadata |= prepared.metadata if prepared else _columns(table)
+    notes = [f"left out, {why}: {shown(names)}" for why, names in table.left_out.items()]
+    if metadata.get("status") not in (None, "active"):
+        notes.append(f"OpenML marks it as {metadata['status']}: problems were found in it")
+    notes += [f"OpenML says: {api.text(said, key)}" for key in ("error", "warning") if key in said]
+    if not table.targets:
+        notes.append("it has no label; the action is empty")
+    if prepared is None and table.num_missing_labels:
+        notes.append(f"{table.num_missing_labels} labels are missing; the action is NaN there")
+    return Description(metadata, tuple(notes))
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the rows in the file's order."""
+    table = read_table(source)
+    prepared = _prepared(source, table)
+    yield from prepared.blocks() if prepared else read_blocks(source, table)
+
+
+def _row(row: dict[str, str]) -> Row:
+    count = int(row["num_transitions"]) if row["num_transitions"] else None
+    return Row(
+        name=row["name"],
+        size=int(row["size"]) if row["size"] else None,
+        num_transitions=count,
+        num_trajectories=count,
+        details={key: row[key] or None for key in DETAILS},
+    )
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("[1-9][0-9]*", text) is not None
+
+
+def _data_id(name: str, web: Web) -> str:
+    if _is_number(name):
+        return name
+    rows = {row.name: row for row in datasets(None)}
+    row = rows.get(name) or find(name, None)
+    assert row is not None, "what resolves has a version"
+    return api.data_id(row.details["openml_name"], row.details["version"], web)
+
+
+def _file(name: str, description: api.Entry) -> Resource:
+    url = api.text(description, "url")
+    if url and not url.endswith((".pq", ".parquet")):
+        md5 = api.text(description, "md5_checksum")
+        return Resource(api.file_urls(url), ARFF, checksums={"md5": md5} if md5 else {})
+    check_reader(f"openml/{name}")
+    urls = [url, *(api.text(description, key) for key in ("parquet_url", "minio_url"))]
+    return Resource(tuple(dict.fromkeys(filter(None, urls))), PARQUET, magic=b"PAR1")
+
+
+def _check_identity(source: Source, table: Table) -> None:
+    """Refuse the files of another dataset than the name says."""
+    expected = source.row.details if source.row else {}
+    for key, field in (("openml_name", "name"), ("version", "version")):
+        found = api.text(table.description, field)
+        if key in expected and str(expected[key]).lower() != found.lower():
+            raise SourceError(
+                f"{DESCRIPTION} is that of another dataset: expected the {field} {expected[key]}, "
+                f"found {found}. Check --source."
+            )
+
+
+def _prepared(source: Source, table: Table) -> Prepared | None:
+    """Return the table as TorchRL prepares it, where the name asks for that."""
+    details = source.row.details if source.row else {}
+    if not details.get("encoding"):
+        return None
+    return prepare(source, table, details["encoding"], details["target"] or "")
+
+
+def _columns(table: Table) -> dict[str, Any]:
+    return {
+        "feature_names": [column.name for column in table.features],
+        "categories": {c.name: list(c.labels) for c in table.features if c.labels is not None},
+        "target_names": [column.name for column in table.targets],
+        "classes": {c.name: list(c.labels) for c in table.targets if c.labels is not None},
+    }
+
+
+RECIPE = Recipe(
+    family="openml",
+    version=1,
+    title="OpenML: tables of features and labels",
+    licence="each dataset's own, as OpenML states it",
+    citation="Vanschoren, van Rijn, Bischl, Torgo. OpenML: networked science in machine learning. "
+    "SIGKDD Explorations 15(2), 2014. Each dataset has its own as well.",
+    homepage="https://www.openml.org",
+    datasets=datasets,
+    resources=resources,
+    blocks=blocks,
+    describe=describe,
+    unlisted=True,
+    dynamic=True,
+    find=find,
+)
