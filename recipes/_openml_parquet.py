@@ -56,7 +56,8 @@ def check_reader(id: str) -> None:
     """
     if find_spec("pyarrow") is None:
         raise UsageError(
-            f"{id} is published as Parquet alone, which needs pyarrow. Run: pip install pyarrow"
+            f"{id} is published as Parquet alone, and pyarrow, which reads it, is not installed. "
+            "Run: pip install 'rlds-cli[parquet]'"
         )
 
 

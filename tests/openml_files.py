@@ -80,7 +80,8 @@ class OpenML:
         self.page(str(data_id), {"data_set_description": stated})
         self.page(f"features/{data_id}", {"data_features": {"feature": features}})
         self.page(f"qualities/{data_id}", {})
-        self.origin.put(urlsplit(stated["url"]).path[1:], arff)
+        if stated["url"]:
+            self.origin.put(urlsplit(stated["url"]).path[1:], arff)
         return stated
 
     def named(self, name: str, version: int, data_id: int) -> None:

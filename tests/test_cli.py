@@ -77,6 +77,7 @@ def test_list_shows_every_catalogue_row_and_what_is_installed(door: str, capsys:
     families = [record["id"].split("/")[0] for record in records]
     assert families.count("d4rl") == 179
     assert families.count("minari") == 392
+    assert families.count("openml") == 19
     assert [record["id"] for record in records if record["installed"]] == [door]
 
 
@@ -202,8 +203,8 @@ def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) ->
 
 def test_demo_runs_every_family_without_a_network(capsys: Capture) -> None:
     stops = run_json(capsys, "demo")
-    assert [stop["id"] for stop in stops] == [DOOR, "minari/D4RL/door/human-v2"]
-    assert [stop["num_transitions"] for stop in stops] == [1495, 900]
+    assert [stop["id"] for stop in stops] == [DOOR, "minari/D4RL/door/human-v2", "openml/61"]
+    assert [stop["num_transitions"] for stop in stops] == [1495, 900, 150]
     assert all(resource["checked"] for stop in stops for resource in stop["resources"])
 
 

@@ -47,7 +47,7 @@ def _show(state: State, result: dict[str, object]) -> None:
         print("              made for this demo, so taken as it is, as --no-verify does")
     print(f"  converted   {human_count(steps)} transitions in {episodes} trajectories")
     print(f"  verified    {result['files_verified']} files, sha256 as in the manifest")
-    print("  sampled     4 slices of 16 steps; each leaf of the batch:")
+    print(f"  sampled     {result['sampled']}; each leaf of the batch:")
     for key, (dtype, shape) in batch.items():
         print(f"    {key:24} {dtype:8} {shape}")
     print()

@@ -20,6 +20,12 @@ def pages() -> dict[str, bytes]:
         f"/d4rl/{path.relative_to(DATA / 'd4rl').as_posix()}": path.read_bytes()
         for path in (DATA / "d4rl").rglob("*.hdf5")
     }
+    site = DATA / "openml"
+    served |= {
+        f"/openml/{path.relative_to(site).as_posix()}": path.read_bytes()
+        for path in site.rglob("*")
+        if path.is_file()
+    }
     repository, folder = "farama-minari/D4RL", "door/human-v2/data"
     tree = []
     for path in sorted((DATA / "minari" / "D4RL" / folder).iterdir()):
@@ -56,6 +62,7 @@ def serve() -> Iterator[tuple[str, ...]]:
             yield (
                 f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
                 f"https://huggingface.co/={address}/hf/",
+                f"https://www.openml.org/={address}/openml/",
             )
         finally:
             server.shutdown()

@@ -13,6 +13,8 @@ from datasets_cli.demo.origin import serve
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.progress import Progress
 
+BATCH_SIZE = 64
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -22,11 +24,20 @@ class Stop:
         id: the dataset.
         about: what its files are.
         published: whether they are the publisher's own, so that the catalogue's checksums hold.
+        num_slices: slices of trajectories in a batch; None draws single steps.
     """
 
     id: str
     about: str
     published: bool
+    num_slices: int | None = 4
+
+    @property
+    def sampled(self) -> str:
+        """What a batch is, in words."""
+        if self.num_slices is None:
+            return f"{BATCH_SIZE} steps"
+        return f"{self.num_slices} slices of {BATCH_SIZE // self.num_slices} steps"
 
 
 STOPS = (
@@ -39,6 +50,12 @@ STOPS = (
         "minari/D4RL/door/human-v2",
         "3 of the 25 episodes of Minari's dataset",
         published=True,
+    ),
+    Stop(
+        "openml/61",
+        "iris, whole, as OpenML answers it",
+        published=True,
+        num_slices=None,
     ),
 )
 
@@ -57,7 +74,12 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
             folder = build.get(stop.id, config, wish, progress=progress)
             manifest = build.verify(stop.id, config)
             replay = ExperienceReplay(
-                stop.id, batch_size=64, root=root, download=False, num_slices=4, seed=0
+                stop.id,
+                batch_size=BATCH_SIZE,
+                root=root,
+                download=False,
+                num_slices=stop.num_slices,
+                seed=0,
             )
             batch = replay.sample()
             yield {
@@ -68,6 +90,7 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
                 "num_transitions": manifest.num_transitions,
                 "num_trajectories": manifest.num_trajectories,
                 "files_verified": len(manifest.files),
+                "sampled": stop.sampled,
                 "resources": [dict(resource) for resource in manifest.resources],
                 "batch": {
                     ".".join(key) if isinstance(key, tuple) else key: [
