@@ -8,12 +8,12 @@ What TorchRL does to each (``torchrl/data/datasets/openml.py``, 0.14.1) stands i
 
 Labels become codes. A ``target`` that OpenML has among the features becomes the label once the rows
 with a missing feature are dropped: in adult, TorchRL predicts the occupation, not the income.
-Scaling needs the whole table in memory; the largest, covertype, takes 250 MB.
+Scaling needs the whole table in memory, some three times: 0.8 GB for the largest, covertype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +66,16 @@ def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepare
     """
     label = _label(table, target)
     features = [feature for feature in table.features if feature != label]
-    columns = _read(source, [*features, label])
-    if target:
-        columns = _complete_rows(columns)
-    *values, labels = columns
-    action, classes = _encoded(label, labels)
-    prepare_features = _one_hot if encoding == ONE_HOT else _scaled_all
-    observation, metadata = prepare_features(features, values, encoding)
+    blocks = _read(source, [*features, label], complete=bool(target))
+    action, classes = _encoded(label, _column(blocks, -1))
+    numbers, categories = _numbers(features, blocks, encoding)
+    del blocks  # scaling takes as much again
+    if encoding == ONE_HOT:
+        observation, metadata = _one_hot(features, numbers, categories)
+    else:
+        observation, metadata = _scaled(features, numbers)
     metadata |= {"target_names": [label.name], "classes": {label.name: classes}}
-    return Prepared(observation, action, metadata)
+    return Prepared(observation, action, {"categories": categories, **metadata})
 
 
 def _label(table: Table, target: str) -> Column:
@@ -87,20 +88,38 @@ def _label(table: Table, target: str) -> Column:
     return columns[0]
 
 
-def _read(source: Source, columns: Sequence[Column]) -> list[np.ndarray]:
-    """Return whole columns, float64 ``[N]`` each: numbers, positions of labels, NaN."""
+def _read(source: Source, columns: Sequence[Column], *, complete: bool) -> list[np.ndarray]:
+    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``."""
     import numpy as np
 
     with open_rows(source) as rows:
         blocks = list(rows.blocks([column.index for column in columns]))
-    return [np.concatenate([block[:, i] for block in blocks]) for i in range(len(columns))]
+    return [block[~np.isnan(block).any(axis=1)] for block in blocks] if complete else blocks
 
 
-def _complete_rows(columns: list[np.ndarray]) -> list[np.ndarray]:
+def _column(blocks: Sequence[np.ndarray], number: int) -> np.ndarray:
     import numpy as np
 
-    complete = ~np.any([np.isnan(column) for column in columns], axis=0)
-    return [column[complete] for column in columns]
+    return np.concatenate([block[:, number] for block in blocks])
+
+
+def _numbers(
+    features: Sequence[Column], blocks: Sequence[np.ndarray], encoding: str
+) -> tuple[np.ndarray, dict[str, Classes]]:
+    """Return float64 ``[N, F]``, nominal features as codes or as numbers, and what codes mean."""
+    import numpy as np
+
+    # Column by column in memory, as a DataFrame is: another order gives sums of another last bit.
+    matrix = np.empty((sum(map(len, blocks)), len(features)), order="F")
+    categories = {}
+    for number, feature in enumerate(features):
+        column = _column(blocks, number)
+        if feature.labels is not None and encoding == NUMBERS:
+            column = _texts(feature, column).astype(float)
+        elif feature.labels is not None:
+            column, categories[feature.name] = _encoded(feature, column)
+        matrix[:, number] = column
+    return matrix, categories
 
 
 def _texts(column: Column, positions: np.ndarray) -> np.ndarray:
@@ -120,53 +139,29 @@ def _encoded(column: Column, positions: np.ndarray) -> tuple[np.ndarray, Classes
     return codes, [label if isinstance(label, str) else None for label in encoder.classes_]
 
 
-def _scaled(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return float64 ``[N, F]`` of mean 0 and variance 1, and the means and scales they had."""
-    import numpy as np
+def _scaled(features: Sequence[Column], matrix: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return every column with mean 0 and variance 1, and what undoes it."""
     from sklearn.preprocessing import StandardScaler
 
-    # Column by column in memory, as a DataFrame is: another order gives sums of another last bit.
-    matrix = np.empty((len(columns[0]), len(columns)), order="F")
-    for number, column in enumerate(columns):
-        matrix[:, number] = column
     scaler = StandardScaler(copy=False)
     scaled = scaler.fit_transform(matrix)
-    return scaled, {"means": scaler.mean_.tolist(), "scales": scaler.scale_.tolist()}
-
-
-def _scaled_all(
-    features: Sequence[Column], columns: Sequence[np.ndarray], encoding: str
-) -> tuple[np.ndarray, dict[str, Any]]:
-    numbers, categories = [], {}
-    for feature, column in zip(features, columns, strict=True):
-        if feature.labels is None:
-            numbers.append(column)
-        elif encoding == NUMBERS:
-            numbers.append(_texts(feature, column).astype(float))
-        else:
-            codes, categories[feature.name] = _encoded(feature, column)
-            numbers.append(codes)
-    observation, metadata = _scaled(numbers)
-    names = [feature.name for feature in features]
-    return observation, metadata | {"feature_names": names, "categories": categories}
+    scaling = {"means": scaler.mean_.tolist(), "scales": scaler.scale_.tolist()}
+    return scaled, {"feature_names": [feature.name for feature in features]} | scaling
 
 
 def _one_hot(
-    features: Sequence[Column], columns: Sequence[np.ndarray], encoding: str
+    features: Sequence[Column], matrix: np.ndarray, categories: Mapping[str, Classes]
 ) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the numeric columns scaled, then one column for each label of the others."""
     import numpy as np
     from sklearn.preprocessing import OneHotEncoder
 
-    pairs = list(zip(features, columns, strict=True))
-    numeric = [(feature, column) for feature, column in pairs if feature.labels is None]
-    encoded = {f.name: _encoded(f, column) for f, column in pairs if f.labels is not None}
-    codes = np.stack([codes for codes, _ in encoded.values()], axis=1)
-    parts = [OneHotEncoder(sparse_output=False).fit_transform(codes)]
-    metadata: dict[str, Any] = {"categories": {name: c for name, (_, c) in encoded.items()}}
-    if numeric:
-        scaled, scaling = _scaled([column for _, column in numeric])
-        parts.insert(0, scaled)
-        metadata |= scaling
-    names = [feature.name for feature, _ in numeric]
-    names += [f"{name}={label}" for name, (_, classes) in encoded.items() for label in classes]
-    return np.concatenate(parts, axis=1), metadata | {"feature_names": names}
+    nominal = np.array([feature.name in categories for feature in features])
+    observation = OneHotEncoder(sparse_output=False).fit_transform(matrix[:, nominal])
+    names = [f"{name}={label}" for name, classes in categories.items() for label in classes]
+    if nominal.all():
+        return observation, {"feature_names": names}
+    numeric = [feature for feature in features if feature.name not in categories]
+    scaled, metadata = _scaled(numeric, np.asfortranarray(matrix[:, ~nominal]))
+    metadata["feature_names"] += names
+    return np.concatenate((scaled, observation), axis=1), metadata
