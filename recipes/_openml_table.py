@@ -1,7 +1,7 @@
 """An OpenML dataset as a table: which columns are features, which are labels, and their rows.
 
 ``description.json`` and ``features.json`` are the API's two documents on a dataset; its file is
-``dataset.arff`` or ``dataset.pq``, with the columns in the order of the second document. A nominal
+``dataset.arff`` or ``dataset.pq``, whose columns the second document numbers. A nominal
 value is its position in the *file's* declaration; the API lists the same labels in another order.
 """
 
@@ -93,6 +93,7 @@ def read_table(source: Source) -> Table:
     """
     description = _document(source.files[DESCRIPTION], "data_set_description")
     entries = as_list(_document(source.files[FEATURES], "data_features").get("feature"))
+    entries.sort(key=lambda entry: int(entry["index"]))
     with open_rows(source) as rows:
         attributes = rows.attributes
     if len(entries) != len(attributes):

@@ -119,7 +119,7 @@ def describe(source: Source) -> Description:
     if not table.targets:
         notes.append("it has no label; the action is empty")
     if prepared is None and table.num_missing_labels:
-        notes.append(f"{table.num_missing_labels} labels are missing; the action is NaN there")
+        notes.append(f"labels missing: {table.num_missing_labels}; the action is NaN there")
     return Description(metadata, tuple(notes))
 
 

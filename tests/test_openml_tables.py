@@ -77,7 +77,15 @@ def test_a_missing_label_is_nan_where_openml_counts_one(kind, site):
     action = dataset.columns(("action",))["action",]
     assert torch.equal(action.isnan(), torch.tensor([False, True]))
     assert (action.dtype, action[0].item()) == (torch.float64, 1.0)
-    assert notes(dataset) == ["1 labels are missing; the action is NaN there"]
+    assert notes(dataset) == ["labels missing: 1; the action is NaN there"]
+
+
+def test_features_count_by_their_number_in_whatever_order_they_are_listed(site):
+    arff, features = table("1,b,0.5\n", {"x": "real", "y": "{a,b}", "z": "real"}, "y")
+    site.publish(5, arff, features[::-1])
+    dataset = install(site)
+    assert dataset.columns(("observation",))["observation",].tolist() == [[1.0, 0.5]]
+    assert dataset.manifest.metadata["feature_names"] == ["x", "z"]
 
 
 def test_labels_of_both_kinds_share_a_column_of_numbers(site):
