@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.ale_games import Episode, play
 
-GAME, RUN, FILES = "Breakout", 2, 50
+RUN, FILES = 2, 50
 Value = list[bytes] | np.ndarray
 Shards = list[list[dict[str, Value]]]
 Rows = dict[tuple[str, ...], np.ndarray]
@@ -128,12 +128,12 @@ def pack(records: Iterable[bytes]) -> bytes:
     return gzip.compress(b"".join(map(record, records)), mtime=0)
 
 
-def write_run(folder: Path, shards: Sequence[Sequence[dict[str, Value]]]) -> Path:
+def write_run(folder: Path, shards: Shards, run: int = RUN) -> Path:
     """Write a run's files, with no record in those behind the last of ``shards``."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(FILES):
         records = map(example, shards[number]) if number < len(shards) else ()
-        (folder / shard_name(number)).write_bytes(pack(records))
+        (folder / shard_name(number, run=run)).write_bytes(pack(records))
     return folder
 
 
