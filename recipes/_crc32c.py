@@ -8,8 +8,8 @@ one at the end:
                                           over a row
     at the end a b c d                    (a b) moved over two words, added to (c d); and so on
 
-750 MB/s on one core, against 8 MB/s for a loop over bytes and 3,100 for google-crc32c, which needs
-no place among the dependencies: beside the pictures in these files, either is nothing.
+About 500 MB/s on a core, 10 for a loop over bytes and 3,100 for google-crc32c, which needs no place
+among the dependencies: beside the pictures in these files, either is nothing.
 """
 
 from __future__ import annotations
