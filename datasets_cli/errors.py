@@ -75,9 +75,10 @@ class OfflineError(NetworkError):
 
 
 class AccessError(RldsError, PermissionError):
-    """A server refuses the file, or no longer has it."""
+    """A server refuses the file, or no longer has it; ``missing`` where it only says the latter."""
 
     exit_code = 6
+    missing = False
 
 
 class DiskFull(RldsError, OSError):

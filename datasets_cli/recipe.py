@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import AccessError, SourceError, UnknownDataset, UsageError
 from datasets_cli.sources.hdf5 import fastest_zlib, open_hdf5, read_rows
-from datasets_cli.sources.resource import HDF5_MAGIC, Content, Resource, Web
+from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
 from datasets_cli.store.columns import CUT, Key, can_store, rows_per_block
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ __all__ = [
     "Description",
     "Key",
     "Pictures",
+    "Place",
     "Recipe",
     "Resource",
     "Row",
@@ -142,6 +143,13 @@ class Description:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+def _without_options(name: str, options: Mapping[str, str]) -> str:
+    if options:
+        listed = ", ".join(f"--{option}" for option in options)
+        raise UsageError(f"{name}: its family has no {listed}.")
+    return name
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One family of datasets.
@@ -160,6 +168,12 @@ class Recipe:
         pictures: a column of pictures that is read apart, or None.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
         dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
+        resources_at: the files of one dataset that lies where ``--source`` says, for a family whose
+            files are known only by looking; by default those of ``resources``, given no web.
+        variant: the name of what options make of a name, such as ``Pong/5~ckpt0-5``; called also
+            without any, and refuses those it does not know.
+        fallback: the name that stands in for another one with these options where its publisher
+            refuses it, and where it alone is installed; None where nothing does.
         find: the dataset that a name outside the catalogue means, or None; given no web it must
             not need the network.
     """
@@ -178,6 +192,9 @@ class Recipe:
     unlisted: bool = False
     dynamic: bool = False
     find: Callable[[str, Web | None], Row | None] = lambda name, web: None
+    resources_at: Callable[[str, Place], list[Resource]] | None = None
+    variant: Callable[[str, Mapping[str, str]], str] = _without_options
+    fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest's entry."""

@@ -16,7 +16,7 @@ import logging
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from datasets_cli.errors import RldsError, UnknownDataset, UsageError
@@ -142,7 +142,12 @@ def all_rows(root: CacheRoot) -> dict[str, tuple[Recipe, Row]]:
 
 
 def resolve(
-    text: str, root: CacheRoot, *, unlisted: bool = False, web: Web | None = None
+    text: str,
+    root: CacheRoot,
+    *,
+    unlisted: bool = False,
+    web: Web | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return the dataset that a user means.
 
@@ -152,11 +157,17 @@ def resolve(
         root: the cache root, for cached catalogues.
         unlisted: also accept a name that is not in the catalogue, where the family allows it.
         web: lets a recipe ask its publisher for a name that is not in the catalogue.
+        options: of the family, which make a variant of the dataset.
 
     Raises:
         UnknownDataset: with the nearest names.
-        UsageError: the name exists in several families.
+        UsageError: the name exists in several families, or the options make no variant of it.
     """
+    found = _find(text, root, unlisted, web)
+    return replace(found, name=found.recipe.variant(found.name, options or {}))
+
+
+def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolved:
     check_id(text)
     family, _, name = text.partition("/")
     if family in families() and name:
@@ -170,11 +181,12 @@ def resolve(
         if row := recipe.find(name, web):
             return Resolved(recipe, row.name, row)
         raise _unknown(text, [f"{family}/{name}" for name in rows])
+    name, tilde, variant = text.partition("~")
     by_recipe = {recipe.family: (recipe, catalogue(recipe, root)) for recipe in recipes()}
     found_in = {
         family: found
         for family, (_, rows) in by_recipe.items()
-        if (found := _newest(text, rows)) is not None
+        if (found := _newest(name, rows)) is not None
     }
     if len(found_in) > 1:
         listed = " or ".join(f"{family}/{name}" for family, name in found_in.items())
@@ -183,8 +195,7 @@ def resolve(
         ids = [f"{family}/{name}" for family, (_, rows) in by_recipe.items() for name in rows]
         raise _unknown(text, ids)
     (family, name), *_ = found_in.items()
-    recipe, rows = by_recipe[family]
-    return Resolved(recipe, name, rows[name])
+    return _find(f"{family}/{name}{tilde}{variant}", root, unlisted, web)
 
 
 def match(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:

@@ -54,8 +54,8 @@ class GzipStream:
     ) -> None:
         self._file.close()
 
-    def read(self, num_bytes: int) -> bytes:
-        """Return the next bytes; fewer only at the end.
+    def read(self, num_bytes: int = -1, /) -> bytes:
+        """Return the next bytes, all of them if less than 0; fewer only at the end.
 
         Raises:
             SourceError: the file is cut off or damaged, here or, at its end, anywhere before.

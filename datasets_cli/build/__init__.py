@@ -1,6 +1,6 @@
 """Making datasets exist, and what is installed."""
 
-from datasets_cli.build.install import Plan, Wish, get, plan
+from datasets_cli.build.install import get, plan
 from datasets_cli.build.installed import (
     installed_folder,
     installed_id,
@@ -8,6 +8,7 @@ from datasets_cli.build.installed import (
     remove,
     verify,
 )
+from datasets_cli.build.wish import Plan, Wish
 
 __all__ = [
     "Plan",

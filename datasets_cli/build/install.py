@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from datasets_cli.build.convert import convert
-from datasets_cli.build.installed import installed_folder, is_installed, locked, remove_raw
+from datasets_cli.build.installed import (
+    installed_folder,
+    is_installed,
+    locked,
+    remove_raw,
+    stand_in,
+)
+from datasets_cli.build.place import Address, Folder
 from datasets_cli.build.reading import source_errors
+from datasets_cli.build.wish import Plan, Wish
 from datasets_cli.config import Config
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import AccessError, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Resource
 from datasets_cli.registry import Resolved, resolve
@@ -18,7 +26,6 @@ from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.resource import RawFile, examine
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.layout import CacheRoot, check_id
-from datasets_cli.store.manifest import LAYOUTS
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -27,82 +34,17 @@ if TYPE_CHECKING:
 CONVERTED_RATIO = 2
 
 
-@dataclass(frozen=True)
-class Wish:
-    """How a dataset is to be installed.
-
-    Args:
-        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
-        force: install anew; the good copy stays until the new one is committed.
-        source: a folder or URL that holds this dataset's raw files under their own names.
-        accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
-        keep_raw: keep the downloaded files after the commit.
-    """
-
-    layout: str | None = None
-    force: bool = False
-    source: str | None = None
-    accept_any: bool = False
-    keep_raw: bool = False
-
-    def __post_init__(self) -> None:
-        if self.layout not in (None, *LAYOUTS):
-            raise UsageError(
-                f"The layout {self.layout!r} does not exist. Expected one of: {', '.join(LAYOUTS)}."
-            )
-
-    @property
-    def source_folder(self) -> Path | None:
-        """The folder that ``source`` names, or None when it is a URL or absent."""
-        if self.source is None or "://" in self.source:
-            return None
-        return Path(self.source).expanduser()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What installing a dataset would do.
-
-    Args:
-        id: the full id.
-        installed: whether it is there already, so that nothing would be done.
-        resources: the files it is made of.
-        folder: where it lies, or will lie.
-    """
-
-    id: str
-    installed: bool
-    resources: tuple[Resource, ...]
-    folder: Path
-
-    @property
-    def size(self) -> int | None:
-        """Bytes to download; None where a publisher does not say."""
-        sizes = [resource.size for resource in self.resources]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return {
-            "id": self.id,
-            "installed": self.installed,
-            "folder": str(self.folder),
-            "bytes": self.size,
-            "files": [
-                {"filename": resource.filename, "bytes": resource.size, "urls": list(resource.urls)}
-                for resource in self.resources
-            ],
-        }
-
-
 def plan(text: str, config: Config, wish: Wish, http: Http) -> Plan:
     """Return what ``get`` would do, asking the publisher for file sizes where needed."""
     root = CacheRoot(config.root)
-    resolved = resolve(text, root, unlisted=wish.source is not None, web=http)
-    folder = root.dataset(resolved.id)
-    if is_installed(root, resolved.id) and not wish.force:
-        return Plan(resolved.id, True, (), folder)
-    return Plan(resolved.id, False, tuple(_resources(resolved, wish, http)), folder)
+    resolved = _resolve(text, root, wish, http)
+    if id := _installed(resolved, root, wish):
+        return Plan(id, True, (), root.dataset(id))
+    try:
+        resources = _resources(resolved, wish, http)
+    except AccessError as refusal:
+        return plan(_instead(resolved, wish, refusal), config, replace(wish, options={}), http)
+    return Plan(resolved.id, False, tuple(resources), root.dataset(resolved.id))
 
 
 def get(
@@ -130,20 +72,21 @@ def get(
     wish = wish or Wish()
     progress = progress or Silent()
     root = CacheRoot(config.root)
-    if is_installed(root, check_id(text)) and not wish.force:
+    if is_installed(root, check_id(text)) and not (wish.force or wish.options):
         return installed_folder(root, text, wish.layout)
     http = http or Http(config)
-    resolved = resolve(text, root, unlisted=wish.source is not None, web=http)
-    if resolved.id not in (text, f"{resolved.recipe.family}/{text}"):
+    resolved = _resolve(text, root, wish, http)
+    known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
+    if known not in (asked, f"{resolved.recipe.family}/{asked}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
-    if is_installed(root, resolved.id) and not wish.force:
-        return installed_folder(root, resolved.id, wish.layout)
+    if id := _installed(resolved, root, wish):
+        return installed_folder(root, id, wish.layout)
     with locked(root, resolved.id, config.lock_timeout):
         restore(root, resolved.id)
         if is_installed(root, resolved.id) and not wish.force:
             return installed_folder(root, resolved.id, wish.layout)
         try:
-            return _install(resolved, root, wish, http, progress)
+            return _install(resolved, config, wish, http, progress)
         except (RldsError, OSError):
             # Where locks do not work another process may be done, and have swept up behind itself.
             if wish.force or not is_installed(root, resolved.id):
@@ -151,13 +94,46 @@ def get(
             return installed_folder(root, resolved.id, wish.layout)
 
 
+def _resolve(text: str, root: CacheRoot, wish: Wish, http: Http) -> Resolved:
+    unlisted = wish.source is not None
+    return resolve(text, root, unlisted=unlisted, web=http, options=wish.options)
+
+
+def _installed(resolved: Resolved, root: CacheRoot, wish: Wish) -> str | None:
+    """Return the id of what is there already, if that will do."""
+    if wish.force:
+        return None
+    if is_installed(root, resolved.id):
+        return resolved.id
+    return stand_in(resolved, root, wish.options) if wish.source is None else None
+
+
+def _instead(resolved: Resolved, wish: Wish, refusal: AccessError) -> str:
+    """Return the id to install where the publisher refuses the files, or raise the refusal."""
+    name = resolved.recipe.fallback(resolved.name, wish.options)
+    if name is None or wish.source is not None:
+        raise refusal
+    return f"{resolved.recipe.family}/{name}"
+
+
 def _install(
-    resolved: Resolved, root: CacheRoot, wish: Wish, http: Http, progress: Progress
+    resolved: Resolved, config: Config, wish: Wish, http: Http, progress: Progress
 ) -> Path:
-    resources = _resources(resolved, wish, http)
+    root = CacheRoot(config.root)
+    try:
+        resources = _resources(resolved, wish, http)
+    except AccessError as refusal:
+        other = _instead(resolved, wish, refusal)
+        progress.note(f"{resolved.id} is refused by its publisher; {other} is taken instead")
+        try:
+            wish = replace(wish, options={})
+            return get(other, config, wish, http=http, progress=progress)
+        except AccessError as error:
+            message = f"{resolved.id} could not be had, and {other} neither:"
+            raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
     _preflight(root, resolved.id, resources, wish)
     files = [_raw_file(resource, root, resolved.id, wish, http, progress) for resource in resources]
-    manifest, staging = convert(resolved, files, root, wish.layout, progress)
+    manifest, staging = convert(resolved, files, root, wish.layout, progress, wish.num_workers)
     if not commit(root, staging, manifest, replace=wish.force):
         progress.note(f"{resolved.id} was installed by another process meanwhile; its copy is kept")
     if not wish.keep_raw and wish.source_folder is None:
@@ -167,12 +143,14 @@ def _install(
 
 def _resources(resolved: Resolved, wish: Wish, http: Http) -> list[Resource]:
     """Return the files to read; with ``--source`` nothing but that place is asked."""
+    recipe, name, folder = resolved.recipe, resolved.name, wish.source_folder
     with source_errors(resolved.id):
-        resources = resolved.recipe.resources(resolved.name, http if wish.source is None else None)
-    if wish.source is None:
-        return resources
-    base = wish.source.rstrip("/")
-    return [replace(resource, urls=(f"{base}/{resource.filename}",)) for resource in resources]
+        if wish.source is None:
+            return recipe.resources(name, http)
+        place = Address(wish.source, http) if folder is None else Folder(folder)
+        look = recipe.resources_at
+        resources = look(name, place) if look else recipe.resources(name, None)
+    return [replace(each, urls=(place.url(each.filename),)) for each in resources]
 
 
 def _preflight(root: CacheRoot, id: str, resources: list[Resource], wish: Wish) -> None:

@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
-from datasets_cli.registry import resolve
+from datasets_cli.registry import Resolved, resolve
 from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.layout import MANIFEST_FILENAME, CacheRoot, check_id
 from datasets_cli.store.manifest import Manifest, read_manifest
 
+logger = logging.getLogger(__name__)
 
-def installed_id(text: str, config: Config) -> str:
+
+def installed_id(text: str, config: Config, options: Mapping[str, str] | None = None) -> str:
     """Return the id of an installed dataset that a user means; its recipe may be gone.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
+        options: of the family, which make a variant of it.
 
     Raises:
         DatasetNotInstalled: it is known, but not under this root.
         UnknownDataset: no recipe and no folder has that name.
     """
     root = CacheRoot(config.root)
-    if is_installed(root, check_id(text)):
+    if is_installed(root, check_id(text)) and not options:
         return text
-    id = resolve(text, root).id
-    if not is_installed(root, id):
-        raise DatasetNotInstalled(
-            f"{id} is not installed under {config.root}. Run: rlds download {id}"
-        )
+    resolved = resolve(text, root, options=options)
+    if is_installed(root, resolved.id):
+        return resolved.id
+    if other := stand_in(resolved, root, options or {}):
+        return other
+    raise DatasetNotInstalled(
+        f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id}"
+    )
+
+
+def stand_in(resolved: Resolved, root: CacheRoot, options: Mapping[str, str]) -> str | None:
+    """Return the id of the installed dataset that answers for one that is not, and say so."""
+    name = resolved.recipe.fallback(resolved.name, options)
+    id = f"{resolved.recipe.family}/{name}"
+    if name is None or not is_installed(root, id):
+        return None
+    logger.warning("%s is not installed, but %s is and is taken.", resolved.id, id)
     return id
 
 

@@ -33,6 +33,16 @@ def download(
     keep_raw: Annotated[
         bool, typer.Option("--keep-raw", help="Keep the downloaded files.")
     ] = False,
+    checkpoints: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Atari DQN: only the checkpoints A to B - 1.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(help="Atari DQN: dqn_replay, rl_unplugged, or auto, the first that answers."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that convert; all cores by default, 0 for none.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
     ] = False,
@@ -45,7 +55,9 @@ def download(
     from datasets_cli.build import Wish
 
     state = state_of(context)
-    wish = Wish(layout, force, source, no_verify, keep_raw)
+    wished = {"checkpoints": checkpoints, "upstream": upstream}
+    options = {name: value for name, value in wished.items() if value is not None}
+    wish = Wish(layout, force, source, no_verify, keep_raw, options, workers)
     wanted = expand(state, ids)
     if dry_run:
         _show_plans(state, wanted, wish)

@@ -7,10 +7,10 @@ import logging
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -27,6 +27,7 @@ from datasets_cli.errors import (
 )
 
 logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 USER_AGENT = "rlds-cli"
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
@@ -39,6 +40,7 @@ REFUSALS = {
     410: "the server says it is gone for good",
     451: "it is withheld for legal reasons",
 }
+MISSING = frozenset({404, 410})
 NO_SUCH_DATA = 412  # OpenML's way to say so; an answer, after which no other mirror is asked
 NOT_AN_ADDRESS = (
     requests.exceptions.InvalidURL,
@@ -101,18 +103,37 @@ class Http:
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._json_with_retries(candidate)
+                return self._with_retries(candidate, lambda response: response.json())
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
                 failures.append(error)
         raise all_failed(url, failures)
 
-    def _json_with_retries(self, url: str) -> Any:
+    def has(self, url: str) -> bool:
+        """Tell whether there is a file at ``url``; the first server that knows decides.
+
+        Raises:
+            AccessError: every server refuses to say.
+            NetworkError: no server answers.
+        """
+        failures: list[RldsError] = []
+        for candidate in self.candidates(url):
+            try:
+                return self._with_retries(candidate, lambda response: True)
+            except OfflineError:
+                raise
+            except (NetworkError, AccessError) as error:
+                if isinstance(error, AccessError) and error.missing:
+                    return False
+                failures.append(error)
+        raise all_failed(url, failures)
+
+    def _with_retries(self, url: str, read: Callable[[requests.Response], Answer]) -> Answer:
         for attempt in range(self.retries + 1):
             try:
                 with self.open(url) as response, translated(url):
-                    return response.json()
+                    return read(response)
             except requests.exceptions.JSONDecodeError as error:
                 raise NetworkError(f"{url} did not answer with JSON: {error}") from error
             except TransientError as error:
@@ -191,10 +212,12 @@ def check_status(url: str, response: requests.Response) -> None:
             )
         return
     if status in REFUSALS:
-        raise AccessError(
+        refusal = AccessError(
             f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
             "Use --mirror PREFIX=REPLACEMENT or --source DIR|URL if you have a copy."
         )
+        refusal.missing = status in MISSING
+        raise refusal
     if status == NO_SUCH_DATA:
         raise UnknownDataset(f"{url} answered HTTP 412: {_message(response)}.")
     if status in TRANSIENT:

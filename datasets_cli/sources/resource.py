@@ -22,6 +22,19 @@ class Web(Protocol):
     def json(self, url: str) -> Any:
         """Return the JSON document at ``url``."""
 
+    def has(self, url: str) -> bool:
+        """Tell whether there is a file at ``url``."""
+
+
+class Place(Protocol):
+    """Where ``--source`` says that one dataset's raw files are; as text, what the user gave."""
+
+    def names(self) -> list[str] | None:
+        """Return the names of all files there; None where they cannot be listed."""
+
+    def has(self, filename: str) -> bool:
+        """Tell whether a file of that name is there."""
+
 
 @dataclass(frozen=True)
 class Content:

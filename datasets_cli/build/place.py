@@ -1,0 +1,65 @@
+"""The place that ``--source`` names: a folder, or a URL that files lie below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from datasets_cli.sources.http import Http
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of this machine; nothing here opens a connection.
+
+    Args:
+        path: the folder.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"--source {self.path}"
+
+    def names(self) -> list[str]:
+        """Return the names of all files in the folder and below it, with ``/`` between parts."""
+        files = (path for path in self.path.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.path).as_posix() for path in files)
+
+    def has(self, filename: str) -> bool:
+        """Tell whether a file of that name is there."""
+        return (self.path / filename).is_file()
+
+    def url(self, filename: str) -> str:
+        """Return where a file is."""
+        return str(self.path / filename)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A URL that files lie below.
+
+    Args:
+        base: the URL.
+        http: the client.
+    """
+
+    base: str
+    http: Http
+
+    def __str__(self) -> str:
+        return f"--source {self.base}"
+
+    def names(self) -> None:
+        """Return None: what lies below a URL cannot be listed."""
+
+    def has(self, filename: str) -> bool:
+        """Tell whether a file of that name is there."""
+        return self.http.has(self.url(filename))
+
+    def url(self, filename: str) -> str:
+        """Return where a file is."""
+        return f"{self.base.rstrip('/')}/{quote(filename)}"

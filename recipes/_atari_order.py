@@ -1,0 +1,164 @@
+"""In which order, and in which slots, the logs of a DQN Replay run hold its rows.
+
+The replay buffer is a ring of C slots that goes on being filled. The writer copies all of it to a
+log when C - 1 slots have been filled anew, so that slot C - 1 still holds what it held before:
+
+    log 0           rows 0 to C-2 in slots 0 to C-2; slot C-1 was never filled: garbage
+    log 1           row C-1 in slot C-1, then the rows C to 2C-2 in slots 0 to C-2
+    log 2, final    row 2C-1 in slot C-1, then the last rows from slot 0 on; the others are log 1's
+
+``add_count`` is the number of rows ever written, but in the final log, where it is the next slot.
+The start of an episode writes four rows at once, so that the writer can step over the moment and
+log nothing for a whole round: ``add_count`` is then 2C more than in the log before.
+
+Facts: batch_rl's ``logged_replay_buffer.py``; every log of a writer that follows it was compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from datasets_cli.recipe import Source, SourceError
+
+from ._atari_logs import COUNT, STORES, filename, numbers_of
+from ._npy import read_array, read_shape
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FRAME = (84, 84)
+DTYPES = {"observation": "uint8", "action": "int32", "reward": "float32", "terminal": "uint8"}
+SMALL = ("action", "reward", "terminal")
+
+
+class Log(NamedTuple):
+    """One log.
+
+    Args:
+        number: of the log within its run.
+        add_count: as its file has it.
+        capacity: slots C.
+        files: the buffer's columns, by ``STORES``.
+    """
+
+    number: int
+    add_count: int
+    capacity: int
+    files: dict[str, Path]
+
+    def column(self, store: str) -> np.ndarray:
+        """Return a small column ``[C]``, by slot."""
+        return read_array(self.files[store], DTYPES[store], (self.capacity,))
+
+
+class Turn(NamedTuple):
+    """The rows that a log adds to those before it, in the order in which they were written.
+
+    Args:
+        log: the log.
+        first: slot of the first row; the others follow it round the ring.
+        num_rows: number of rows.
+        follows: whether its first row was written next after the last one of the turn before.
+        begins: whether its first row was the first that was ever written.
+    """
+
+    log: Log
+    first: int
+    num_rows: int
+    follows: bool
+    begins: bool = False
+
+    @property
+    def slots(self) -> np.ndarray:
+        """The slot of each row, int64 ``[num_rows]``."""
+        import numpy as np
+
+        return (self.first + np.arange(self.num_rows)) % self.log.capacity
+
+
+def read_turns(source: Source) -> list[Turn]:
+    """Return what each log adds, in the order of time.
+
+    Raises:
+        SourceError: a file is damaged, the columns of the logs have unlike lengths, or the counts
+            are none that the writer can have left.
+    """
+    logs = [_read_log(source, number) for number in numbers_of(source.files)]
+    sizes = {log.capacity: log.number for log in logs}
+    if len(sizes) > 1:
+        listed = ", ".join(f"{size} in {number}" for size, number in sorted(sizes.items()))
+        raise SourceError(
+            f"The checkpoints have different numbers of rows ({listed}): they are not all of one "
+            "run, or one is damaged."
+        )
+    turns = []
+    for number, log in enumerate(logs):
+        before = logs[number - 1] if number else None
+        is_final = log.add_count < log.capacity - 1 or (
+            log.add_count == log.capacity - 1 and log.number > 0
+        )
+        if is_final and log is not logs[-1]:
+            raise _impossible(log, before)
+        turns.append(_final(log, before) if is_final else _full(log, before))
+    return [turn for turn in turns if turn.num_rows]
+
+
+def _read_log(source: Source, number: int) -> Log:
+    add_count = int(read_array(source.files[filename(COUNT, number)], "int64", ()))
+    files = {store: source.files[filename(store, number)] for store in STORES}
+    lengths = {
+        store: read_shape(path, DTYPES[store], (None, *(FRAME if store == "observation" else ())))
+        for store, path in files.items()
+    }
+    capacity = lengths["observation"][0]
+    for store, (length, *_) in lengths.items():
+        if length != capacity:
+            raise SourceError(
+                f"Checkpoint {number} has {capacity} observations but {length} rows in "
+                f"{files[store].name}. One of the files is damaged, or another run's."
+            )
+    return Log(number, add_count, capacity, files)
+
+
+def _full(log: Log, before: Log | None) -> Turn:
+    """Return what a log adds that was written in time."""
+    capacity, steps = log.capacity, log.add_count - (before.add_count if before else 0)
+    if log.add_count % capacity != capacity - 1 or (before and steps <= 0):
+        raise _impossible(log, before)
+    if log.add_count < capacity:
+        return Turn(log, 0, capacity - 1, follows=False, begins=True)
+    return Turn(log, capacity - 1, capacity, follows=before is not None and steps == capacity)
+
+
+def _final(log: Log, before: Log | None) -> Turn:
+    """Return what the log adds that was written at the end, at whatever slot that was."""
+    cursor, capacity = log.add_count, log.capacity
+    if not 0 <= cursor < capacity:
+        raise _impossible(log, before)
+    if log.number == 0:
+        return Turn(log, 0, cursor, follows=False, begins=True)
+    if before is None:
+        return Turn(log, capacity - 1, (cursor + 1) % capacity, follows=False)
+    if _same(log, before, cursor, capacity - 1):
+        return Turn(log, capacity - 1, (cursor + 1) % capacity, follows=True)
+    # What is left of the round before was never logged: the ring holds its last C rows.
+    return Turn(log, cursor, capacity, follows=False)
+
+
+def _same(log: Log, before: Log, start: int, stop: int) -> bool:
+    """Tell whether two logs have the same rows in the slots ``start`` to ``stop - 1``."""
+    return all(
+        bool((log.column(store)[start:stop] == before.column(store)[start:stop]).all())
+        for store in SMALL
+    )
+
+
+def _impossible(log: Log, before: Log | None) -> SourceError:
+    count = f"add_count {log.add_count} in checkpoint {log.number}"
+    behind = f", behind {before.add_count} in checkpoint {before.number}" if before else ""
+    return SourceError(
+        f"{count}{behind} is not what the writer leaves: it logs when add_count has risen by "
+        f"{log.capacity}, or twice that, to one less than a multiple, and at the very end. The "
+        "files are not of one run, or one is damaged."
+    )
