@@ -24,6 +24,7 @@ from datasets_cli.recipe import (
     rows_per_block,
 )
 
+from ._atari_order import FRAME
 from ._gcs import list_objects, object_url
 from ._gzip import GZIP_MAGIC
 from ._png import decode_pictures
@@ -45,7 +46,6 @@ VideoPinball WizardOfWor YarsRevenge Zaxxon
 GAMES = tuple(_GAMES.split())
 FILES = 50
 FILES_LESS_ONE = ("Carnival", "Gravitar", "StarGunner")
-FRAME = (84, 84)
 ROW_BYTES = 24  # of a step without its picture
 
 STEPS: dict[str, Key] = {"actions": ("action",), "clipped_rewards": ("next", "reward")}

@@ -23,14 +23,12 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.recipe import SourceError
 
+from ._atari_steps import MAX_EPISODE_STEPS
 from ._tf_example import parse_example
 from ._tfrecord import Record, read_gzip_records
 
 if TYPE_CHECKING:
     import numpy as np
-
-MAX_EPISODE_STEPS = 27_000
-"""Steps after which the runs cut an episode off; their log then says that the game was over."""
 
 STEPS = {
     "actions": "int64",

@@ -9,7 +9,8 @@ from typing import Any
 
 from datasets_cli.recipe import Description
 
-from ._unplugged_episode import MAX_EPISODE_STEPS, NUMBERS, Episode, read_episodes
+from ._atari_steps import MAX_EPISODE_STEPS
+from ._unplugged_episode import NUMBERS, Episode, read_episodes
 
 TABLE = "episodes.tsv"
 
