@@ -24,7 +24,6 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import write_manifest
 from tests import unplugged_files as files
-from tests.ale_games import Episode
 from tests.unplugged_files import Rows, Shards, cut, episodes, expected, in_shards
 
 RECIPE = Recipe(
@@ -150,7 +149,7 @@ def test_an_episode_may_be_longer_than_a_block(
     workers: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets_cli.store.columns.BLOCK_ROWS", 7)
-    some = episodes()[1:]
+    some = episodes()[-4:]
     assert_same(everything(install(in_shards(some), workers=workers)), expected(some))
 
 
@@ -177,28 +176,25 @@ def test_a_discount_of_its_own_is_kept(install: Install) -> None:
     assert_same(found, expected(episodes()[1:3]) | {("info", "discount"): kept})
 
 
+@pytest.mark.parametrize(("steps", "terminated"), [(26_999, True), (27_000, False), (27_001, True)])
+def test_an_episode_of_27_000_steps_was_cut_off(steps: int, terminated: bool) -> None:
+    discounts = np.ones(steps, np.float32)
+    discounts[-1] = 0
+    columns = {"actions": np.zeros(steps, np.int64), "discounts": discounts}
+    assert unplugged.Episode("a", {}, [], columns).terminated == terminated
+
+
 def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_says(
-    install: Install,
+    install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = np.full((84, 84), 9, np.uint8)
-    steps = 27_000
-    long = Episode(
-        np.broadcast_to(screen, (steps, 84, 84)),
-        np.arange(steps, dtype=np.int32) % 4,
-        np.zeros(steps, np.float32),
-        terminated=True,
-    )
+    monkeypatch.setattr("datasets_cli.recipes._unplugged_episode.MAX_EPISODE_STEPS", 139)
+    some = episodes()[1:3]
+    assert (len(some[0].actions), some[0].terminated) == (139, True)
     progress = Notes()
-    screens = [files.png(screen)] * steps
-    features = files.features_of(replace(long, frames=long.frames[:0]), 0, 0, observations=screens)
-    found = everything(install([[features]], progress=progress))
-    assert len(found["action",]) == steps - 1
-    assert not found["next", "terminated"].any()
-    assert np.flatnonzero(found["next", "truncated"]).tolist() == [steps - 2]
-    assert ("info", "discount") not in found  # its 0 stood at the step that is dropped
-    same = (found["next", "observation"] == 9).all() and (found["observation",] == 9).all()
-    assert same
-    assert "1 episodes of 27,000 steps are truncated" in progress.notes[0]
+    dataset = install(in_shards(some), progress=progress)
+    assert_same(everything(dataset), expected([cut(some[0], 139), some[1]]))
+    assert dataset.manifest.metadata["episodes_at_step_limit"] == 1
+    assert progress.notes[0].startswith("test/run: 1 episodes of 27,000 steps are truncated")
 
 
 def test_the_episodes_numbers_and_returns_lie_beside_the_data(install: Install) -> None:
