@@ -18,33 +18,94 @@ if TYPE_CHECKING:
         MinariExperienceReplay,
         OpenMLExperienceReplay,
     )
-    from datasets_cli.replay.buffers import ReplayBuffer, TensorDictReplayBuffer
+    from datasets_cli.replay.buffers import ReplayBuffer
     from datasets_cli.replay.frame_stack import CatFrames, FrameStack
+    from datasets_cli.replay.list_storage import ListStorage
     from datasets_cli.replay.prioritized import PrioritizedSampler
     from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
-    from datasets_cli.replay.writers import ImmutableDatasetWriter
+    from datasets_cli.replay.tensor_storage import (
+        LazyMemmapStorage,
+        LazyTensorStorage,
+        TensorStorage,
+    )
+    from datasets_cli.replay.tensordict_buffers import (
+        PrioritizedReplayBuffer,
+        TensorDictPrioritizedReplayBuffer,
+        TensorDictReplayBuffer,
+    )
+    from datasets_cli.replay.trajectories import find_start_stop_traj, split_trajectories
+    from datasets_cli.replay.transforms.compose import Compose
+    from datasets_cli.replay.transforms.crop import RandomCropTensorDict
+    from datasets_cli.replay.transforms.images import ToTensorImage
+    from datasets_cli.replay.transforms.keys import (
+        ExcludeTransform,
+        RenameTransform,
+        SelectTransform,
+    )
+    from datasets_cli.replay.transforms.multi_step import MultiStep, MultiStepTransform
+    from datasets_cli.replay.transforms.rewards import Reward2Go, Reward2GoTransform, RewardSum
+    from datasets_cli.replay.transforms.scaling import ObservationNorm, RewardScaling
+    from datasets_cli.replay.transforms.tensors import CatTensors, DoubleToFloat, UnsqueezeTransform
+    from datasets_cli.replay.transforms.tracking import InitTracker, StepCounter
+    from datasets_cli.replay.transforms.transform import Transform
+    from datasets_cli.replay.writers import (
+        ImmutableDatasetWriter,
+        RoundRobinWriter,
+        TensorDictMaxValueWriter,
+        TensorDictRoundRobinWriter,
+    )
 
 __all__ = [
     "CatFrames",
+    "CatTensors",
+    "Compose",
     "D4RLExperienceReplay",
+    "DoubleToFloat",
+    "ExcludeTransform",
     "ExperienceReplay",
     "FrameStack",
     "ImmutableDatasetWriter",
+    "InitTracker",
+    "LazyMemmapStorage",
+    "LazyTensorStorage",
+    "ListStorage",
     "MinariExperienceReplay",
+    "MultiStep",
+    "MultiStepTransform",
+    "ObservationNorm",
     "OpenMLExperienceReplay",
+    "PrioritizedReplayBuffer",
     "PrioritizedSampler",
     "PrioritizedSliceSampler",
+    "RandomCropTensorDict",
     "RandomSampler",
+    "RenameTransform",
     "ReplayBuffer",
+    "Reward2Go",
+    "Reward2GoTransform",
+    "RewardScaling",
+    "RewardSum",
+    "RoundRobinWriter",
     "SamplerWithoutReplacement",
+    "SelectTransform",
     "SliceSampler",
     "SliceSamplerWithoutReplacement",
+    "StepCounter",
+    "TensorDictMaxValueWriter",
+    "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
+    "TensorDictRoundRobinWriter",
+    "TensorStorage",
+    "ToTensorImage",
+    "Transform",
+    "UnsqueezeTransform",
     "__version__",
+    "find_start_stop_traj",
     "open_storage",
+    "split_trajectories",
 ]
 
 _HOMES = {
@@ -57,13 +118,43 @@ _HOMES = {
     "PrioritizedSampler": "replay.prioritized",
     "PrioritizedSliceSampler": "replay.prioritized_slices",
     "ReplayBuffer": "replay.buffers",
-    "TensorDictReplayBuffer": "replay.buffers",
+    "TensorDictReplayBuffer": "replay.tensordict_buffers",
     "RandomSampler": "replay.samplers",
     "SamplerWithoutReplacement": "replay.samplers",
     "SliceSampler": "replay.slices",
     "SliceSamplerWithoutReplacement": "replay.slices",
     "open_storage": "replay.storage",
     "ImmutableDatasetWriter": "replay.writers",
+    "ListStorage": "replay.list_storage",
+    "LazyTensorStorage": "replay.tensor_storage",
+    "LazyMemmapStorage": "replay.tensor_storage",
+    "TensorStorage": "replay.tensor_storage",
+    "TensorDictPrioritizedReplayBuffer": "replay.tensordict_buffers",
+    "PrioritizedReplayBuffer": "replay.tensordict_buffers",
+    "RoundRobinWriter": "replay.writers",
+    "TensorDictRoundRobinWriter": "replay.writers",
+    "TensorDictMaxValueWriter": "replay.writers",
+    "split_trajectories": "replay.trajectories",
+    "find_start_stop_traj": "replay.trajectories",
+    "Compose": "replay.transforms.compose",
+    "CatTensors": "replay.transforms.tensors",
+    "UnsqueezeTransform": "replay.transforms.tensors",
+    "DoubleToFloat": "replay.transforms.tensors",
+    "ObservationNorm": "replay.transforms.scaling",
+    "RewardScaling": "replay.transforms.scaling",
+    "RewardSum": "replay.transforms.rewards",
+    "Reward2Go": "replay.transforms.rewards",
+    "Reward2GoTransform": "replay.transforms.rewards",
+    "RandomCropTensorDict": "replay.transforms.crop",
+    "MultiStep": "replay.transforms.multi_step",
+    "MultiStepTransform": "replay.transforms.multi_step",
+    "RenameTransform": "replay.transforms.keys",
+    "SelectTransform": "replay.transforms.keys",
+    "ExcludeTransform": "replay.transforms.keys",
+    "ToTensorImage": "replay.transforms.images",
+    "StepCounter": "replay.transforms.tracking",
+    "InitTracker": "replay.transforms.tracking",
+    "Transform": "replay.transforms.transform",
 }
 
 

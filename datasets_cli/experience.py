@@ -17,11 +17,12 @@ from datasets_cli.errors import UsageError
 from datasets_cli.preprocess import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.registry import catalogue, load_recipe
-from datasets_cli.replay.buffers import TensorDictReplayBuffer, Transform
 from datasets_cli.replay.frame_stack import FrameStack
 from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
 from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
 from datasets_cli.replay.storage import DatasetStorage, open_storage
+from datasets_cli.replay.tensordict_buffers import TensorDictReplayBuffer
+from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
@@ -109,7 +110,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     @property
     def manifest(self) -> Manifest:
         """Everything known about the dataset."""
-        return self.storage.dataset.manifest
+        found: Manifest = self.storage.dataset.manifest
+        return found
 
     @property
     def dataset_id(self) -> str:
@@ -124,7 +126,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     @property
     def data_path(self) -> Path:
         """The folder of the dataset."""
-        return self.storage.dataset.folder
+        return Path(self.storage.dataset.folder)
 
     @property
     def data_path_root(self) -> Path:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from datasets_cli import PrioritizedSampler
 from datasets_cli.errors import UsageError
 from datasets_cli.replay import priorities
-from datasets_cli.replay.sum_tree import DeviceSumTree
+from datasets_cli.replay.device_sum_tree import DeviceSumTree
 from tests.trajectory_rows import TrajectoryRows
 
 WEIGHT = ("priority_weight",)

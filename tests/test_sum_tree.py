@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.sum_tree import DeviceSumTree, SumTree
+from datasets_cli.replay.device_sum_tree import DeviceSumTree
+from datasets_cli.replay.sum_tree import SumTree
 
 CPU = torch.device("cpu")
 KINDS = {"numpy": SumTree, "torch": lambda capacity: DeviceSumTree(capacity, CPU)}

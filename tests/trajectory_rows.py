@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
+from datasets_cli.replay.runs import Runs
 from datasets_cli.store.tree import Tree
 
 
 class TrajectoryRows:
     """A storage whose only column is the row number."""
 
+    revision = 0
+
     def __init__(self, lengths: Sequence[int]) -> None:
         self.offsets = torch.tensor([0, *itertools.accumulate(lengths)])
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
+
+    def runs(self, trajectory_key: Any = None, end_key: Any = None) -> Runs:
+        return Runs(self.offsets[:-1], self.offsets.diff(), 1, len(self))
 
     def tree(self, index: torch.Tensor) -> Tree:
         return {"row": index.clone()}

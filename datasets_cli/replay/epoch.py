@@ -27,10 +27,13 @@ class Epoch:
         self.ran_out = False
         self._seed = 0
         self._position = 0
+        self._num_items = 0
         self._order: torch.Tensor | None = None
 
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
         """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
+
+        An epoch begins anew where the number of items has changed.
 
         Raises:
             UsageError: with ``drop_last``, more items are asked for than there are.
@@ -40,11 +43,10 @@ class Epoch:
                 f"With drop_last a batch of {count} is never complete: there are only {num_items} "
                 "to draw."
             )
-        if self._order is None and self._position and not self.ran_out:
-            self._order = self._permutation(num_items)
-        elif self._order is None or self.ran_out or len(self._order) != num_items:
+        if not self._position or self.ran_out or self._num_items != num_items:
             self._seed = int(torch.randint(2**62, (), generator=generator))
-            self._position = 0
+            self._position, self._num_items, self._order = 0, num_items, None
+        if self._order is None:
             self._order = self._permutation(num_items)
         items = self._order[self._position : self._position + count].clone()
         self._position += len(items)
@@ -57,12 +59,18 @@ class Epoch:
         return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed of the epoch and how many of its items were handed out."""
-        return {"seed": self._seed, "position": self._position, "ran_out": self.ran_out}
+        """Return the seed of the epoch, and how many of how many items were handed out."""
+        return {
+            "seed": self._seed,
+            "position": self._position,
+            "num_items": self._num_items,
+            "ran_out": self.ran_out,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken."""
         self._seed = int(state["seed"])
         self._position = int(state["position"])
+        self._num_items = int(state["num_items"])
         self.ran_out = bool(state["ran_out"])
         self._order = None

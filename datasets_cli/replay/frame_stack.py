@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import DatasetStorage, make_batch
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.tree import Tree
@@ -35,6 +36,10 @@ class FrameStack:
         UsageError: the dataset has no such leaf with a successor, or the arguments make no sense.
     """
 
+    ndim = 1
+    is_tensordict = True
+    revision = 0  # it never changes
+
     def __init__(
         self,
         storage: DatasetStorage,
@@ -54,6 +59,7 @@ class FrameStack:
                 f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack."
             )
         self.dataset = dataset
+        self.placement = dataset.placement
         self.length = length
         self._storage = storage
         self._padding = padding
@@ -72,6 +78,10 @@ class FrameStack:
 
     def __repr__(self) -> str:
         return f"FrameStack({self._storage!r}, {self.length})"
+
+    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
+        """Return the trajectories; see ``DatasetStorage.runs``."""
+        return self._storage.runs(trajectory_key, end_key)
 
     @property
     def offsets(self) -> torch.Tensor:

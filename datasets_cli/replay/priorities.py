@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.sum_tree import DeviceSumTree, SumTree
+from datasets_cli.replay.device_sum_tree import DeviceSumTree
+from datasets_cli.replay.sum_tree import SumTree
 
 
 class Priorities:
@@ -61,7 +62,7 @@ class Priorities:
 
         Args:
             rows: int64 ``[B]``; those below 0 are passed over.
-            priority: float64, one a row ``[B]`` or one for all ``[]``; its sign does not matter.
+            priority: floats, one a row ``[B]`` or one for all ``[]``; their sign does not matter.
 
         Raises:
             UsageError: a priority is NaN or infinite, or a row is not below the capacity.
@@ -79,7 +80,8 @@ class Priorities:
             raise UsageError(f"Row {last} is not below the max_capacity of {self.capacity}.")
         self._num_known = max(self._num_known, last + 1)
         self._raw[row] = value
-        weights = self._power(self._raw[row])  # read back, because rows may be equal
+        kept = self._raw[row]  # read back, because rows may be equal
+        weights = self._tree.power(kept + self.eps, self._alpha)
         self._tree.set(row, weights if self._allowed is None else weights * self._allowed[row])
         return highest
 
@@ -131,10 +133,13 @@ class Priorities:
         self._allowed[: len(allowed)] = self._tree.array(allowed)
         self._weigh(0, len(allowed))
 
-    def draw(self, count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return rows int64 ``[count]``, and float64 ``[count]`` how much likelier each was drawn.
+    def draw(
+        self, count: int, beta: float, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return rows int64 ``[count]`` and importance weights float64 ``[count]``.
 
-        That is compared with the row drawn most rarely, and so from 1 on.
+        A weight is ``(power of the row's priority / the least power of all rows)^-beta``: 1 for the
+        row that is drawn most rarely, less for all others.
 
         Raises:
             UsageError: there is no row with a weight.
@@ -150,19 +155,13 @@ class Priorities:
             count, dtype=torch.float64, generator=generator, device=generator.device
         )
         row = self._tree.scan(self._tree.array(chance) * total)
-        ratio = self._tree.weights(row) / self._tree.least(self._num_known)
-        return self._tree.tensor(row), self._tree.tensor(ratio)
+        likelier = self._tree.weights(row) / self._tree.least(self._num_known)
+        return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
 
     def _weigh(self, start: int, stop: int) -> None:
         """Work out the weights of the rows ``start`` to ``stop - 1`` from their priorities."""
         raw = self._raw[start:stop]
-        weights = self._power(abs(raw)) * (raw >= 0)
+        weights = self._tree.power(abs(raw) + self.eps, self._alpha) * (raw >= 0)
         if self._allowed is not None:
             weights *= self._allowed[start:stop]
         self._tree.set_run(start, weights)
-
-    def _power(self, raw: Any) -> Any:
-        """Return ``(raw + eps)^alpha``, worked out by torch: numpy's takes three times as long."""
-        weights = raw + self.eps
-        self._tree.tensor(weights).pow_(self._alpha)
-        return weights

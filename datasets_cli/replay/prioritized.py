@@ -145,7 +145,10 @@ class Prioritized(ABC):
                 not below the capacity.
         """
         rows = torch.as_tensor(index, dtype=torch.int64).reshape(-1)
-        values = self._one_a_row(torch.as_tensor(priority, dtype=torch.float64), len(rows))
+        values = torch.as_tensor(priority)
+        if values.dtype not in (torch.float32, torch.float64):
+            values = values.double()  # whole numbers have no safe absolute value
+        values = self._one_a_row(values, len(rows))
         self._highest = max(self._highest, self.priorities.set(rows, values))
 
     def written(self, index: torch.Tensor) -> None:
@@ -237,15 +240,12 @@ class PrioritizedSampler(Prioritized):
     ) -> tuple[torch.Tensor, Info]:
         """Return row numbers int64 ``[B]`` and importance weights ``priority_weight`` ``[B]``.
 
-        A weight is ``(power of the row's priority / the least power of all rows)^-beta``: 1 for the
-        row that is drawn most rarely, less for all others.
-
         Raises:
             UsageError: the storage is larger than the capacity, or there is nothing to draw.
         """
         self._cover(storage)
-        rows, ratio = self.priorities.draw(batch_size, generator)
-        return rows, {("priority_weight",): ratio.pow_(-self.beta).to(self.dtype)}
+        rows, weights = self.priorities.draw(batch_size, self.beta, generator)
+        return rows, {("priority_weight",): weights.to(self.dtype)}
 
 
 def _not_negative(name: str, value: float) -> float:

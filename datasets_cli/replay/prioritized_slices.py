@@ -8,6 +8,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.prioritized import Prioritized
+from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.storage import Storage
@@ -54,7 +55,7 @@ class PrioritizedSliceSampler(Prioritized):
             max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
         )
         self._slices = SliceSampler(**slices)
-        self._room_for: tuple[Any, ...] | None = None
+        self._prepared: tuple[Any, ...] = ()
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -67,32 +68,32 @@ class PrioritizedSliceSampler(Prioritized):
         """
         num_slices, slice_len = self._slices.shape(batch_size)
         self._cover(storage)
-        self._make_room(storage, slice_len)
-        first, ratio = self.priorities.draw(num_slices, generator)
-        weights = ratio.pow_(-self.beta).to(self.dtype)
+        runs = self._make_room(storage, slice_len)
+        first, weights = self.priorities.draw(num_slices, self.beta, generator)
         steps = torch.arange(slice_len, device=first.device)
-        index = first.unsqueeze(1) + steps
-        last = (steps == slice_len - 1).expand_as(index)
-        weights = weights.unsqueeze(1).expand_as(index)
+        index = runs.rows(first, steps)
+        left = self._left[first].unsqueeze(1)
+        last = (steps == slice_len - 1) | (steps == left - 1)
+        weights = weights.to(self.dtype).unsqueeze(1).expand_as(index)
         if self._slices.strict_length:
             index, last, weights = (each.reshape(-1) for each in (index, last, weights))
         else:
-            end = self._end[torch.searchsorted(self._end, first, right=True)].unsqueeze(1)
-            inside = index < end
-            last = last | (index == end - 1)
+            inside = steps < left
             index, last, weights = index[inside], last[inside], weights[inside]
         info: Info = {("priority_weight",): weights}
         if self._slices.truncated_key is not None:
             info[self._slices.truncated_key] = last.unsqueeze(1)
         return index, info
 
-    def _make_room(self, storage: Storage, slice_len: int) -> None:
+    def _make_room(self, storage: Storage, slice_len: int) -> Runs:
         """Allow the first rows that leave room for a slice, when they may have changed."""
-        asked = (storage, slice_len, len(storage), self.revision)
-        if asked == self._room_for:
-            return
-        offsets = storage.offsets
-        lengths = offsets.diff()
+        asked = (storage, slice_len, storage.revision, self.revision)
+        if self._prepared[:4] == asked:
+            found = self._prepared[4]
+            assert isinstance(found, Runs)
+            return found
+        runs = self._slices.runs(storage)
+        lengths = runs.lengths
         room = (lengths - slice_len + 1).clamp(min=0 if self._slices.strict_length else 1)
         if not bool(room.any()):
             longest = int(lengths.max()) if len(lengths) else 0
@@ -100,8 +101,12 @@ class PrioritizedSliceSampler(Prioritized):
                 f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter "
                 "slices, or pass strict_length=False to take short trajectories whole."
             )
-        runs = torch.stack((room, lengths - room), dim=1).view(-1)
-        begins = torch.tensor([True, False]).repeat(len(lengths))
-        self.priorities.allow(begins.repeat_interleave(runs))
-        self._end = offsets[1:].to(self.device)
-        self._room_for = asked
+        run, step, row = runs.every_row()
+        begins = torch.zeros(len(storage), dtype=torch.bool)
+        begins[row] = step < room[run]
+        left = torch.zeros(len(storage), dtype=torch.int64)
+        left[row] = lengths[run] - step
+        self.priorities.allow(begins)
+        self._left = left.to(self.device)
+        self._prepared = (*asked, runs)
+        return runs

@@ -8,7 +8,10 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.cuts import Cuts, Span
 from datasets_cli.replay.epoch import Epoch
+from datasets_cli.replay.nested_key import NestedKey, key_of
+from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.storage import Storage
 
@@ -22,13 +25,31 @@ class SliceSampler:
     A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
 
+    Trajectories are what the storage knows of them: a dataset its table, other storages the first
+    there is of ``("collector", "traj_ids")``, ``"episode"`` and ``("next", "done")``. They are
+    worked out once, and again after rows were written.
+
     Args:
         num_slices: slices in a batch; exclusive with ``slice_len``.
         slice_len: rows in a slice; exclusive with ``num_slices``.
-        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
-            and the batch is shorter than asked for.
+        end_key: column of flags at the ends of trajectories.
+        traj_key: column of numbers that change between trajectories; ``trajectory_key`` is another
+            name for it.
+        ends: those flags, bool ``[N]`` or ``[N, 1]``, for a storage that will not change.
+        trajectories: those numbers, int ``[N]``, for a storage that will not change.
+        cache_values: given for compatibility; trajectories are always kept until rows are written.
         truncated_key: where the last row of each slice is marked, for value estimators that must
             not look past it; the done flag beside it is set too. None marks nothing.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
+            and the batch is shorter than asked for.
+        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
+            that are real in ``("collector", "mask")``.
+        span: how many rows of a slice may lie before its trajectory (left) and behind it (right),
+            and are left out; one value, or one for each side; True for all but one.
+
+    Raises:
+        TypeError: more than one way, or none, to say where slices are cut.
+        UsageError: a number below 1.
     """
 
     ran_out = False
@@ -38,18 +59,44 @@ class SliceSampler:
         *,
         num_slices: int | None = None,
         slice_len: int | None = None,
+        end_key: NestedKey | None = None,
+        traj_key: NestedKey | None = None,
+        trajectory_key: NestedKey | None = None,
+        ends: torch.Tensor | None = None,
+        trajectories: torch.Tensor | None = None,
+        cache_values: bool = False,
+        truncated_key: NestedKey | None = ("next", "truncated"),
         strict_length: bool = True,
-        truncated_key: tuple[str, ...] | None = ("next", "truncated"),
+        pad_output: bool = False,
+        span: Span | tuple[Span, Span] = False,
     ) -> None:
         if (num_slices is None) == (slice_len is None):
             raise TypeError("Give either num_slices or slice_len.")
+        if (
+            sum(
+                given is not None
+                for given in (end_key, traj_key, trajectory_key, ends, trajectories)
+            )
+            > 1
+        ):
+            raise TypeError("Give one of end_key, traj_key, ends and trajectories.")
         if any(size is not None and size < 1 for size in (num_slices, slice_len)):
             raise UsageError("num_slices and slice_len count from 1.")
         self.num_slices = num_slices
         self.slice_len = slice_len
         self.strict_length = strict_length
-        self.truncated_key = truncated_key
-        self._prepared: Slices | None = None
+        self.truncated_key = None if truncated_key is None else key_of(truncated_key)
+        self._pad_output = pad_output
+        self._span = span if isinstance(span, tuple) else (span, span)
+        number_key = traj_key if traj_key is not None else trajectory_key
+        self._keys = tuple(None if key is None else key_of(key) for key in (number_key, end_key))
+        self._runs: Runs | None = None
+        if ends is not None:
+            self._runs = runs_of(ends.reshape(-1, 1).bool(), 0)
+        elif trajectories is not None:
+            number = trajectories.reshape(-1, 1)
+            self._runs = runs_of(number != number.roll(-1, 0), 0)
+        self._prepared: tuple[Any, ...] = ()
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -60,9 +107,9 @@ class SliceSampler:
             UsageError: the batch is not a whole number of slices, or no trajectory is long enough.
         """
         num_slices, slice_len = self.shape(batch_size)
-        slices = self.prepare(storage, slice_len)
-        drawn = torch.randint(len(slices.starts), (num_slices,), generator=generator)
-        return slices.draw(drawn, generator)
+        cuts = self.prepare(storage, slice_len)
+        drawn = torch.randint(len(cuts), (num_slices,), generator=generator)
+        return self.draw(cuts, drawn, generator)
 
     def shape(self, batch_size: int) -> tuple[int, int]:
         """Return how many slices of how many rows a batch is made of."""
@@ -75,13 +122,31 @@ class SliceSampler:
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor
 
-    def prepare(self, storage: Storage, slice_len: int) -> Slices:
-        """Return the slices that can be drawn from a storage; worked out once."""
-        prepared = self._prepared
-        if prepared is None or prepared.storage is not storage or prepared.slice_len != slice_len:
-            prepared = Slices(storage, slice_len, self.strict_length, self.truncated_key)
-            self._prepared = prepared
-        return prepared
+    def runs(self, storage: Storage) -> Runs:
+        """Return the trajectories of a storage."""
+        return self._runs or storage.runs(*self._keys)
+
+    def prepare(self, storage: Storage, slice_len: int) -> Cuts:
+        """Return the slices that can be drawn from a storage; worked out once after each write."""
+        asked = (storage, storage.revision, slice_len)
+        if self._prepared[:3] != asked:
+            cuts = Cuts(self.runs(storage), slice_len, self.strict_length, self._span)
+            self._prepared = (*asked, cuts)
+        found = self._prepared[3]
+        assert isinstance(found, Cuts)
+        return found
+
+    def draw(
+        self, cuts: Cuts, drawn: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, with its marks."""
+        index, last, real = cuts.draw(drawn, generator, pad=self._pad_output)
+        info: Info = {}
+        if self.truncated_key is not None:
+            info[self.truncated_key] = last
+        if real is not None:
+            info["collector", "mask"] = real
+        return index, info
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: each draw depends on the generator alone."""
@@ -89,64 +154,6 @@ class SliceSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take nothing."""
-
-
-class Slices:
-    """The slices of one length that a storage has.
-
-    Args:
-        storage: where the trajectories are.
-        slice_len: rows in a slice.
-        strict_length: leave out shorter trajectories; otherwise they are slices of their own.
-        truncated_key: where slice ends are marked, or None.
-
-    Raises:
-        UsageError: no trajectory is long enough.
-    """
-
-    def __init__(
-        self,
-        storage: Storage,
-        slice_len: int,
-        strict_length: bool,
-        truncated_key: tuple[str, ...] | None,
-    ) -> None:
-        self.storage = storage
-        self.slice_len = slice_len
-        self._truncated_key = truncated_key
-        offsets = storage.offsets
-        starts, lengths = offsets[:-1], offsets.diff()
-        if strict_length:
-            long_enough = lengths >= slice_len
-            if not bool(long_enough.any()):
-                raise UsageError(
-                    f"No trajectory has {slice_len} rows; the longest has {int(lengths.max())}. "
-                    "Ask for shorter slices, or pass strict_length=False to take short "
-                    "trajectories whole."
-                )
-            starts, lengths = starts[long_enough], lengths[long_enough]
-        self.starts = starts
-        self._lengths = lengths.clamp(max=slice_len)
-        # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
-        self._room = (lengths - slice_len + 1).clamp(min=1).double()
-        self._steps = torch.arange(slice_len)
-        self._is_last = self._steps == slice_len - 1
-        self._equal = strict_length or bool((lengths >= slice_len).all())
-
-    def draw(self, drawn: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, Info]:
-        """Return one random slice of each trajectory ``drawn`` int64 ``[S]``, its end marked."""
-        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
-        first = self.starts.index_select(0, drawn)
-        first += uniform.mul_(self._room.index_select(0, drawn)).long()
-        index = first.unsqueeze(1) + self._steps
-        if self._equal:
-            index = index.view(-1)
-            last = self._is_last.expand(len(drawn), -1).reshape(-1, 1)
-        else:
-            lengths = self._lengths.index_select(0, drawn).unsqueeze(1)
-            inside = self._steps < lengths
-            index, last = index[inside], (self._steps == lengths - 1)[inside].unsqueeze(1)
-        return index, {} if self._truncated_key is None else {self._truncated_key: last}
 
 
 class SliceSamplerWithoutReplacement:
@@ -176,8 +183,9 @@ class SliceSamplerWithoutReplacement:
             UsageError: as ``SliceSampler.sample``, or with ``drop_last`` too few trajectories.
         """
         num_slices, slice_len = self._slices.shape(batch_size)
-        slices = self._slices.prepare(storage, slice_len)
-        return slices.draw(self._epoch.take(num_slices, len(slices.starts), generator), generator)
+        cuts = self._slices.prepare(storage, slice_len)
+        drawn = self._epoch.take(num_slices, len(cuts), generator)
+        return self._slices.draw(cuts, drawn, generator)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch's seed and position."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.store.columns import Key
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.placement import choose_placement
@@ -16,17 +17,17 @@ from datasets_cli.store.tree import Tree, grow_tree
 
 
 class Storage(Protocol):
-    """What a sampler and a replay buffer need of a storage."""
+    """What a sampler needs of a storage."""
+
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever rows are written or forgotten."""
 
     def __len__(self) -> int:
         """Number of rows."""
 
-    def tree(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-
-    @property
-    def offsets(self) -> torch.Tensor:
-        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
+        """Return the trajectories, as the storage knows them or as a column says."""
 
 
 class DatasetStorage:
@@ -36,9 +37,14 @@ class DatasetStorage:
         dataset: the opened dataset.
     """
 
+    ndim = 1
+    is_tensordict = True
+    revision = 0  # it never changes
+
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.tree = dataset.tree
+        self.placement = dataset.placement
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -65,6 +71,15 @@ class DatasetStorage:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return self.dataset.offsets
 
+    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
+        """Return the trajectories: the stored table, or what another column says.
+
+        Args:
+            trajectory_key: column of numbers that change between trajectories.
+            end_key: column of flags at their ends.
+        """
+        return dataset_runs(self.dataset, trajectory_key, end_key)
+
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
 
@@ -90,6 +105,18 @@ class DatasetStorage:
             return columns[key]
         below = {name[len(key) :]: rows for name, rows in columns.items()}
         return make_batch(grow_tree(below), len(self))
+
+
+def dataset_runs(dataset: Dataset, trajectory_key: Key | None, end_key: Key | None) -> Runs:
+    """Return the trajectories of a dataset; see ``DatasetStorage.runs``."""
+    if trajectory_key is None and end_key is None:
+        offsets = dataset.offsets
+        return Runs(offsets[:-1], offsets.diff(), 1, len(dataset))
+    key = trajectory_key or end_key
+    assert key is not None
+    column = dataset.columns(key)[key].reshape(-1)
+    is_end = column.bool() if trajectory_key is None else column != column.roll(-1)
+    return runs_of(is_end.unsqueeze(1), 0)
 
 
 def open_storage(

@@ -1,25 +1,192 @@
-"""Writers: they place rows."""
+"""Writers: they place rows in a storage."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
 
-from datasets_cli.errors import ImmutableError
+import torch
+
+from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.store.columns import Key
+
+Columns = list[Any]
+"""Columns ``[n, ...]`` of rows, as a storage takes them apart."""
+
+
+class WritableStorage(Protocol):
+    """What a writer needs of a storage."""
+
+    @property
+    def capacity(self) -> int:
+        """Most rows."""
+
+    def apart(self, data: Any) -> Columns:
+        """Return the columns ``[n, ...]`` of data."""
+
+    def write(self, rows: slice | torch.Tensor, columns: Columns) -> None:
+        """Put columns into rows."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+
+class Writer(Protocol):
+    """What a replay buffer needs of a writer."""
+
+    def place(self, storage: Any, data: Any) -> torch.Tensor:
+        """Write rows and return their numbers int64 ``[n]``; -1 for a row that was refused."""
+
+    def emptied(self) -> None:
+        """Begin anew: the storage has no rows any more."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to go on."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken."""
+
+
+class RoundRobinWriter:
+    """Writes row after row, and over the oldest rows once the storage is full."""
+
+    def __init__(self) -> None:
+        self.cursor = 0
+        self.write_count = 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(cursor={self.cursor})"
+
+    def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+        """Write rows and return their numbers int64 ``[n]``.
+
+        Of more rows than fit, the last ones stay.
+        """
+        columns = storage.apart(data)
+        count, capacity = len(columns[0]), storage.capacity
+        index = torch.arange(self.cursor, self.cursor + count)
+        if self.cursor + count > capacity:
+            index %= capacity
+        self.write_count += count
+        done, cursor = 0, self.cursor
+        while done < count:
+            step = min(count - done, capacity - cursor)
+            part = columns if step == count else [c[done : done + step] for c in columns]
+            storage.write(slice(cursor, cursor + step), part)
+            done, cursor = done + step, (cursor + step) % capacity
+        self.cursor = cursor
+        return index
+
+    def emptied(self) -> None:
+        """Begin at row 0."""
+        self.cursor = self.write_count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the row that is written next, and how many were written."""
+        return {"cursor": self.cursor, "write_count": self.write_count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken."""
+        self.cursor, self.write_count = int(state["cursor"]), int(state["write_count"])
+
+
+class TensorDictRoundRobinWriter(RoundRobinWriter):
+    """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
+
+
+class TensorDictMaxValueWriter:
+    """Keeps the rows that rank highest; nothing else is written once the storage is full.
+
+    Args:
+        rank_key: column to rank by.
+        reduction: how several numbers a row become one: ``"sum"``, ``"max"``, ``"min"``, ``"mean"``
+            or ``"median"``.
+    """
+
+    def __init__(
+        self, rank_key: str | Key = ("next", "reward"), reduction: str = "sum", **_: Any
+    ) -> None:
+        self.rank_key = rank_key
+        self._reduce = {
+            "sum": lambda values: values.sum(-1),
+            "max": lambda values: values.amax(-1),
+            "min": lambda values: values.amin(-1),
+            "mean": lambda values: values.mean(-1),
+            "median": lambda values: values.median(-1).values,
+        }.get(reduction)
+        if self._reduce is None:
+            raise UsageError(
+                f"Expected reduction sum, max, min, mean or median, not {reduction!r}."
+            )
+        self._ranks = torch.empty(0, dtype=torch.float64)
+
+    def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+        """Write the rows that rank among the highest; return their numbers, -1 for the others.
+
+        Raises:
+            UsageError: a rank is NaN.
+        """
+        assert self._reduce is not None
+        columns = storage.apart(data)
+        new = self._reduce(data[self.rank_key].double().reshape(len(columns[0]), -1)).cpu()
+        if bool(new.isnan().any()):
+            raise UsageError(f"{self.rank_key} is NaN in row {int(new.isnan().nonzero()[0])}.")
+        old = len(self._ranks)
+        every = torch.cat((self._ranks, new))
+        # Stable: of equal ranks the one that is there stays.
+        kept = torch.argsort(every, descending=True, stable=True)[: storage.capacity]
+        stays = torch.zeros(len(every), dtype=torch.bool)
+        stays[kept] = True
+        taken = stays[old:].nonzero().flatten()
+        freed = torch.cat(((~stays[:old]).nonzero().flatten(), torch.arange(old, old + len(new))))
+        rows = freed[: len(taken)]
+        index = torch.full((len(new),), -1)
+        if len(taken):
+            index[taken] = rows
+            storage.write(rows, [_rows(column, taken) for column in columns])
+            self._ranks = torch.cat((self._ranks, new.new_zeros(max(0, int(rows.max()) + 1 - old))))
+            self._ranks[rows] = new[taken]
+        return index
+
+    def emptied(self) -> None:
+        """Forget every rank."""
+        self._ranks = self._ranks[:0]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rank of every row."""
+        return {"ranks": self._ranks.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken."""
+        self._ranks = torch.as_tensor(state["ranks"], dtype=torch.float64).clone()
 
 
 class ImmutableDatasetWriter:
     """The writer of a dataset: it refuses."""
 
-    def add(self, data: Any) -> NoReturn:
-        """Refuse one row."""
+    def place(self, storage: Any, data: Any) -> NoReturn:
+        """Refuse rows."""
         raise ImmutableError(
             "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
             "dataset with preprocess()."
         )
 
-    def extend(self, data: Any) -> NoReturn:
-        """Refuse several rows."""
-        self.add(data)
+    def emptied(self) -> NoReturn:
+        """Refuse to forget rows."""
+        self.place(None, None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take nothing."""
 
     def __repr__(self) -> str:
         return "ImmutableDatasetWriter()"
+
+
+def _rows(column: Any, numbers: torch.Tensor) -> Any:
+    if isinstance(column, torch.Tensor):
+        return column[numbers.to(column.device)]
+    return [column[number] for number in numbers.tolist()]

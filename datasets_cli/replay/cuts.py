@@ -1,0 +1,86 @@
+"""Cutting slices of one length out of trajectories."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.runs import Runs
+
+Span = bool | int
+"""How many rows of a slice may lie outside of its trajectory: a number, or True for all but one."""
+
+
+class Cuts:
+    """The slices of one length that trajectories have.
+
+    Args:
+        runs: the trajectories.
+        slice_len: rows in a slice.
+        strict_length: leave out shorter trajectories; otherwise they are slices of their own.
+        span: rows that may lie before and behind a trajectory, and are left out.
+
+    Raises:
+        UsageError: no trajectory is long enough.
+    """
+
+    def __init__(
+        self, runs: Runs, slice_len: int, strict_length: bool, span: tuple[Span, Span]
+    ) -> None:
+        starts, lengths = runs.starts, runs.lengths
+        left, right = (slice_len - 1 if side is True else int(side) for side in span)
+        if strict_length:
+            long_enough = lengths >= slice_len
+            if not bool(long_enough.any()):
+                longest = int(lengths.max()) if len(lengths) else 0
+                raise UsageError(
+                    f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for "
+                    "shorter slices, or pass strict_length=False to take short trajectories whole."
+                )
+            starts, lengths = starts[long_enough], lengths[long_enough]
+        self._runs = runs
+        self._starts = starts
+        self._lengths = lengths
+        self._left = left
+        # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
+        self._room = (lengths - slice_len + 1).clamp(min=1).add(left + right).double()
+        self._steps = torch.arange(slice_len)
+        self._is_last = self._steps == slice_len - 1
+        self._all_full = not (left or right) and bool((lengths >= slice_len).all())
+
+    def __len__(self) -> int:
+        """Trajectories that slices can be drawn from."""
+        return len(self._starts)
+
+    def draw(
+        self, drawn: torch.Tensor, generator: torch.Generator, *, pad: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return a random slice of each trajectory.
+
+        Args:
+            drawn: trajectories int64 ``[S]``.
+            generator: draws the starts.
+            pad: repeat the last row of a slice that is short.
+
+        Returns:
+            rows int64 ``[B]``, which of them end a slice bool ``[B, 1]``, and with ``pad`` which
+            are real bool ``[B]``.
+        """
+        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+        start = uniform.mul_(self._room.index_select(0, drawn)).long()
+        first = self._starts.index_select(0, drawn)
+        if self._all_full:
+            index = self._runs.rows(first + start * self._runs.stride, self._steps).view(-1)
+            last = self._is_last.expand(len(drawn), -1).reshape(-1, 1)
+            return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
+        lengths = self._lengths.index_select(0, drawn)
+        start -= self._left
+        stop = torch.minimum(start + len(self._steps), lengths)
+        start.clamp_(min=0)
+        length = (stop - start).unsqueeze(1)
+        real = self._steps < length
+        steps = torch.minimum(self._steps, length - 1)
+        index = self._runs.rows(first + start * self._runs.stride, steps)
+        if pad:
+            return index.view(-1), self._is_last.expand_as(real).reshape(-1, 1), real.view(-1)
+        return index[real], (self._steps == length - 1)[real].unsqueeze(1), None

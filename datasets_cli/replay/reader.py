@@ -1,0 +1,232 @@
+"""Reading batches: a sampler draws rows of a storage, and a batch is made of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.form import leaves_of
+from datasets_cli.replay.list_storage import stack_rows
+from datasets_cli.replay.prefetch import Draw, Prefetch
+from datasets_cli.replay.rows import numbers_of
+from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
+from datasets_cli.replay.storage import make_batch
+from datasets_cli.replay.transforms.transform import Inverted, Transform
+from datasets_cli.store.tree import Tree, grow_tree
+
+
+class BatchReader:
+    """Samples batches from a storage: the half of a replay buffer that reads.
+
+    Args:
+        storage: where the rows are.
+        sampler: how rows are drawn; uniformly with replacement by default.
+        transform: applied to every batch.
+        batch_size: rows in a batch; ``sample`` can override it.
+        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
+        pin_memory: put batches into page-locked memory.
+        prefetch: batches that a thread makes ahead of time.
+        generator: draws rows; torch's global one by default.
+        seed: seeds a generator of the reader's own.
+
+    Raises:
+        UsageError: arguments that exclude one another.
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: Any,
+        sampler: Sampler | None = None,
+        transform: Transform | None = None,
+        batch_size: int | None = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if prefetch and batch_size is None:
+            raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
+        if generator is not None and seed is not None:
+            raise UsageError("Give the buffer a generator or a seed, not both.")
+        self.storage = storage
+        self.sampler: Sampler = sampler or RandomSampler()
+        self.batch_size = batch_size
+        self.generator = generator or torch.default_generator
+        if seed is not None:
+            self.generator = torch.Generator().manual_seed(seed)
+        self._transforms: list[Transform] = [] if transform is None else [transform]
+        self._collate_fn = collate_fn
+        place = self.storage.placement
+        self._hand_out = None if place.device is None and not place.pin_memory else place.hand_out
+        self._pin_memory = pin_memory and torch.accelerator.is_available()
+        self._prefetch = (
+            Prefetch(prefetch, self._draw_ahead, self._make_batch) if prefetch else None
+        )
+        self._ran_out = False
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``.
+
+        Raises:
+            UsageError: no batch size is given here or to the buffer, there are no rows, the sampler
+                refuses the size, or it is not the one that batches are prefetched for.
+        """
+        size = self.batch_size if batch_size is None else batch_size
+        if size is None or size < 1:
+            raise UsageError(
+                f"A batch size of {size} cannot be drawn. Pass sample(batch_size), or give the "
+                "buffer a batch_size from 1 on."
+            )
+        if self._prefetch is None:
+            draw = self._draw(size)
+            batch = self._make_batch(draw)
+        elif size == self.batch_size:
+            draw, batch = self._prefetch.take()
+        else:
+            raise UsageError(
+                f"Batches of {self.batch_size} are prefetched; one of {size} is not among them. "
+                "Sample other sizes from a buffer without prefetch."
+            )
+        self._ran_out = draw.is_last
+        if not return_info:
+            return batch
+        index = numbers_of(self.storage, draw.index)
+        details: dict[Any, torch.Tensor] = {"index": index, **draw.info}
+        return batch, details
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
+        if self.batch_size is None:
+            raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
+        while True:
+            yield self.sample()
+            if self._ran_out:
+                return
+
+    def append_transform(self, transform: Transform, *, invert: bool = False) -> Self:
+        """Apply one more transform to every batch, after the others; return the buffer.
+
+        Args:
+            transform: any callable from batch to batch.
+            invert: apply it to what is written instead, and its ``inv`` to batches.
+        """
+        return self.insert_transform(len(self._transforms), transform, invert=invert)
+
+    def insert_transform(
+        self, position: int, transform: Transform, *, invert: bool = False
+    ) -> Self:
+        """Apply one more transform at a place among the others; return the buffer."""
+        self._rewind()
+        self._transforms.insert(position, Inverted(transform) if invert else transform)
+        return self
+
+    def set_sampler(self, sampler: Sampler) -> Sampler:
+        """Use another sampler and return the one before."""
+        self._rewind()
+        previous, self.sampler = self.sampler, sampler
+        return previous
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw from another generator."""
+        self._rewind()
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws; loaded into an equal buffer, it goes on with the same."""
+        ahead = self._prefetch.oldest if self._prefetch else None
+        return (ahead and ahead.state_before) or self._state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the draws where ``state`` was taken."""
+        if self._prefetch:
+            self._prefetch.drop()
+        self.sampler.load_state_dict(state["sampler"])
+        self.generator.set_state(state["generator"])
+
+    def _draw(self, size: int) -> Draw:
+        if not len(self.storage):
+            raise UsageError("Cannot sample from an empty storage. Write rows with extend() first.")
+        with self._lock:
+            index, info = self.sampler.sample(self.storage, size, self.generator)
+        return Draw(index, info, self.sampler.ran_out)
+
+    def _draw_ahead(self) -> Draw:
+        assert self.batch_size is not None
+        state = self._state()
+        draw = self._draw(self.batch_size)
+        draw.state_before = state
+        return draw
+
+    def _make_batch(self, draw: Draw) -> Any:
+        index, info = draw.index, draw.info
+        with self._lock:
+            rows = self.storage.tree(index)
+        is_tensordict = self.storage.is_tensordict
+        if type(rows) is list and self._collate_fn is None:
+            rows = stack_rows(rows)
+            if is_tensordict := isinstance(rows, TensorDictBase):
+                rows = grow_tree(leaves_of(rows))
+        if is_tensordict:
+            if self._hand_out is not None:
+                index = self._hand_out(index)
+                info = {key: self._hand_out(mark) for key, mark in info.items()}
+            self._describe(rows, index, info)
+            rows = make_batch(rows, len(index))
+        if self._collate_fn is not None:
+            rows = self._collate_fn(rows)
+        if self._pin_memory:
+            rows = torch.utils._pytree.tree_map(lambda leaf: leaf.pin_memory(), rows)
+        return self._transformed(rows) if self._transforms else rows
+
+    def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
+        """Add what the sampler says of the batch; a plain buffer keeps that apart."""
+
+    def _transformed(self, batch: Any) -> Any:
+        for transform in self._transforms:
+            batch = transform(batch)
+            if batch is None:
+                raise UsageError(
+                    f"The transform {transform!r} returned None; expected the batch it made."
+                )
+        return batch
+
+    def _state(self) -> dict[str, Any]:
+        return {"sampler": self.sampler.state_dict(), "generator": self.generator.get_state()}
+
+    def _rewind(self) -> None:
+        """Give back what was drawn ahead; nothing in an epoch is lost by it."""
+        ahead = self._prefetch.oldest if self._prefetch else None
+        if self._prefetch and ahead and ahead.state_before:
+            self._prefetch.drop()
+            self.sampler.load_state_dict(ahead.state_before["sampler"])
+            if self.generator is not torch.default_generator:  # that one is not ours to turn back
+                self.generator.set_state(ahead.state_before["generator"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy in another process draws a stream of its own, from the seed on.
+        seeded = self.generator is not torch.default_generator
+        seed = self.generator.initial_seed() if seeded else None
+        return {**self.__dict__, "generator": seed, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+        seed = state["generator"]
+        self.generator = torch.default_generator
+        if seed is not None:
+            self.generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,265 @@
+"""Storages of tensors, in memory or in files: rows are written, and gathered as a dataset's are.
+
+A storage keeps plain flat columns beside the form of its rows: a batch is one ``index_select`` a
+column, never an indexing of a TensorDict.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
+from datasets_cli.replay.runs import Runs, runs_of
+from datasets_cli.replay.storage import make_batch
+from datasets_cli.store.columns import Key, show_key
+from datasets_cli.store.placement import ON_DISK, Placement
+
+TRAJECTORY_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("episode",))
+END_KEY: Key = ("next", "done")
+
+
+class LazyTensorStorage:
+    """Tensors in memory, allocated when the first rows are written.
+
+    With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
+    each environment's steps are a run of their own; ``max_size`` counts all of them, and is
+    rounded up to a whole step, as TorchRL does.
+
+    Args:
+        max_size: most rows.
+        device: where the tensors live.
+        ndim: leading dimensions of the data that are rows.
+    """
+
+    def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
+        if max_size < 1 or ndim < 1:
+            raise UsageError(f"A storage has 1 row and 1 dimension or more: {max_size}, {ndim}.")
+        self.max_size = max_size
+        self.ndim = ndim
+        self.device = torch.device(device)
+        self.revision = 0
+        self.cursor = 0
+        self.grid: tuple[int, ...] = (max_size,)
+        self._form: TensorDictForm | PytreeForm | None = None
+        self._columns: list[torch.Tensor] = []
+        self._num_rows = 0
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __repr__(self) -> str:
+        names = ", ".join(self._form.names) if self._form else "nothing yet"
+        return f"{type(self).__name__}({names}; {len(self)} of {self.max_size} rows)"
+
+    @property
+    def is_tensordict(self) -> bool:
+        """Whether rows are TensorDicts."""
+        return isinstance(self._form, TensorDictForm)
+
+    @property
+    def placement(self) -> Placement:
+        """Where batches are handed out."""
+        return ON_DISK if self.device.type == "cpu" else Placement(self.device)
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit, more than ``max_size`` where environments do not divide it."""
+        return math.prod(self.grid)
+
+    def apart(self, data: Any) -> list[torch.Tensor]:
+        """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
+
+        Raises:
+            UsageError: they have another form than the rows that are there.
+        """
+        form = self._form or form_of(data)
+        columns = form.apart(data)
+        if not columns or any(column.ndim < self.ndim for column in columns):
+            raise UsageError(f"Rows need tensors with {self.ndim} leading dimensions.")
+        side, num_steps = columns[0].shape[: self.ndim - 1], columns[0].shape[self.ndim - 1]
+        if self._form is None:
+            width = math.prod(side)
+            self.grid = (-(-self.max_size // max(1, width)), *reversed(side))
+            self._columns = self._allocate(form, columns)
+            self._form = form
+        flat = [
+            column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1)
+            if self.ndim > 1
+            else column
+            for column in columns
+        ]
+        for name, rows, own in zip(form.names, flat, self._columns, strict=True):
+            if rows.shape[1:] != own.shape[1:] or len(rows) != num_steps * self.width:
+                raise UsageError(
+                    f"{name} has rows {tuple(own.shape[1:])} for {self.width} environments here, "
+                    f"and {tuple(rows.shape[1:])} for {len(rows) // max(1, num_steps)} in these."
+                )
+        return flat
+
+    @property
+    def width(self) -> int:
+        """Rows of one time step."""
+        return math.prod(self.grid[1:])
+
+    def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
+        """Put columns ``[n, ...]`` into rows."""
+        for own, new in zip(self._columns, columns, strict=True):
+            own[rows] = new.to(own.device) if new.device != own.device else new
+        if isinstance(rows, slice):
+            self.cursor = rows.stop // self.width % self.grid[0]
+        last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
+        self._num_rows = max(self._num_rows, last)
+        self.revision += 1
+
+    def empty(self) -> None:
+        """Forget every row."""
+        self._num_rows = self.cursor = 0
+        self.revision += 1
+
+    def tree(self, index: torch.Tensor) -> Any:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
+        if self._form is None:
+            raise UsageError("Cannot sample from an empty storage. Write rows with extend() first.")
+        if index.device != self.device:
+            index = index.to(self.device)
+        return self._form.together([column.index_select(0, index) for column in self._columns])
+
+    def get(self, index: torch.Tensor) -> Any:
+        """Return copies of the rows ``index`` int64 ``[B]``: a TensorDict, or what rows are."""
+        rows = self.tree(index)
+        return make_batch(rows, len(index)) if self.is_tensordict else rows
+
+    def run(self, start: int, stop: int) -> Any:
+        """Return copies of the rows ``start`` to ``stop - 1``."""
+        return self.get(torch.arange(start, stop))
+
+    def column(self, key: Key) -> Any:
+        """Return a copy of an entry of all rows: a leaf, or a group of them."""
+        return self.run(0, len(self))[key]
+
+    def _leaf(self, key: Key) -> torch.Tensor:
+        """Return a column ``[rows, ...]``: not a copy.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if isinstance(self._form, TensorDictForm) and key in self._form.keys:
+            return self._columns[self._form.keys.index(key)][: len(self)]
+        known = ", ".join(self._form.names) if self._form else "nothing yet"
+        raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
+
+    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
+        """Return the trajectories.
+
+        Args:
+            trajectory_key: column of numbers that change between trajectories.
+            end_key: column of flags at their ends. With neither, the first there is of
+                ``("collector", "traj_ids")``, ``"episode"`` and the flags ``("next", "done")``.
+        """
+        if trajectory_key is None and end_key is None:
+            known = self._form.keys if isinstance(self._form, TensorDictForm) else ()
+            trajectory_key = next((key for key in TRAJECTORY_KEYS if key in known), None)
+        if trajectory_key is not None:
+            number = self._leaf(trajectory_key).reshape(-1, self.width)
+            order = torch.arange(1, len(number) + 1, device=number.device) % len(number)
+            is_end = number != number[order]
+        else:
+            is_end = self._leaf(end_key or END_KEY).reshape(-1, self.width).bool()
+        full = len(self) == self.capacity
+        return runs_of(is_end.cpu(), self.cursor if full else 0)
+
+    def _allocate(
+        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [
+            torch.empty(
+                (self.capacity, *column.shape[self.ndim :]), dtype=column.dtype, device=self.device
+            )
+            for column in columns
+        ]
+
+
+class TensorStorage(LazyTensorStorage):
+    """Tensors that are there already, all of them rows: nothing is copied.
+
+    Args:
+        storage: a TensorDict, a tensor, or a structure of tensors.
+        max_size: their number; given for compatibility.
+        device: where batches are gathered; the tensors must be there.
+        ndim: leading dimensions that are rows, time first.
+    """
+
+    def __init__(
+        self,
+        storage: Any,
+        max_size: int | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        ndim: int = 1,
+    ) -> None:
+        form = form_of(storage)
+        columns = form.apart(storage)
+        grid = tuple(columns[0].shape[:ndim])
+        super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
+        if max_size not in (None, self.max_size):
+            raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
+        self.grid = grid
+        self._form = form
+        self._columns = [column.flatten(0, ndim - 1) for column in columns]
+        self._num_rows = math.prod(grid)
+
+
+class LazyMemmapStorage(LazyTensorStorage):
+    """Tensors in memory-mapped files, allocated when the first rows are written.
+
+    Args:
+        max_size: most rows.
+        scratch_dir: the folder of the files; a temporary one, deleted with the storage, by default.
+        device: must be the CPU.
+        ndim: see ``LazyTensorStorage``.
+        existsok: write over files that are in ``scratch_dir``; refused otherwise.
+    """
+
+    def __init__(
+        self,
+        max_size: int,
+        *,
+        scratch_dir: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        ndim: int = 1,
+        existsok: bool = False,
+    ) -> None:
+        super().__init__(max_size, device=device, ndim=ndim)
+        if self.device.type != "cpu":
+            raise UsageError("Mapped files are in the CPU's memory. Give the buffer a device.")
+        self.existsok = existsok
+        self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
+
+    def _allocate(
+        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        if self.scratch_dir is None:
+            self.scratch_dir = Path(tempfile.mkdtemp(prefix="rlds-"))
+            weakref.finalize(self, shutil.rmtree, self.scratch_dir, ignore_errors=True)
+        elif not self.existsok and self.scratch_dir.exists() and any(self.scratch_dir.iterdir()):
+            raise UsageError(
+                f"{self.scratch_dir} is not empty: rows of another storage may lie there. Choose a "
+                "new scratch_dir, or pass existsok=True to write over it."
+            )
+        keys = form.keys if isinstance(form, TensorDictForm) else [(name,) for name in form.names]
+        rows = TensorDict({}, [self.capacity])
+        for key, column in zip(keys, columns, strict=True):
+            one = torch.zeros((), dtype=column.dtype)
+            rows[key] = one.expand(self.capacity, *column.shape[self.ndim :])
+        self.scratch_dir.mkdir(parents=True, exist_ok=True)
+        mapped = rows.memmap_like(prefix=self.scratch_dir, existsok=True)
+        return [mapped[key].as_subclass(torch.Tensor) for key in keys]

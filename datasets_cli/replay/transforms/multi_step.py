@@ -1,0 +1,177 @@
+"""Multi-step returns: the rewards of n steps, and the observation n steps on.
+
+n_steps = 3, gamma = g    next.reward    r0 + g r1 + gg r2,  r1 + g r2 + gg r3, ...
+done      . . . x         next.observation of row 2, of row 3, of row 3, of row 3
+                          steps_to_next_obs          3, 3, 2, 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.transforms.steps import flags, last_of
+from datasets_cli.replay.transforms.transform import entry
+from datasets_cli.store.columns import Key
+
+FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
+
+
+class MultiStep:
+    """Makes steps in a row, ``[*B, T]``, span n steps each, fewer where a trajectory ends.
+
+    Below ``next`` the reward becomes the discounted sum, the old one stays as ``original_reward``,
+    and every other entry is that of the last step spanned. ``gamma``, the discount of the value
+    there, ``steps_to_next_obs``, and ``nonterminal``, False on the last step of a trajectory or of
+    the batch, are added ``[*B, T]``. Where ``("collector", "mask")`` marks padding, no span reaches
+    into it.
+
+    The end flags stay those of the first step, as in TorchRL, so that trajectories can still be
+    told apart; but whether a value may be bootstrapped is for the last step's ``terminated`` to
+    say. Pass ``done_keys=[]`` to have the flags of the last step instead.
+
+    Args:
+        gamma: the discount a step, above 0 and up to 1.
+        n_steps: steps to span, from 1 on.
+        done_keys: flags below ``next`` that stay those of the first step.
+
+    Raises:
+        UsageError: an argument is out of its range.
+    """
+
+    def __init__(
+        self, gamma: float, n_steps: int, *, done_keys: Sequence[NestedKey] = FLAGS
+    ) -> None:
+        _check(gamma, n_steps)
+        self.gamma = gamma
+        self.n_steps = n_steps
+        self.done_keys = keys_of(list(done_keys))
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Return the batch of multi-step rows; the one given stays as it is.
+
+        Raises:
+            UsageError: the reward or the done flag is missing, or not of the batch's shape.
+        """
+        spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), self.done_keys)
+        return spanned.of(batch, ("collector", "mask"))
+
+
+class MultiStepTransform:
+    """Makes rows span n steps each as they are written, across the seams of what is written.
+
+    The last ``n_steps`` rows written are kept back until those behind them come; nothing is stored
+    while there are no others. What is read stays as it is. See ``MultiStep`` for the entries.
+
+    Args:
+        n_steps: steps to span, from 1 on; it may be changed.
+        gamma: the discount a step, above 0 and up to 1.
+        reward_keys: rewards below ``next``; ``"reward"`` by default.
+        done_key: the flag below ``next`` that ends a trajectory.
+        done_keys: flags below ``next`` that stay those of the first step.
+        mask_key: where padding is marked.
+
+    Raises:
+        UsageError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        n_steps: int,
+        gamma: float,
+        *,
+        reward_keys: NestedKeys | None = None,
+        done_key: NestedKey | None = None,
+        done_keys: Sequence[NestedKey] | None = None,
+        mask_key: NestedKey | None = None,
+    ) -> None:
+        _check(gamma, n_steps)
+        self.n_steps = n_steps
+        self.gamma = gamma
+        self.reward_keys = keys_of("reward" if reward_keys is None else reward_keys)
+        self.done_key = key_of(done_key or "done")
+        self.done_keys = keys_of(list(FLAGS if done_keys is None else done_keys))
+        self.mask_key = key_of(mask_key or "mask")
+        self._kept: TensorDict | None = None
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Return the batch as it is."""
+        return batch
+
+    def inv(self, data: TensorDict) -> TensorDict | None:
+        """Return the rows ``[*B, T']`` that can be stored now, or None.
+
+        Raises:
+            UsageError: ``n_steps`` was set below 1, or the data is not of steps in a row.
+        """
+        _check(self.gamma, self.n_steps)
+        if not data.ndim:
+            raise UsageError(
+                "Multi-step rows are made of steps in a row, [*B, T], not of one step."
+            )
+        if self._kept is not None:
+            data = torch.cat([self._kept, data], -1)
+        self._kept = data[..., -self.n_steps :].clone()
+        if data.shape[-1] <= self.n_steps:
+            return None
+        span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, self.done_keys)
+        return span.of(data, self.mask_key)[..., : -self.n_steps]
+
+
+@dataclass(frozen=True)
+class _Span:
+    """How one-step rows are made to span several steps; the keys are those below ``next``."""
+
+    gamma: float
+    n_steps: int
+    rewards: list[Key]
+    done: Key
+    dones: list[Key]
+
+    def of(self, batch: TensorDict, mask_key: Key) -> TensorDict:
+        ends = flags(batch, ("next", *self.done), "MultiStep")
+        mask = None
+        if batch.get(mask_key, None) is not None:
+            mask = flags(batch, mask_key, "MultiStep")
+            ends = ends | (mask & ~mask.roll(-1, -1))  # no step reaches into the padding
+        time = torch.arange(ends.shape[-1], device=ends.device)
+        last = torch.minimum(last_of(ends), time + self.n_steps - 1)
+        steps = last - time + 1
+        nonterminal = ~ends & (time < len(time) - 1)
+        batch = batch.copy()
+        after = batch.get("next").copy()
+        moved = after.exclude(*self.rewards, *self.dones).gather(-1, last)
+        after.update(moved)
+        for key in self.rewards:
+            reward = entry(batch, ("next", *key), "MultiStep")
+            after.set((*key[:-1], f"original_{key[-1]}"), reward)
+            after.set(key, self._sum(reward, steps))
+        batch.set("next", after)
+        batch.set("steps_to_next_obs", steps)
+        batch.set("gamma", self.gamma**steps)
+        batch.set("nonterminal", nonterminal if mask is None else nonterminal & mask)
+        return batch
+
+    def _sum(self, reward: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        """Return the discounted sums of ``[*B, T, ...]`` over the steps that each row spans."""
+        dim = steps.ndim - 1
+        steps = steps.reshape(*steps.shape, *[1] * (reward.ndim - steps.ndim)).movedim(dim, 0)
+        reward = reward.movedim(dim, 0)
+        total = reward.clone() if reward.is_floating_point() else reward.float()
+        for ahead in range(1, min(self.n_steps, len(reward))):
+            later = self.gamma**ahead * reward[ahead:]
+            total[:-ahead] += torch.where(steps[:-ahead] > ahead, later, 0)
+        return total.movedim(0, dim)
+
+
+def _check(gamma: float, n_steps: int) -> None:
+    if n_steps < 1 or not 0 < gamma <= 1:
+        raise UsageError(
+            f"Multi-step rows span 1 step or more with a gamma above 0 and up to 1, not {n_steps} "
+            f"with {gamma}."
+        )

@@ -1,0 +1,183 @@
+"""Transforms that scale and shift entries, and the statistics that tell by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_key import NestedKeys, keys_of
+from datasets_cli.replay.transforms.transform import KeyMap
+from datasets_cli.store.columns import Key, show_key
+from datasets_cli.store.tree import Tree
+
+CHUNK_ROWS = 1 << 16
+
+
+class ObservationNorm:
+    """Returns ``value * scale + loc``, or with ``standard_normal`` ``(value - loc) / scale``.
+
+    >>> norm = ObservationNorm(loc=0.5, scale=2.0, in_keys=["observation"], standard_normal=True)
+
+    Args:
+        loc: a number, or a tensor that broadcasts against one row.
+        scale: likewise.
+        in_keys: entries that are scaled, all by the same numbers.
+        out_keys: where the results go; ``in_keys`` by default.
+        in_keys_inv: where entries are stored unscaled when rows are written.
+        out_keys_inv: what those are called in what is written.
+        standard_normal: subtract and divide, as statistics want it.
+        eps: the least scale that is divided by.
+
+    Raises:
+        UsageError: an argument is missing, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        loc: float | torch.Tensor | None = None,
+        scale: float | torch.Tensor | None = None,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        in_keys_inv: NestedKeys | None = None,
+        out_keys_inv: NestedKeys | None = None,
+        standard_normal: bool = False,
+        eps: float = 1e-6,
+    ) -> None:
+        if loc is None or scale is None or in_keys is None:
+            raise UsageError(
+                "ObservationNorm needs loc, scale and in_keys. ObservationNorm.from_dataset works "
+                "the first two out."
+            )
+        self.loc = loc
+        self.scale = _at_least(scale, eps) if standard_normal else scale
+        self.standard_normal = standard_normal
+        self._read = KeyMap("ObservationNorm", in_keys, out_keys)
+        inner = in_keys_inv or []
+        self._stored = KeyMap("ObservationNorm", out_keys_inv or inner, inner)
+
+    @classmethod
+    def from_dataset(
+        cls,
+        data: Any,
+        in_keys: NestedKeys,
+        out_keys: NestedKeys | None = None,
+        *,
+        key: Key | str | None = None,
+        eps: float = 1e-6,
+    ) -> ObservationNorm:
+        """Return the transform that gives an entry of a dataset mean 0 and deviation 1.
+
+        Args:
+            data: an ``ExperienceReplay``, another buffer, or a storage; all its rows are read once.
+            in_keys: entries to scale, such as ``["observation", ("next", "observation")]``.
+            out_keys: where the results go; ``in_keys`` by default.
+            key: the entry whose statistics are taken, each number of a row for itself; the first
+                of ``in_keys`` by default.
+            eps: the least deviation; a number that never changes has deviation 0.
+
+        Raises:
+            UsageError: the entry is missing, or not finite, or there are fewer than two rows.
+        """
+        column = keys_of(in_keys if key is None else key)[0]
+        mean, deviation = _moments(_chunks(getattr(data, "storage", data), column), column)
+        return cls(mean, deviation, in_keys, out_keys, standard_normal=True, eps=eps)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Scale entries of the batch, and return it."""
+        return self._read.apply(batch, self._divide if self.standard_normal else self._multiply)
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored, unscaled."""
+        undo = self._multiply if self.standard_normal else self._divide
+        return self._stored.apply(data.copy(), undo)
+
+    def _multiply(self, value: torch.Tensor) -> torch.Tensor:
+        return value * _on(self.scale, value) + _on(self.loc, value)
+
+    def _divide(self, value: torch.Tensor) -> torch.Tensor:
+        return (value - _on(self.loc, value)) / _on(self.scale, value)
+
+    def __repr__(self) -> str:
+        return f"ObservationNorm(in_keys={self._read.in_keys})"
+
+
+class RewardScaling:
+    """Returns ``reward * scale + loc``, or with ``standard_normal`` ``(reward - loc) / scale``.
+
+    Args:
+        loc: a number or a tensor.
+        scale: likewise.
+        in_keys: rewards to scale; ``("next", "reward")`` by default.
+        out_keys: where the results go; ``in_keys`` by default.
+        standard_normal: subtract and divide.
+    """
+
+    def __init__(
+        self,
+        loc: float | torch.Tensor,
+        scale: float | torch.Tensor,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        standard_normal: bool = False,
+    ) -> None:
+        in_keys = [("next", "reward")] if in_keys is None else in_keys
+        self._scaling = ObservationNorm(
+            loc, scale, in_keys, out_keys, standard_normal=standard_normal
+        )
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Scale rewards of the batch, and return it."""
+        return self._scaling(batch)
+
+    def __repr__(self) -> str:
+        return f"RewardScaling(loc={self._scaling.loc}, scale={self._scaling.scale})"
+
+
+def _at_least(scale: float | torch.Tensor, eps: float) -> float | torch.Tensor:
+    return scale.clamp(min=eps) if isinstance(scale, torch.Tensor) else max(scale, eps)
+
+
+def _on(number: float | torch.Tensor, value: torch.Tensor) -> float | torch.Tensor:
+    return number.to(value.device) if isinstance(number, torch.Tensor) else number
+
+
+def _chunks(storage: Any, key: Key) -> Iterator[torch.Tensor]:
+    """Yield an entry of all rows ``[n, ...]``; of a dataset, no other entry is read."""
+    dataset = getattr(storage, "dataset", None)
+    rows = storage
+    if dataset is not None:
+        if key not in dataset.keys:
+            raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
+        rows = dataset.rows_of(frozenset([key]))
+    for start in range(0, len(storage), CHUNK_ROWS):
+        found: Tree = rows.tree(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
+        for name in key:
+            if name not in found:
+                raise UsageError(f"The storage has no entry {show_key(key)}.")
+            found = found[name]
+        yield found  # type: ignore[misc]
+
+
+def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and deviation of each number of a row (Chan et al., 1979)."""
+    count, mean, squares = 0, torch.zeros(()), torch.zeros(())
+    dtype = torch.get_default_dtype()
+    for chunk in chunks:
+        dtype = chunk.dtype if chunk.is_floating_point() else dtype
+        values = chunk.double()
+        total = count + len(values)
+        shift = values.mean(0) - mean
+        squares = squares + ((values - values.mean(0)) ** 2).sum(0)
+        squares = squares + shift**2 * (count * len(values) / total)
+        mean = mean + shift * (len(values) / total)
+        count = total
+    if count < 2 or not bool(torch.isfinite(squares).all()):
+        raise UsageError(
+            f"{show_key(key)} has no mean and deviation: it needs two rows or more, found {count}, "
+            "and no NaN or infinity."
+        )
+    return mean.to(dtype), (squares / (count - 1)).sqrt().to(dtype)

@@ -1,0 +1,161 @@
+"""Transforms of the shape and type of entries."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.transforms.transform import KeyMap, entry
+
+
+class CatTensors:
+    """Joins several entries into one.
+
+    Args:
+        in_keys: the entries.
+        out_key: where the result goes.
+        dim: the dimension along which they are joined; negative counts from the last.
+        del_keys: drop the entries that were joined.
+        unsqueeze_if_oor: give an entry that lacks this dimension one of size 1.
+        sort: join them in the order of their names rather than the one given.
+
+    Raises:
+        UsageError: no entry is named.
+    """
+
+    def __init__(
+        self,
+        in_keys: NestedKeys,
+        out_key: NestedKey = "observation_vector",
+        dim: int = -1,
+        *,
+        del_keys: bool = True,
+        unsqueeze_if_oor: bool = False,
+        sort: bool = True,
+    ) -> None:
+        keys = keys_of(in_keys or [])
+        if not keys:
+            raise UsageError("CatTensors needs in_keys: the entries to join.")
+        # TorchRL's order of nested keys, since the columns of what is joined are in it.
+        self.in_keys = sorted(keys, key="_-|-_".join) if sort else keys
+        self.out_key = key_of(out_key)
+        self.dim = dim
+        self.del_keys = del_keys
+        self.unsqueeze_if_oor = unsqueeze_if_oor
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Put the joined entry into the batch, and return that.
+
+        Raises:
+            UsageError: an entry is missing, or the shapes cannot be joined.
+        """
+        values = [entry(batch, key, "CatTensors") for key in self.in_keys]
+        if self.unsqueeze_if_oor:
+            values = [self._with_dim(value) for value in values]
+        try:
+            joined = torch.cat(values, dim=self.dim)
+        except (RuntimeError, IndexError) as error:
+            shapes = ", ".join(str(list(value.shape)) for value in values)
+            raise UsageError(
+                f"CatTensors cannot join entries of shapes {shapes} along {self.dim}: {error}"
+            ) from error
+        batch.set(self.out_key, joined)
+        if self.del_keys:
+            joined_keys = [key for key in self.in_keys if key != self.out_key]
+            batch = batch.exclude(*joined_keys, inplace=True)
+        return batch
+
+    def _with_dim(self, value: torch.Tensor) -> torch.Tensor:
+        place = self.dim if self.dim > 0 else -self.dim - 1
+        if place < value.ndim:
+            return value
+        return value.unsqueeze(-1 if self.dim > 0 else 0)
+
+    def __repr__(self) -> str:
+        return f"CatTensors(in_keys={self.in_keys}, out_key={self.out_key})"
+
+
+class UnsqueezeTransform:
+    """Gives entries one more dimension, of size 1.
+
+    Args:
+        dim: where; negative counts from the last.
+        allow_positive_dim: accept a dim from 0 on, which counts the batch's dimensions too.
+        in_keys: entries that are read.
+        out_keys: where the results go; ``in_keys`` by default.
+        in_keys_inv: where entries are stored, without that dimension, when rows are written.
+        out_keys_inv: what those are called in what is written.
+
+    Raises:
+        UsageError: a dim from 0 on is not allowed, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        allow_positive_dim: bool = False,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        in_keys_inv: NestedKeys | None = None,
+        out_keys_inv: NestedKeys | None = None,
+    ) -> None:
+        if dim >= 0 and not allow_positive_dim:
+            raise UsageError(
+                f"A dim of {dim} means another one in batches of another rank. Give a negative "
+                "dim, or pass allow_positive_dim=True."
+            )
+        self.dim = dim
+        self._read = KeyMap("UnsqueezeTransform", in_keys or [], out_keys)
+        inner = in_keys_inv or []
+        self._stored = KeyMap("UnsqueezeTransform", out_keys_inv or inner, inner)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Unsqueeze entries of the batch, and return it."""
+        return self._read.apply(batch, lambda value: value.unsqueeze(self.dim))
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored, squeezed."""
+        return self._stored.apply(data.copy(), lambda value: value.squeeze(self.dim))
+
+
+class DoubleToFloat:
+    """Casts float64 to float32.
+
+    Args:
+        in_keys: entries that are cast when read; every float64 entry where None.
+        out_keys: where the results go; ``in_keys`` by default.
+        in_keys_inv: where entries are stored as float64 when rows are written; none by default.
+        out_keys_inv: what those are called in what is written.
+
+    Raises:
+        UsageError: there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        in_keys_inv: NestedKeys | None = None,
+        out_keys_inv: NestedKeys | None = None,
+    ) -> None:
+        if in_keys is None and out_keys is not None:
+            raise UsageError("DoubleToFloat cannot tell which entries its out_keys are for.")
+        self._read = None if in_keys is None else KeyMap("DoubleToFloat", in_keys, out_keys)
+        inner = in_keys_inv or []
+        self._stored = KeyMap("DoubleToFloat", out_keys_inv or inner, inner)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Cast entries of the batch, and return it."""
+        if self._read is not None:
+            return self._read.apply(batch, torch.Tensor.float)
+        for key, value in list(batch.items(include_nested=True, leaves_only=True)):
+            if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+                batch.set(key, value.float())
+        return batch
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored."""
+        return self._stored.apply(data.copy(), torch.Tensor.double)

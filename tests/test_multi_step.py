@@ -1,0 +1,127 @@
+"""Multi-step rows against a loop over rows, and what TorchRL gets wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from datasets_cli import MultiStep, MultiStepTransform
+from datasets_cli.errors import UsageError
+
+
+def rollout(done: list[bool], seed: int = 0) -> TensorDict:
+    """Steps in a row ``[T]``, each flag its own."""
+    generator = torch.Generator().manual_seed(seed)
+    count = len(done)
+    flags = torch.tensor(done).unsqueeze(-1)
+    return TensorDict(
+        {
+            "observation": torch.arange(count),
+            "next": {
+                "observation": torch.arange(1, count + 1),
+                "reward": torch.rand(count, 1, generator=generator, dtype=torch.float64),
+                "done": flags,
+                "terminated": flags.clone(),
+            },
+        },
+        [count],
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    done=st.lists(st.booleans(), min_size=1, max_size=12),
+    n_steps=st.integers(1, 6),
+    gamma=st.sampled_from([0.5, 0.9, 1.0]),
+)
+def test_a_row_spans_n_steps_or_up_to_an_end(done: list[bool], n_steps: int, gamma: float) -> None:
+    batch = rollout(done)
+    found = MultiStep(gamma, n_steps, done_keys=[])(batch)
+    count = len(done)
+    for row in range(count):
+        last = row
+        while not done[last] and last - row + 1 < n_steps and last < count - 1:
+            last += 1
+        rewards = batch["next", "reward"][row : last + 1, 0].tolist()
+        total = sum(gamma**k * reward for k, reward in enumerate(rewards))
+        assert found["next", "reward"][row].item() == pytest.approx(total, rel=1e-12)
+        assert found["next", "observation"][row] == last + 1
+        assert found["steps_to_next_obs"][row] == last - row + 1
+        assert found["gamma"][row].item() == pytest.approx(gamma ** (last - row + 1))
+        assert found["next", "terminated"][row].item() == done[last]
+        assert found["nonterminal"][row].item() == (not done[row] and row < count - 1)
+    same = bool((batch == rollout(done)).all())
+    assert same
+
+
+def test_flags_stay_by_default_and_move_when_asked() -> None:
+    batch = rollout([False, False, True])
+    assert MultiStep(0.9, 3)(batch)["next", "terminated"].view(-1).tolist() == [False, False, True]
+    moved = MultiStep(0.9, 3, done_keys=["done"])(batch)["next"]
+    assert moved["terminated"].all()
+    assert moved["done"].view(-1).tolist() == [False, False, True]
+
+
+def test_nonterminal_is_right_for_one_step_too() -> None:
+    """Named defect: with n_steps=1 TorchRL's is False everywhere."""
+    nonterminal = MultiStep(0.9, 1)(rollout([False, True, False, False]))["nonterminal"]
+    assert nonterminal.tolist() == [True, False, True, False]
+
+
+def test_no_span_reaches_into_padding() -> None:
+    """Named defect: TorchRL spans padding where a trajectory was cut without a done flag."""
+    batch = rollout([False] * 4)
+    batch["collector", "mask"] = torch.tensor([True, True, False, False])
+    found = MultiStep(0.9, 3)(batch)
+    assert found["next", "observation"][:2].tolist() == [2, 2]
+    assert found["nonterminal"].tolist() == [True, False, False, False]
+
+
+def test_several_rewards_keep_their_originals_apart() -> None:
+    """Named defect: TorchRL gives all of them one name, so that the last one wins."""
+    batch = rollout([False, False, False, True])
+    batch["next", "cost"] = torch.tensor([1, 2, 3, 4]).unsqueeze(-1)
+    found = MultiStepTransform(2, 0.5, reward_keys=["reward", "cost"]).inv(batch)
+    assert found["next", "original_cost"].view(-1).tolist() == [1, 2]
+    assert found["next", "cost"].view(-1).tolist() == [2.0, 3.5]
+    reward = batch["next", "reward"]
+    assert torch.equal(found["next", "original_reward"], reward[:2])
+
+
+def test_rows_kept_back_do_not_follow_later_changes_of_the_data() -> None:
+    written, data = MultiStepTransform(2, 1.0), rollout([False] * 4)
+    right = data["next", "reward"].clone()
+    assert written.inv(data).batch_size == (2,)
+    data["next", "reward"].zero_()
+    more = written.inv(rollout([False] * 2, seed=1))
+    assert torch.equal(more["next", "original_reward"], right[2:])
+    assert written(data) is data
+
+
+def test_nothing_is_stored_before_there_is_enough() -> None:
+    written = MultiStepTransform(3, 1.0)
+    assert written.inv(rollout([False] * 3)) is None
+    assert written.inv(rollout([False])).batch_size == (1,)
+    with pytest.raises(UsageError, match="steps in a row"):
+        written.inv(rollout([False])[0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MultiStep(0.9, 0),
+        lambda: MultiStep(0.0, 3),
+        lambda: MultiStep(1.1, 3),
+        lambda: MultiStepTransform(0, 0.9),
+        lambda: MultiStep(0.9, 3)(rollout([True]).exclude(("next", "done"))),
+        lambda: MultiStep(0.9, 3)(rollout([True]).exclude(("next", "reward"))),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: Any) -> None:
+    with pytest.raises(UsageError):
+        make()

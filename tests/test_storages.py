@@ -1,0 +1,213 @@
+"""Storages that rows are written into: what is written is what is read, as in TorchRL."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensordict import NonTensorData, TensorDict
+
+from datasets_cli import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    TensorStorage,
+)
+from datasets_cli.errors import UsageError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.data import replay_buffers as peer
+
+LAZY = [LazyTensorStorage, LazyMemmapStorage]
+
+
+def steps(num_rows: int, start: int = 0) -> TensorDict:
+    """Rows that say which one they are."""
+    number = torch.arange(start, start + num_rows)
+    done = (number % 5 == 4).unsqueeze(-1)
+    return TensorDict(
+        {"number": number, ("next", "done"): done, ("next", "pixels"): number.view(-1, 1, 1) % 7},
+        [num_rows],
+    )
+
+
+@pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage", "ListStorage"])
+@settings(max_examples=30, deadline=None)
+@given(capacity=st.integers(1, 12), sizes=st.lists(st.integers(1, 15), min_size=1, max_size=5))
+def test_rows_land_where_torchrl_puts_them(kind: str, capacity: int, sizes: list[int]) -> None:
+    ours = ReplayBuffer(storage=globals()[kind](capacity))
+    theirs = peer.ReplayBuffer(storage=getattr(peer, kind)(capacity))
+    start = 0
+    for size in sizes:
+        found, right = ours.extend(steps(size, start)), theirs.extend(steps(size, start))
+        assert torch.equal(found, right)
+        start += size
+    assert len(ours) == len(theirs)
+    assert bool((ours[:] == theirs[:]).all())
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    environments=st.integers(1, 4),
+    capacity=st.integers(4, 40),
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+)
+def test_environments_side_by_side_are_rows_of_two_dimensions(
+    environments: int, capacity: int, sizes: list[int]
+) -> None:
+    ours = ReplayBuffer(storage=LazyTensorStorage(capacity, ndim=2))
+    theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(capacity, ndim=2))
+    for size in sizes:
+        if size > capacity // environments:
+            continue  # TorchRL's own storage refuses more steps than it has
+        data = torch.stack([steps(size, 100 * number) for number in range(environments)])
+        assert torch.equal(ours.extend(data), theirs.extend(data))
+        assert len(ours) == len(theirs)
+        assert bool((ours[:] == theirs[:]).all())
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_a_batch_holds_copies_of_the_rows_its_index_names(kind: Any) -> None:
+    buffer = TensorDictReplayBuffer(storage=kind(20), batch_size=64, seed=0)
+    buffer.extend(steps(30))
+    batch = buffer.sample()
+    kept = steps(30)[10:][(batch["index"] - 10) % 20]
+    assert bool((batch.exclude("index") == kept).all())
+    batch["number"].zero_()
+    assert bool((buffer[:]["number"] > 0).all())
+
+
+def test_tensors_and_structures_of_tensors_are_rows_too() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10), batch_size=4)
+    buffer.extend((torch.arange(6), {"b": torch.arange(6.0)}))
+    number, named = buffer.sample()
+    assert torch.equal(number.float(), named["b"])
+    assert buffer.add((torch.tensor(9), {"b": torch.tensor(9.0)})) == 6
+    plain = ReplayBuffer(storage=TensorStorage(torch.arange(5)), batch_size=3)
+    assert set(plain.sample().tolist()) <= set(range(5))
+
+
+def test_a_list_keeps_anything_and_its_collate_fn_makes_the_batch() -> None:
+    buffer = ReplayBuffer(storage=ListStorage(4), batch_size=3, collate_fn=lambda rows: rows)
+    buffer.extend(["a", {"b": 1}, None])
+    assert buffer.add("c") == 3 and buffer.add("d") == 0
+    assert len(buffer) == 4 and all(row != "a" for row in buffer.sample(50))
+    with pytest.raises(UsageError, match="collate_fn"):
+        ReplayBuffer(storage=buffer.storage).sample(20)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (TensorDict({"number": torch.zeros(2)}, [2]), "same keys"),
+        (steps(2).set("number", torch.zeros(2, 3)), "number has rows"),
+        (steps(2).set("text", NonTensorData("x", [2])), "text is no tensor"),
+        (torch.zeros(2), "same keys"),
+    ],
+)
+def test_rows_of_another_form_are_refused_and_nothing_is_written(data: Any, message: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(steps(3))
+    with pytest.raises(UsageError, match=message):
+        buffer.extend(data)
+    assert len(buffer) == 3 and buffer.extend(steps(1)).tolist() == [3]
+
+
+def test_an_empty_storage_says_so() -> None:
+    for storage in (LazyTensorStorage(3), ListStorage(3)):
+        with pytest.raises(UsageError, match="empty storage"):
+            ReplayBuffer(storage=storage, batch_size=2).sample()
+
+
+def test_files_of_another_storage_are_not_written_over(tmp_path: Path) -> None:
+    ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path / "rows")).extend(steps(2))
+    with pytest.raises(UsageError, match="existsok=True"):
+        ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path / "rows")).extend(steps(2))
+    again = LazyMemmapStorage(5, scratch_dir=tmp_path / "rows", existsok=True)
+    ReplayBuffer(storage=again).extend(steps(1))
+    assert (tmp_path / "rows" / "number.memmap").stat().st_size == 5 * 8
+
+
+@pytest.mark.parametrize("end_key", [None, ("next", "done")])
+@pytest.mark.parametrize("written", [7, 20, 33])
+def test_a_slice_of_a_ring_never_crosses_an_end_or_the_cursor(written: int, end_key: Any) -> None:
+    sampler = SliceSampler(slice_len=3, end_key=end_key)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(20), sampler=sampler, batch_size=3000, seed=0
+    )
+    buffer.extend(steps(written))
+    slices = buffer.sample()["number"].view(-1, 3)
+    assert (slices.diff() == 1).all()
+    assert (slices[:, 0] // 5 == slices[:, -1] // 5).all()
+    kept = range(max(0, written - 20), written - 2)
+    assert set(slices[:, 0].tolist()) == {n for n in kept if n // 5 == (n + 2) // 5}
+
+
+def test_slices_of_environments_side_by_side_stay_in_theirs() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(36, ndim=2),
+        sampler=SliceSampler(num_slices=200, trajectory_key=("collector", "traj_ids")),
+        batch_size=600,
+    )
+    for start in (0, 7):
+        data: Any = torch.stack([steps(7, 100 * number + start) for number in range(3)])
+        data["collector", "traj_ids"] = data["number"] // 5
+        buffer.extend(data)
+    slices = buffer.sample()["number"].view(200, 3)
+    assert (slices.diff() == 1).all() and (slices[:, 0] // 5 == slices[:, -1] // 5).all()
+    assert set((slices // 100).flatten().tolist()) == {0, 1, 2}
+
+
+@settings(max_examples=30, deadline=None)
+@given(ranks=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), max_size=6))
+def test_the_rows_that_rank_highest_stay(ranks: list[list[int]]) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(7), writer=TensorDictMaxValueWriter("rank"))
+    for some in ranks:
+        rows = TensorDict({"rank": torch.tensor(some)}, [len(some)])
+        index = buffer.extend(rows)
+        held = index >= 0
+        assert torch.equal(buffer[:]["rank"][index[held]], rows["rank"][held])
+    best = sorted((rank for some in ranks for rank in some), reverse=True)[:7]
+    assert len(buffer) == len(best)
+    if best:
+        assert sorted(buffer[:]["rank"].tolist(), reverse=True) == best
+
+
+def test_writing_renews_an_epoch_and_what_was_prefetched() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(40), sampler=SamplerWithoutReplacement(), batch_size=5, prefetch=3
+    )
+    buffer.extend(steps(20))
+    buffer.sample()
+    buffer.extend(steps(20, 20))
+    seen = torch.cat([batch["number"] for batch in buffer])
+    assert sorted(seen.tolist()) == list(range(40))
+
+
+def test_a_buffer_that_was_emptied_begins_anew() -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10), batch_size=4)
+    buffer.extend(steps(8))
+    buffer.empty()
+    assert len(buffer) == 0 and buffer.extend(steps(3, 50)).tolist() == [0, 1, 2]
+    assert bool((buffer.sample()["number"] >= 50).all())
+
+
+@pytest.mark.parametrize("kind", [*LAZY, ListStorage])
+def test_a_buffer_pickles_with_its_rows(kind: Any) -> None:
+    buffer = ReplayBuffer(storage=kind(10), batch_size=4, seed=3)
+    buffer.extend(steps(8))
+    copy = pickle.loads(pickle.dumps(buffer))
+    assert bool((copy[:] == buffer[:]).all())
+    assert bool((copy.sample() == buffer.sample()).all())
