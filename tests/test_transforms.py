@@ -30,6 +30,7 @@ from datasets_cli import (
     UnsqueezeTransform,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.transforms.transform import Inverted
 from tests.trajectory_rows import TrajectoryRows, chi_square_score
 
 REWARD, DONE = ("next", "reward"), ("next", "done")
@@ -192,6 +193,16 @@ def test_rewards_to_go_want_an_end_and_leave_what_is_read_alone() -> None:
     assert data[REWARD].view(-1).tolist() == [1.0, 2.0, 4.0, 8.0]
     with pytest.raises(UsageError, match="no end of a trajectory"):
         stored.inv(data[2:])
+
+
+def test_a_transform_turned_round_inverts_what_is_read() -> None:
+    data = steps([1.0, 2.0], [0, 1])
+    turned = Inverted(Reward2Go())
+    assert turned(data)[REWARD].view(-1).tolist() == [3.0, 2.0]
+    assert turned.inv(data)[REWARD].view(-1).tolist() == [1.0, 2.0]
+    assert Inverted(StepCounter())(data) is data
+    assert "step_count" in Inverted(StepCounter()).inv(data)
+    assert "step_count" not in data
 
 
 def test_a_crop_begins_at_every_step_that_leaves_room_alike() -> None:

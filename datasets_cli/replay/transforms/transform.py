@@ -113,7 +113,8 @@ class Inverted:
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the inverse of a batch that was read."""
-        return inverse(self.transform, batch) or batch
+        inverted = inverse(self.transform, batch)
+        return batch if inverted is None else inverted
 
     def inv(self, data: TensorDict) -> TensorDict:
         """Return what is to be stored for rows; they stay as they are."""
