@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from datasets_cli.version import __version__
 
 if TYPE_CHECKING:
-    from datasets_cli.experience import (
+    from datasets_cli.experience import ExperienceReplay
+    from datasets_cli.families import (
+        AtariDQNExperienceReplay,
         D4RLExperienceReplay,
-        ExperienceReplay,
         MinariExperienceReplay,
         OpenMLExperienceReplay,
     )
     from datasets_cli.replay.buffers import ReplayBuffer
+    from datasets_cli.replay.ensemble import ReplayBufferEnsemble
     from datasets_cli.replay.frame_stack import CatFrames, FrameStack
     from datasets_cli.replay.list_storage import ListStorage
     from datasets_cli.replay.prioritized import PrioritizedSampler
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AtariDQNExperienceReplay",
     "CatFrames",
     "CatTensors",
     "Compose",
@@ -84,6 +87,7 @@ __all__ = [
     "RandomSampler",
     "RenameTransform",
     "ReplayBuffer",
+    "ReplayBufferEnsemble",
     "Reward2Go",
     "Reward2GoTransform",
     "RewardScaling",
@@ -109,15 +113,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "D4RLExperienceReplay": "experience",
+    "AtariDQNExperienceReplay": "families",
+    "D4RLExperienceReplay": "families",
     "ExperienceReplay": "experience",
     "CatFrames": "replay.frame_stack",
     "FrameStack": "replay.frame_stack",
-    "MinariExperienceReplay": "experience",
-    "OpenMLExperienceReplay": "experience",
+    "MinariExperienceReplay": "families",
+    "OpenMLExperienceReplay": "families",
     "PrioritizedSampler": "replay.prioritized",
     "PrioritizedSliceSampler": "replay.prioritized_slices",
     "ReplayBuffer": "replay.buffers",
+    "ReplayBufferEnsemble": "replay.ensemble",
     "TensorDictReplayBuffer": "replay.tensordict_buffers",
     "RandomSampler": "replay.samplers",
     "SamplerWithoutReplacement": "replay.samplers",

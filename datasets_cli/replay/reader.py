@@ -69,7 +69,7 @@ class BatchReader:
         self._prefetch = (
             Prefetch(prefetch, self._draw_ahead, self._make_batch) if prefetch else None
         )
-        self._ran_out = False
+        self.ran_out = False
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class BatchReader:
                 f"Batches of {self.batch_size} are prefetched; one of {size} is not among them. "
                 "Sample other sizes from a buffer without prefetch."
             )
-        self._ran_out = draw.is_last
+        self.ran_out = draw.is_last
         if not return_info:
             return batch
         index = numbers_of(self.storage, draw.index)
@@ -115,7 +115,7 @@ class BatchReader:
             raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
         while True:
             yield self.sample()
-            if self._ran_out:
+            if self.ran_out:
                 return
 
     def append_transform(self, transform: Transform, *, invert: bool = False) -> Self:

@@ -1,0 +1,109 @@
+"""Ensembles: several buffers sampled as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    LazyTensorStorage,
+    PrioritizedSampler,
+    ReplayBufferEnsemble,
+    SamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import ImmutableError, UsageError
+
+
+def member(num_rows: int, start: int, **arguments: Any) -> TensorDictReplayBuffer:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(num_rows), **arguments)
+    number = torch.arange(start, start + num_rows)
+    buffer.extend(TensorDict({"number": number, ("next", "number"): number + 1}, [num_rows]))
+    return buffer
+
+
+def test_every_member_gives_a_part_and_the_index_says_which_row_of_which() -> None:
+    ensemble = ReplayBufferEnsemble(
+        member(10, 0), member(30, 100), batch_size=12, sample_from_all=True
+    )
+    batch = ensemble.sample()
+    assert batch.shape == (2, 6) and len(ensemble) == 40
+    assert torch.equal(batch["index", "buffer_ids"], torch.tensor([[0] * 6, [1] * 6]))
+    assert torch.equal(
+        batch["number"], batch["index", "index"] + 100 * batch["index", "buffer_ids"]
+    )
+    assert torch.equal(batch["next", "number"], batch["number"] + 1)
+
+
+@pytest.mark.parametrize(
+    ("p", "share"), [(None, 0.5), ([1.0, 3.0], 0.75), ("size", 0.9), ([0.0, 2.0], 1.0)]
+)
+def test_members_are_drawn_by_their_weights(p: Any, share: float) -> None:
+    ensemble = ReplayBufferEnsemble(member(10, 0), member(90, 100), p=p, seed=0)
+    ids = ensemble.sample_flat(20_000)["index", "buffer_ids"]
+    assert abs(float(ids.float().mean()) - share) < 0.02
+    parts = [ensemble.sample(2)["index", "buffer_ids"] for _ in range(500)]
+    assert abs(float(torch.cat(parts).float().mean()) - share) < 0.07
+
+
+def test_a_flat_batch_has_every_row_asked_for() -> None:
+    ensemble = ReplayBufferEnsemble(
+        member(10, 0), member(10, 100), member(10, 200), sample_from_all=True
+    )
+    batch = ensemble.sample_flat(8)
+    assert batch.shape == (8,)
+    assert batch["index", "buffer_ids"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_rows_and_members_are_indexed() -> None:
+    ensemble = ReplayBufferEnsemble(member(10, 0), member(10, 100))
+    assert ensemble[1] is ensemble.buffers[1]
+    assert ensemble[1, 3]["number"] == 103
+    assert ensemble[:, 2:4]["number"].tolist() == [[2, 3], [102, 103]]
+
+
+def test_keys_of_one_member_alone_are_its_own_in_parts_and_refused_flat() -> None:
+    odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
+    ensemble = ReplayBufferEnsemble(member(10, 0), odd, batch_size=4, sample_from_all=True)
+    batch = ensemble.sample()
+    assert "more" in batch[1] and "more" not in batch[0]
+    with pytest.raises(UsageError, match="Buffers 0 and 1 differ in more"):
+        ensemble.sample_flat()
+
+
+def test_priorities_go_back_to_their_members() -> None:
+    members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=200, sample_from_all=True)
+    batch = ensemble.sample()
+    batch["td_error"] = (batch["number"] == 103).float()
+    ensemble.update_tensordict_priority(batch)
+    assert set(members[1].sample(50)["number"].tolist()) == {103}
+
+
+def test_iteration_ends_with_the_first_epoch_that_ends_and_state_is_resumed() -> None:
+    def ensemble() -> ReplayBufferEnsemble:
+        members = [member(size, 0, sampler=SamplerWithoutReplacement(), seed=1) for size in (6, 20)]
+        return ReplayBufferEnsemble(*members, batch_size=4, sample_from_all=True, seed=0)
+
+    first = ensemble()
+    batches = [batch["number"] for batch in first]
+    assert len(batches) == 3
+    state = first.state_dict()
+    other = ensemble()
+    other.load_state_dict(state)
+    assert torch.equal(other.sample()["number"], first.sample()["number"])
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    one = member(10, 0)
+    for arguments in ({"p": [1.0]}, {"p": [1, 1], "sample_from_all": True}, {"seed": 0}):
+        extra = {"generator": torch.Generator()} if "seed" in arguments else {}
+        with pytest.raises(UsageError):
+            ReplayBufferEnsemble(one, one, **arguments, **extra)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot be shared"):
+        ReplayBufferEnsemble(one, one).sample(3)
+    with pytest.raises(ImmutableError, match="Write to a member"):
+        ReplayBufferEnsemble(one).extend(one[:])
