@@ -127,7 +127,7 @@ def test_what_liac_arff_writes_is_read_as_liac_arff_reads_it(rows, tmp_path):
         ("1,a", [[1, 0]]),
         ("", []),
         ("{1 'b, c'}\n{}\n{0 -0.0, 1 '?'}\n{0 ?,1 ?}\n", [[0, 1], [0, 0], [-0.0, 2], [NAN, NAN]]),
-        ("{ 0\t7 ,1   a }\n8,a\n", [[7, 0], [8, 0]]),
+        ("{ 0\t7 ,1   a }\n8\t,\ta\n", [[7, 0], [8, 0]]),
     ],
 )
 def test_values_are_read_as_publishers_write_them(rows, right, tmp_path):
@@ -155,8 +155,8 @@ def test_an_attribute_is_read_as_publishers_write_it(line, attribute, tmp_path):
 
 def test_text_may_hold_anything_and_costs_no_column(tmp_path):
     columns = {"x": "real", "s": "string", "d": "date"}
-    rows = "1,'100\\% \\'a\\', b',2020-01-01\n2,\"it's {}\",?\n3,d'Ivoire,?\n"
-    assert same(read(tmp_path / "t.arff", header(columns) + rows)[1], [[1], [2], [3]])
+    rows = "0,'one\rline',?\n1,'100\\% \\'a\\', b',2020-01-01\n2,\"it's {}\",?\n3,d'Ivoire,?\n"
+    assert same(read(tmp_path / "t.arff", header(columns) + rows)[1], [[0], [1], [2], [3]])
 
 
 def test_bytes_that_are_not_utf_8_stay_apart(tmp_path):

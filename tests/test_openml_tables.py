@@ -15,6 +15,7 @@ from datasets_cli.errors import IntegrityError, SourceError, UnknownDataset, Usa
 from datasets_cli.recipes import _openml_api as api
 from datasets_cli.recipes import _openml_parquet
 from datasets_cli.registry import catalogue, load_recipe, refresh
+from datasets_cli.sources.http import Http
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layout import CacheRoot, check_id
 from tests import openml_files as files
@@ -121,6 +122,19 @@ def test_parquet_alone_needs_a_reader(site, monkeypatch):
         install(site)
 
 
+def test_a_parquet_file_is_asked_for_once_at_each_of_its_addresses(site, monkeypatch):
+    monkeypatch.setattr(_openml_parquet, "find_spec", lambda name: name)
+    urls = {
+        "url": "https://a.org/x.pq",
+        "parquet_url": "https://b.org/x",
+        "minio_url": "https://b.org/x",
+    }
+    site.publish(5, b"PAR1", SMALL[1], **urls)
+    (*_, file) = RECIPE.resources("5", Http(site.config))
+    assert file.urls == ("https://a.org/x.pq", "https://b.org/x")
+    assert (file.magic, dict(file.checksums)) == (b"PAR1", {})
+
+
 def test_every_value_of_a_parquet_file_is_pyarrow_s(site):
     parquet = pytest.importorskip("pyarrow.parquet")
     path = files.DATA / "openml-python" / "30" / "dataset_30.pq"
@@ -165,14 +179,14 @@ def test_a_refreshed_catalogue_has_every_active_dataset(config: Config):
             page = url.removeprefix(f"{api.API}/list/limit/1000/offset/")
             found = {
                 "0/status/active": [entry(1, "new"), entry(2, "BNG(a,b)")],
-                "2/status/active": {"did": 61, "name": "iris", "version": 1},
+                "2/status/active": {"did": 3, "name": "last", "version": 1},
             }
             if page not in found:
                 raise UnknownDataset("No results")
             return {"data": {"dataset": found[page]}}
 
     root = CacheRoot(config.root)
-    assert refresh(RECIPE, root, Pages()) == len(list(RECIPE.datasets(None))) + 2  # type: ignore[arg-type]
+    assert refresh(RECIPE, root, Pages()) == len(list(RECIPE.datasets(None))) + 3  # type: ignore[arg-type]
     rows = catalogue(RECIPE, root)
     assert rows["new@1"].num_transitions == 898
     assert rows["2"].details["openml_name"] == "BNG(a,b)"
