@@ -16,13 +16,13 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocess import preprocess
 from datasets_cli.progress import Bars, Progress
-from datasets_cli.registry import catalogue, load_recipe
 from datasets_cli.replay.frame_stack import FrameStack
 from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
 from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
 from datasets_cli.replay.storage import DatasetStorage, open_storage
 from datasets_cli.replay.tensordict_buffers import TensorDictReplayBuffer
 from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.writers import Writer
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
@@ -44,6 +44,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
             (``"force"``; the good copy stays until the new one is committed).
         layout: how the rows lie on disk; ``"ted"`` or ``"compact"``.
         source: a folder or URL with the publisher's raw files.
+        options: of the family, which make a variant of the dataset.
+        num_workers: processes that convert what can be converted in parts; all cores where None,
+            this process where 0.
         sampler: how rows are drawn; overrides the next four.
         num_slices: draw so many slices of trajectories a batch.
         slice_len: draw slices of so many rows; exclusive with ``num_slices``.
@@ -51,6 +54,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         strict_length: never draw from a trajectory shorter than a slice.
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
+        writer: refuses rows, as does any other one of a dataset.
         collate_fn: called last, with the batch.
         device: copy the rows into this device's memory and hand out batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
@@ -76,6 +80,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         download: bool | str = True,
         layout: str | None = None,
         source: str | None = None,
+        options: Mapping[str, str] | None = None,
+        num_workers: int | None = 0,
         sampler: Sampler | None = None,
         num_slices: int | None = None,
         slice_len: int | None = None,
@@ -83,6 +89,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         strict_length: bool = True,
         replacement: bool = True,
         transform: Transform | None = None,
+        writer: Writer | None = None,
         collate_fn: Callable[[TensorDict], Any] | None = None,
         device: str | torch.device | None = None,
         pin_memory: bool = False,
@@ -94,13 +101,20 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if self.family and not dataset_id.startswith(f"{self.family}/"):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
-        wish = build.Wish(layout=layout, force=download == "force", source=source)
+        wish = build.Wish(
+            layout=layout,
+            force=download == "force",
+            source=source,
+            options=options or {},
+            num_workers=num_workers,
+        )
         folder = _installed_folder(dataset_id, download, self.config, wish, progress)
         rows = open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
             transform=transform,
+            writer=writer,
             batch_size=batch_size,
             collate_fn=collate_fn,
             prefetch=prefetch,
@@ -242,60 +256,6 @@ def _installed_folder(
     if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
-        id = build.installed_id(dataset_id, config)
+        id = build.installed_id(dataset_id, config, wish.options)
         return build.installed_folder(CacheRoot(config.root), id, wish.layout)
     return build.get(dataset_id, config, wish, progress=progress)
-
-
-class _AvailableDatasets:
-    """A list of the family's ids, read when it is asked for."""
-
-    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> list[str]:
-        assert owner.family is not None
-        rows = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
-        return sorted(rows)
-
-
-class D4RLExperienceReplay(ExperienceReplay):
-    """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``."""
-
-    family = "d4rl"
-    available_datasets = _AvailableDatasets()
-
-
-class MinariExperienceReplay(ExperienceReplay):
-    """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``."""
-
-    family = "minari"
-    available_datasets = _AvailableDatasets()
-
-
-class OpenMLExperienceReplay(ExperienceReplay):
-    """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
-
-    Batches, and rows taken by index, also have ``X`` and ``y``, which are TorchRL's names for what
-    stands at ``observation`` and ``action``, and the same tensors.
-
-    Args:
-        name: such as ``adult_onehot``, ``adult@2`` or ``61``.
-        batch_size: rows in a batch; ``sample`` can override it.
-        options: those of ``ExperienceReplay``.
-    """
-
-    family = "openml"
-    available_datasets = _AvailableDatasets()
-
-    def __init__(self, name: str, batch_size: int | None = None, **options: Any) -> None:
-        super().__init__(name, batch_size, **options)
-        self._transforms.insert(0, _with_table_names)
-
-    @property
-    def max_outcome_val(self) -> int | float:
-        """The largest label; counted from 0, there is one class more."""
-        largest: int | float = self["action"].max().item()
-        return largest
-
-
-def _with_table_names(batch: TensorDict) -> TensorDict:
-    batch["X"], batch["y"] = batch["observation"], batch["action"]
-    return batch

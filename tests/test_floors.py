@@ -12,7 +12,7 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 FLOORS = {
     8: ["cli"],
-    7: ["demo"],
+    7: ["demo", "families"],
     6: ["experience"],
     5: ["build", "preprocess"],
     4: ["replay", "registry"],
