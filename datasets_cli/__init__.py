@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datasets_cli.replay.prioritized import PrioritizedSampler
     from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
+    from datasets_cli.replay.sharded import BatchStream, DistributedSampler
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
     from datasets_cli.replay.tensor_storage import (
@@ -62,10 +63,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AtariDQNExperienceReplay",
+    "BatchStream",
     "CatFrames",
     "CatTensors",
     "Compose",
     "D4RLExperienceReplay",
+    "DistributedSampler",
     "DoubleToFloat",
     "ExcludeTransform",
     "ExperienceReplay",
@@ -127,6 +130,8 @@ _HOMES = {
     "TensorDictReplayBuffer": "replay.tensordict_buffers",
     "RandomSampler": "replay.samplers",
     "SamplerWithoutReplacement": "replay.samplers",
+    "BatchStream": "replay.sharded",
+    "DistributedSampler": "replay.sharded",
     "SliceSampler": "replay.slices",
     "SliceSamplerWithoutReplacement": "replay.slices",
     "open_storage": "replay.storage",

@@ -94,6 +94,13 @@ class ReplayBuffer(BatchReader):
             return self._transformed(batch.reshape(rows.shape).transpose(0, rows.ndim - 1))
         return self._transformed(batch if rows.ndim == 1 else batch.reshape(rows.shape))
 
+    def __getitems__(self, index: list[int]) -> Any:
+        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
+
+        Give the loader ``collate_fn=sharded.whole_batch``.
+        """
+        return self[index]
+
     def add(self, data: Any) -> int | None:
         """Write one row; return its number, or None where the writer refused it."""
         if isinstance(self.storage, ListStorage):

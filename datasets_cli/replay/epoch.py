@@ -58,6 +58,9 @@ class Epoch:
             return torch.arange(num_items)
         return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_order": None}  # the seed gives it again
+
     def state_dict(self) -> dict[str, Any]:
         """Return the seed of the epoch, and how many of how many items were handed out."""
         return {

@@ -148,6 +148,9 @@ class SliceSampler:
             info["collector", "mask"] = real
         return index, info
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_prepared": ()}  # worked out again from the storage
+
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: each draw depends on the generator alone."""
         return {}

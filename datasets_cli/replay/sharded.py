@@ -1,0 +1,179 @@
+"""Reading by several processes: each gets its share of every epoch, and a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.buffers import ReplayBuffer
+from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.storage import Storage
+
+
+class DistributedSampler:
+    """Draws every row once an epoch, shared out among processes.
+
+        order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
+        process 0 of 2           7   9   0   3
+        process 1 of 2             2   4   8
+
+    The conventions are those of ``torch.utils.data.DistributedSampler``. A process here is a worker
+    of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
+
+    Args:
+        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
+        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        shuffle: draw in random order; in storage order otherwise.
+        seed: orders the epochs; it must be the same in all processes.
+        drop_last: leave out the last rows where the processes do not divide them; otherwise the
+            first rows of the epoch fill them up, so that every process draws as many.
+
+    Raises:
+        UsageError: the rank is not below the number of replicas.
+    """
+
+    def __init__(
+        self,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        ours, all_ranks = _rank()
+        self.num_replicas = all_ranks if num_replicas is None else num_replicas
+        self.rank = ours if rank is None else rank
+        if not 0 <= self.rank < self.num_replicas:
+            raise UsageError(f"There is no rank {self.rank} of {self.num_replicas}.")
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+        self.ran_out = False
+        self._done = 0  # rows of this epoch that all processes together have drawn
+        self._order: tuple[int, int, torch.Tensor] | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch; epochs follow one another by themselves otherwise."""
+        self.epoch, self._done, self.ran_out = epoch, 0, False
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch."""
+        if self.ran_out:
+            self.set_epoch(self.epoch + 1)
+        process, processes = share(self.rank, self.num_replicas)
+        order = self._ordered(len(storage))
+        rest = order[self._done :]
+        even = len(rest) // processes * processes
+        if even < len(rest):
+            fill = [] if self.drop_last else [rest, order.repeat(1 + processes // len(order))]
+            rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
+        mine = rest[process::processes]
+        self._done += min(batch_size, len(mine)) * processes
+        self.ran_out = batch_size >= len(mine)
+        if not len(mine):
+            raise UsageError(f"{len(order)} rows give each of {processes} processes none.")
+        return mine[:batch_size].clone(), {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_order": None}  # the seed gives it again
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch and how much of it all processes together have drawn.
+
+        It may be loaded where there are fewer or more of them: they share what is left.
+        """
+        return {
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "done": self._done,
+            "ran_out": self.ran_out,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on in the middle of the epoch that ``state`` names."""
+        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
+        self._done, self.ran_out = int(state["done"]), bool(state["ran_out"])
+        self._order = None
+
+    def _ordered(self, num_rows: int) -> torch.Tensor:
+        if self._order is None or self._order[:2] != (self.epoch, num_rows):
+            order = torch.arange(num_rows)
+            if self.shuffle:
+                seeded = torch.Generator().manual_seed(self.seed + self.epoch)
+                order = torch.randperm(num_rows, generator=seeded)
+            self._order = (self.epoch, num_rows, order)
+        return self._order[2]
+
+
+class BatchStream(IterableDataset[Any]):
+    """A buffer's batches as a dataset for ``torch.utils.data.DataLoader``; see ``loader``.
+
+    Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
+    number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
+    the workers share each epoch instead.
+
+    Args:
+        buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
+        num_batches: batches that each worker yields; without it the buffer's own iteration ends.
+        seed: of the streams.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, num_batches: int | None = None, seed: int = 0) -> None:
+        self.buffer = buffer
+        self.num_batches = num_batches
+        self.seed = seed
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches."""
+        process, _ = share(*_rank())
+        words = np.random.SeedSequence([self.seed, self.epoch, process])
+        seed = int(words.generate_state(1, np.uint64)[0])
+        self.epoch += 1
+        self.buffer.set_rng(torch.Generator().manual_seed(seed))
+        if self.num_batches is None:
+            yield from self.buffer
+        for _ in range(self.num_batches or 0):
+            yield self.buffer.sample()
+
+    def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Any]:
+        """Return a loader of whole batches.
+
+        Args:
+            num_workers: processes; this one where 0.
+            arguments: others of ``torch.utils.data.DataLoader``.
+        """
+        if num_workers:  # a process forked after torch began threads may hang
+            arguments = {"multiprocessing_context": "spawn", **arguments}
+        return DataLoader(
+            self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
+        )
+
+
+def whole_batch(batch: Any) -> Any:
+    """Return a batch as it is: the ``collate_fn`` of a loader whose dataset gives batches."""
+    return batch
+
+
+def share(rank: int, num_replicas: int) -> tuple[int, int]:
+    """Return the number of this process among all that read, and how many they are."""
+    worker = get_worker_info()
+    if worker is None:
+        return rank, num_replicas
+    return rank * worker.num_workers + worker.id, num_replicas * worker.num_workers
+
+
+def _rank() -> tuple[int, int]:
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
