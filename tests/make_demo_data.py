@@ -14,9 +14,13 @@ from typing import Any
 import h5py
 import numpy as np
 
+from tests.ale_games import play
+from tests.atari_files import record
+
 DATA = Path(__file__).parent.parent / "datasets_cli" / "demo" / "data"
 NUM_DEMONSTRATIONS = 5
 NUM_EPISODES = 3
+PONG_STEPS, PONG_CAPACITY = 1000, 400
 
 
 class NumpyOnly(pickle.Unpickler):
@@ -78,6 +82,15 @@ def make_minari(folder: Path) -> None:
     (target / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
 
 
+def make_atari() -> None:
+    """Play Pong and write the logs of a replay buffer that is smaller than the publisher's."""
+    target = DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"
+    record(target, play("pong", PONG_STEPS), PONG_CAPACITY)
+    for path in target.glob("invalid_range_*"):
+        path.unlink()  # nobody reads it
+
+
 if __name__ == "__main__":
     make_d4rl(Path(sys.argv[1]))
     make_minari(Path(sys.argv[2]))
+    make_atari()

@@ -10,6 +10,8 @@ import typer
 from datasets_cli.cli.state import State, human_count, state_of
 from datasets_cli.progress import Silent
 
+MOST_FILES = 5
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -41,8 +43,11 @@ def _show(state: State, result: dict[str, object]) -> None:
     assert isinstance(steps, int)
     assert isinstance(episodes, int)
     print(f"{result['id']}: {result['about']}")
-    for resource in resources:
+    for resource in resources[:MOST_FILES]:
         print(f"  downloaded  {resource['filename']} ({resource['bytes']:,} bytes)")
+    if others := resources[MOST_FILES:]:
+        size = sum(resource["bytes"] for resource in others)
+        print(f"              and {len(others)} more files ({size:,} bytes)")
     if not result["published"]:
         print("              made for this demo, so taken as it is, as --no-verify does")
     print(f"  converted   {human_count(steps)} transitions in {episodes} trajectories")

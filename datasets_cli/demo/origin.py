@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 DATA = Path(__file__).parent / "data"
 COMMIT = "0" * 40
@@ -26,6 +28,7 @@ def pages() -> dict[str, bytes]:
         for path in site.rglob("*")
         if path.is_file()
     }
+    served |= bucket("atari-replay-datasets", "dqn", DATA / "atari_dqn")
     repository, folder = "farama-minari/D4RL", "door/human-v2/data"
     tree = []
     for path in sorted((DATA / "minari" / "D4RL" / folder).iterdir()):
@@ -36,6 +39,18 @@ def pages() -> dict[str, bytes]:
         tree.append(entry | {"lfs": {"oid": digest, "size": len(content)}})
     served[f"/hf/api/datasets/{repository}"] = json.dumps({"sha": COMMIT}).encode()
     served[f"/hf/api/datasets/{repository}/tree/{COMMIT}/{folder}"] = json.dumps(tree).encode()
+    return served
+
+
+def bucket(name: str, prefix: str, folder: Path) -> dict[str, bytes]:
+    """Return the pages of a Google Cloud Storage bucket: its files, and one list of them all."""
+    served, items = {}, []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content, key = path.read_bytes(), f"{prefix}/{path.relative_to(folder).as_posix()}"
+        served[f"/gcs/{name}/{quote(key)}"] = content
+        digest = base64.b64encode(hashlib.md5(content).digest()).decode()
+        items.append({"name": key, "size": str(len(content)), "md5Hash": digest})
+    served[f"/gcs/storage/v1/b/{name}/o"] = json.dumps({"items": items}).encode()
     return served
 
 
@@ -63,6 +78,7 @@ def serve() -> Iterator[tuple[str, ...]]:
                 f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
                 f"https://huggingface.co/={address}/hf/",
                 f"https://www.openml.org/={address}/openml/",
+                f"https://storage.googleapis.com/={address}/gcs/",
             )
         finally:
             server.shutdown()

@@ -57,6 +57,11 @@ STOPS = (
         published=True,
         num_slices=None,
     ),
+    Stop(
+        "atari_dqn/Pong/5",
+        "1,000 steps of a random player in the format of the DQN Replay Dataset, 400 a checkpoint",
+        published=False,
+    ),
 )
 
 
