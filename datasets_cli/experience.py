@@ -160,6 +160,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         num_frames: int | None = None,
         pbar: bool = False,
         executor: Executor | None = None,
+        mp_start_method: str | None = None,
         seed: int = 0,
     ) -> DatasetStorage:
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
@@ -171,6 +172,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
             num_frames: only the first so many rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
+            mp_start_method: given for compatibility; processes are always started anew, because one
+                that is forked after torch began threads may hang.
             seed: seeds torch anew for every part.
 
         Raises:

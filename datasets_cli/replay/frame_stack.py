@@ -37,6 +37,7 @@ class FrameStack:
     """
 
     ndim = 1
+    inner: tuple[int, ...] = ()
     is_tensordict = True
     revision = 0  # it never changes
 

@@ -24,6 +24,7 @@ class ListStorage:
     """
 
     ndim = 1
+    inner: tuple[int, ...] = ()
     is_tensordict = False
 
     def __init__(self, max_size: int | None = None) -> None:

@@ -186,7 +186,7 @@ class BatchReader:
                 index = self._hand_out(index)
                 info = {key: self._hand_out(mark) for key, mark in info.items()}
             self._describe(rows, index, info)
-            rows = make_batch(rows, len(index))
+            rows = make_batch(rows, len(index), *self.storage.inner)
         if self._collate_fn is not None:
             rows = self._collate_fn(rows)
         if self._pin_memory:

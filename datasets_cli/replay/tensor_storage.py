@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
@@ -49,6 +49,7 @@ class LazyTensorStorage:
         self.revision = 0
         self.cursor = 0
         self.grid: tuple[int, ...] = (max_size,)
+        self.inner: tuple[int, ...] = ()  # of rows that are TensorDicts with a shape of their own
         self._form: TensorDictForm | PytreeForm | None = None
         self._columns: list[torch.Tensor] = []
         self._num_rows = 0
@@ -90,6 +91,7 @@ class LazyTensorStorage:
             width = math.prod(side)
             self.grid = (-(-self.max_size // max(1, width)), *reversed(side))
             self._columns = self._allocate(form, columns)
+            self.inner = inner_shape(data, self.ndim)
             self._form = form
         flat = [
             column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1)
@@ -136,7 +138,7 @@ class LazyTensorStorage:
     def get(self, index: torch.Tensor) -> Any:
         """Return copies of the rows ``index`` int64 ``[B]``: a TensorDict, or what rows are."""
         rows = self.tree(index)
-        return make_batch(rows, len(index)) if self.is_tensordict else rows
+        return make_batch(rows, len(index), *self.inner) if self.is_tensordict else rows
 
     def run(self, start: int, stop: int) -> Any:
         """Return copies of the rows ``start`` to ``stop - 1``."""
@@ -216,6 +218,7 @@ class TensorStorage(LazyTensorStorage):
         self._form = form
         self._columns = [column.flatten(0, ndim - 1) for column in columns]
         self._num_rows = math.prod(grid)
+        self.inner = inner_shape(storage, ndim)
 
 
 class LazyMemmapStorage(LazyTensorStorage):
@@ -263,3 +266,8 @@ class LazyMemmapStorage(LazyTensorStorage):
         self.scratch_dir.mkdir(parents=True, exist_ok=True)
         mapped = rows.memmap_like(prefix=self.scratch_dir, existsok=True)
         return [mapped[key].as_subclass(torch.Tensor) for key in keys]
+
+
+def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
+    """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
+    return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()

@@ -56,7 +56,11 @@ class TensorDictReplayBuffer(ReplayBuffer):
         self.update_priority(batch["index"], priority)
 
     def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
-        tree["index"] = numbers_of(self.storage, index)
+        numbers = numbers_of(self.storage, index)
+        if inner := self.storage.inner:  # each row is of a shape of its own
+            numbers = numbers.view(-1, *[1] * len(inner), *numbers.shape[1:])
+            numbers = numbers.expand(-1, *inner, *numbers.shape[1 + len(inner) :])
+        tree["index"] = numbers
         for (*path, name), mark in info.items():
             node: Tree = tree
             for part in path:
