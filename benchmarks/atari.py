@@ -137,7 +137,7 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.recipes._gzip import GzipStream  # type: ignore[import-not-found]
-    from datasets_cli.store.frame_writer import FrameParts, train
+    from datasets_cli.store.frame_writer import FrameParts, make_dictionary
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()
@@ -147,7 +147,7 @@ def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     gunzip = (time.process_time() - start) / (num_bytes / 7056)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "frames.zst"
-        parts = FrameParts(path, 7056, train(path, frames[:1024]))
+        parts = FrameParts(path, 7056, make_dictionary(path, frames[:1024]))
         start = time.process_time()
         for first in range(0, len(frames), 1024):
             parts.write(first, frames[first : first + 1024])

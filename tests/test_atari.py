@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.build import Wish, get
+from datasets_cli.build.relayout import relayout
 from datasets_cli.config import Config, load_config
 from datasets_cli.store.dataset import Dataset, open_dataset
 
@@ -79,6 +80,16 @@ def test_every_transition_is_the_environment_s_own(
     assert all(follows(dataset))
     assert dataset.manifest.successors["dropped_steps"] == 1
     assert len(dataset) == (1999 if final else 1767)
+
+
+def test_there_and_back_to_the_other_layout_gives_the_same_files(
+    config: Config, tmp_path: Path
+) -> None:
+    record(tmp_path / "run", breakout(), 1500)  # the first 1,024 pictures come in order
+    ted = install(config, tmp_path / "run", layout="ted").manifest.files
+    compact = install(config, tmp_path / "run").manifest.files
+    assert open_dataset(relayout(ID, "ted", config)).manifest.files == ted
+    assert open_dataset(relayout(ID, "compact", config)).manifest.files == compact
 
 
 def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from datasets_cli.store.compact_writer import CompactWriter
     from datasets_cli.store.writer import TedWriter
 
+WORTH_PROCESSES = 50_000
+"""Fewer pictures take less time than processes need to start."""
+
 Records = list[tuple[int, int]]
 """Runs of records, first and one past the last, that a part has filled."""
 
@@ -70,6 +73,8 @@ def write_pictures(
     sample = partial(_sample, id, pictures, table)
     files = writer.add_pictures(column, table.offsets, sample)
     tasks = [Task(id, pictures.key, part, pictures.read, table, files) for part in pictures.parts]
+    if num_workers is None and table.num_pictures < WORTH_PROCESSES:
+        num_workers = 0
     filled: Records = []
     for records in _run(tasks, num_workers):
         filled += records
@@ -114,7 +119,7 @@ def _sample(id: str, pictures: Pictures, table: PictureTable, count: int) -> np.
 
 def _run(tasks: list[Task], num_workers: int | None) -> Iterator[Records]:
     """Yield what each part has filled, in order."""
-    if num_workers == 0 or len(tasks) <= 1:  # starting a process takes longer
+    if num_workers == 0 or len(tasks) <= 1:
         yield from map(write_part, tasks)
         return
     with local_executor(num_workers and min(num_workers, len(tasks))) as pool:

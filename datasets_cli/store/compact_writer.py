@@ -14,7 +14,7 @@ from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.columns import DONE, Column, Key, column_of, show_key
 from datasets_cli.store.compact import RECORDS, ROW_MAP, FrameField, is_frame, successor_of
 from datasets_cli.store.dictionary import SAMPLED_FRAMES
-from datasets_cli.store.frame_writer import FrameParts, FrameWriter, join_parts, train
+from datasets_cli.store.frame_writer import FrameParts, FrameWriter, join_parts, make_dictionary
 from datasets_cli.store.pack import pack
 from datasets_cli.store.pictures import Run
 from datasets_cli.store.writer import TedWriter, Written, write_beside
@@ -72,7 +72,7 @@ class CompactWriter:
         frames = _FramesApart(self.folder, column)
         self._apart.append(frames)
         with disk_errors(self.folder):
-            dictionary = train(frames.path, sample(SAMPLED_FRAMES))
+            dictionary = make_dictionary(frames.path, sample(SAMPLED_FRAMES))
         return PackedPictures(frames.path, column.row_bytes, dictionary, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
@@ -134,7 +134,7 @@ class PackedPictures:
     Args:
         path: the ``.zst`` file.
         frame_bytes: size of a picture in bytes.
-        dictionary: what ``train`` returned.
+        dictionary: what ``make_dictionary`` returned.
         offsets: the trajectory table.
     """
 

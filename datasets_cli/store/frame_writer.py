@@ -51,7 +51,7 @@ class FrameWriter:
             self._waiting.append(frames.copy())
             self._num_waiting += len(frames)
             if self._num_waiting >= SAMPLED_FRAMES:
-                self._train()
+                self._begin()
         else:
             self._parts.write(self.num_frames, frames)
         self.num_frames += len(frames)
@@ -59,7 +59,7 @@ class FrameWriter:
     def finish(self) -> None:
         """Write what waits and join it all."""
         if self._parts is None:
-            self._train()
+            self._begin()
         self.close()
         join_parts(self._path, self.num_frames)
 
@@ -68,14 +68,14 @@ class FrameWriter:
         if self._parts is not None:
             self._parts.close()
 
-    def _train(self) -> None:
+    def _begin(self) -> None:
         frames = np.concatenate(self._waiting or [np.zeros((0, self._frame_bytes), np.uint8)])
         self._waiting.clear()
-        self._parts = FrameParts(self._path, self._frame_bytes, train(self._path, frames))
+        self._parts = FrameParts(self._path, self._frame_bytes, make_dictionary(self._path, frames))
         self._parts.write(0, frames)
 
 
-def train(path: Path, frames: np.ndarray) -> bytes:
+def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
     """Choose a dictionary among the first pictures uint8 ``[n, ...]`` and keep it beside them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = choose_dictionary(frames)
@@ -89,7 +89,7 @@ class FrameParts:
     Args:
         path: the ``.zst`` file that the parts will make.
         frame_bytes: size of a picture in bytes.
-        dictionary: what ``train`` returned.
+        dictionary: what ``make_dictionary`` returned.
     """
 
     def __init__(self, path: Path, frame_bytes: int, dictionary: bytes) -> None:
