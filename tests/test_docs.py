@@ -45,18 +45,34 @@ def test_every_exit_code_is_documented() -> None:
         assert f"\n| {code} |" in text
 
 
+PONG = PROJECT / "datasets_cli" / "demo" / "data" / "atari_dqn" / "Pong"
+
+
 def test_the_readmes_python_runs(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    door: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    logs = next(PONG.rglob("replay_logs"))
+    get("atari_dqn/Pong/5", config, Wish(source=str(logs), accept_any=True))
     sample, preprocess = (
         block.replace("d4rl/hopper-medium-v2", door) for block in blocks("README.md", "python")
     )
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(sample, names)
     assert names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
+    assert names["frames"].sample()["next", "observation"].shape == (32, 4, 84, 84)
     exec(preprocess.replace("num_workers=4", "num_workers=0"), names)
     assert ("next", "cost") in names["storage"].dataset.keys
+
+
+def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("docs/replay.md", "python"):
+        code = block.replace("d4rl/hopper-medium-v2", door).replace(
+            "num_workers=4", "num_workers=0"
+        )
+        exec(code, names)
+    assert len(names["buffer"]) == 1495 and names["batch"].shape[0] <= 256
 
 
 def test_the_recipe_of_the_guide_installs(
