@@ -25,7 +25,7 @@ FLOORS = {
         *("store.compact", "store.pack", "store.packed", "store.leaves", "store.tree"),
         *("store.mapping", "store.placement"),
         *("store.pictures", "store.dictionary", "store.frames", "store.frame_writer"),
-        *("sources.resource", "sources.disk", "sources.hdf5"),
+        *("sources.resource", "sources.disk", "sources.hdf5", "sources.failures"),
     ],
     1: ["config", "progress", "store.columns", "store.trajectories"],
     0: ["errors", "version"],

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import requests
 
-from datasets_cli.config import Config
+from datasets_cli.config import Config, load_config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, UnknownDataset
-from datasets_cli.sources.http import Http, TransientError
+from datasets_cli.sources.failures import TransientError
+from datasets_cli.sources.http import Http
 from tests.origin import Fault, Origin, Stall, closed_port_url, redirect
 
 NOW = 1_700_000_000.0
@@ -38,7 +39,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that the client would have made, on a clock that stands still."""
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, time=lambda: NOW)
-    monkeypatch.setattr("datasets_cli.sources.http.time", clock)
+    for module in ("http", "failures"):
+        monkeypatch.setattr(f"datasets_cli.sources.{module}.time", clock)
     return slept
 
 
@@ -327,3 +329,24 @@ def capture_sending(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
     return sent
+
+
+def test_a_file_is_there_or_not(http: Http, origin: Origin, url: str) -> None:
+    assert http.has(url)
+    assert not http.has(origin.url + "other.json")
+    assert origin.ranges("page.json") == [None]
+
+
+def test_whether_a_file_is_there_can_be_refused(http: Http, origin: Origin, url: str) -> None:
+    origin.always("page.json", Fault(status=403))
+    with pytest.raises(AccessError, match="HTTP 403") as caught:
+        http.has(url)
+    assert not caught.value.missing
+
+
+def test_the_first_server_that_knows_says_whether_a_file_is_there(origin: Origin, url: str) -> None:
+    mirror = f"{origin.url}={origin.url}mirror/"
+    http = Http(load_config(mirrors=[mirror]), retries=0)
+    assert not http.has(url)
+    origin.always("mirror/page.json", Fault(status=403))
+    assert http.has(url)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import email.utils
 import logging
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.client import HTTPException
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
-import urllib3
 
 from datasets_cli.config import Config
-from datasets_cli.errors import (
-    AccessError,
-    IntegrityError,
-    NetworkError,
-    OfflineError,
-    RldsError,
-    UnknownDataset,
+from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
+from datasets_cli.sources.failures import (
+    MAX_REDIRECTS,
+    TransientError,
+    all_failed,
+    check_status,
+    translated,
 )
 
 logger = logging.getLogger(__name__)
@@ -31,29 +28,7 @@ Answer = TypeVar("Answer")
 
 USER_AGENT = "rlds-cli"
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
-MAX_REDIRECTS = 10
 LONGEST_WAIT_SECONDS = 120.0
-REFUSALS = {
-    401: "it needs a login that this program was not given",
-    403: "the server refuses it: it is closed, gated or withdrawn",
-    404: "the server does not have it (any more)",
-    410: "the server says it is gone for good",
-    451: "it is withheld for legal reasons",
-}
-MISSING = frozenset({404, 410})
-NO_SUCH_DATA = 412  # OpenML's way to say so; an answer, after which no other mirror is asked
-NOT_AN_ADDRESS = (
-    requests.exceptions.InvalidURL,
-    requests.exceptions.InvalidSchema,
-    requests.exceptions.MissingSchema,
-)
-TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-class TransientError(NetworkError):
-    """A failure worth another try; ``wait`` is the server's Retry-After in seconds, if any."""
-
-    wait: float | None = None
 
 
 class Http:
@@ -189,88 +164,6 @@ class Http:
             seconds = error.wait
         logger.warning("%s; trying again in %.1f s", error, seconds)
         time.sleep(seconds)
-
-
-def all_failed(what: str, failures: list[RldsError]) -> RldsError:
-    """Return one error for all origins: an IntegrityError or of the first's kind, naming each."""
-    if len(failures) == 1:
-        return failures[0]
-    lines = "\n".join(f"  {number}. {error}" for number, error in enumerate(failures, 1))
-    worst = max(failures, key=lambda error: isinstance(error, IntegrityError))
-    return type(worst)(f"{what} could not be had from any of its origins:\n{lines}")
-
-
-def check_status(url: str, response: requests.Response) -> None:
-    """Raise the error that a status stands for; see ``Http.open``."""
-    status = response.status_code
-    if status in (200, 206, 416):
-        encoding = response.headers.get("Content-Encoding") or "identity"
-        if encoding.lower() != "identity":
-            raise NetworkError(
-                f"{url} was sent with Content-Encoding {encoding} although identity was asked for; "
-                "lengths and ranges would be wrong. Try another mirror."
-            )
-        return
-    if status in REFUSALS:
-        refusal = AccessError(
-            f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
-            "Use --mirror PREFIX=REPLACEMENT or --source DIR|URL if you have a copy."
-        )
-        refusal.missing = status in MISSING
-        raise refusal
-    if status == NO_SUCH_DATA:
-        raise UnknownDataset(f"{url} answered HTTP 412: {_message(response)}.")
-    if status in TRANSIENT:
-        error = TransientError(f"{url} answered HTTP {status} {response.reason}.")
-        error.wait = _retry_after(response.headers.get("Retry-After"))
-        raise error
-    raise NetworkError(f"{url} answered HTTP {status} {response.reason}, which was not expected.")
-
-
-@contextmanager
-def translated(url: str) -> Iterator[None]:
-    """Turn the HTTP libraries' failures into ``TransientError``."""
-    try:
-        yield
-    except requests.exceptions.JSONDecodeError:
-        raise
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        if isinstance(error, NOT_AN_ADDRESS):
-            raise NetworkError(
-                f"{url} is not, or does not lead to, an http or https address."
-            ) from error
-        if isinstance(error, requests.TooManyRedirects):
-            raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.") from error
-        raise TransientError(f"{url} cannot be read: {_root_cause(error)}.") from error
-
-
-def _root_cause(error: BaseException) -> str:
-    # No further: what lies below may be an exception that our caller was handling.
-    while isinstance(error.__context__, (OSError, urllib3.exceptions.HTTPError, HTTPException)):
-        error = error.__context__
-    return f"{type(error).__name__}: {error}"
-
-
-def _message(response: requests.Response) -> str:
-    """Return what OpenML's API says went wrong."""
-    try:
-        return str(response.json()["error"]["message"])
-    except (requests.RequestException, ValueError, KeyError, TypeError):
-        return response.reason
-
-
-def _retry_after(text: str | None) -> float | None:
-    """Return the seconds that a Retry-After header means, given as a number or as a date."""
-    if text is None:
-        return None
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return None
 
 
 def _authorization(url: str) -> dict[str, str]:
