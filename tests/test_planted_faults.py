@@ -92,8 +92,8 @@ def spoil_writer(
     """Make every conversion write one leaf as a change of itself, or of another leaf."""
     write = TedWriter.write
 
-    def spoilt(self: TedWriter, rows: Rows, start: int | None = None) -> None:
-        write(self, dict(rows) | {key: change(rows[origin or key])}, start)
+    def spoilt(self: TedWriter, rows: Rows) -> None:
+        write(self, dict(rows) | {key: change(rows[origin or key])})
 
     monkeypatch.setattr(TedWriter, "write", spoilt)
 
