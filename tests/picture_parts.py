@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import numpy as np
@@ -32,3 +33,9 @@ def broken(part: Part) -> Generator[Block, None, None]:
     """Fail behind the first run."""
     yield from read(part[:1])
     raise EOFError("no more")
+
+
+def killed(part: Part) -> Generator[Block, None, None]:
+    """End the process, as a lack of memory does."""
+    yield from read(part[:1])
+    os._exit(1)

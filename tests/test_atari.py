@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -148,6 +148,31 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     assert_same(dataset, expected(episodes, logger.logged_from(2), pictures=False))
     assert dataset.manifest.id == f"{ID}~ckpt2-9"
     assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
+
+
+def shifted(rows: np.ndarray) -> np.ndarray:
+    return np.concatenate((rows[1:], rows[:1]))
+
+
+FAULTS: dict[str, tuple[Key, Callable[[np.ndarray], np.ndarray]]] = {
+    "shifted by one": (("action",), shifted),
+    "zeros": (("observation",), np.zeros_like),
+    "a cast": (("action",), lambda rows: rows.astype("int64")),
+    "a wrong end": (("next", "terminated"), shifted),
+    "a wrong successor": (("next", "observation"), shifted),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_comparison_finds_planted_faults(config: Config, tmp_path: Path, fault: str) -> None:
+    episodes = invented([30, 20])
+    logger = record(tmp_path / "run", episodes, 40)
+    dataset = install(config, tmp_path / "run")
+    wanted = expected(episodes, logger.logged)
+    assert_same(dataset, wanted)
+    key, change = FAULTS[fault]
+    with pytest.raises(AssertionError):
+        assert_same(dataset, wanted | {key: change(wanted[key])})
 
 
 @settings(max_examples=40, deadline=None)

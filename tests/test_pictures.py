@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from datasets_cli.build.convert import convert
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import DiskFull, RldsError, SourceError
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import Block, Key, Pictures, Recipe, Row, Source
 from datasets_cli.registry import Resolved
@@ -20,7 +22,7 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import write_manifest
 
-from .picture_parts import NUM_STEPS, Part, broken, read, shots
+from .picture_parts import NUM_STEPS, Part, broken, killed, read, shots
 from .test_compact import Rows, assert_same, everything
 
 FLAGS = "....T.c||..T...T.."
@@ -137,3 +139,20 @@ def test_a_part_that_cannot_be_read_is_refused(config: Config, workers: int) -> 
     with pytest.raises(SourceError, match=r"test/steps: .* cannot be read \(EOFError: no more\)"):
         install(config, recipe([[(0, 9)], [(9, 18)]], broken), "ted", workers)
     assert not list((config.root / "tmp").iterdir())
+
+
+def test_a_worker_that_dies_is_reported_and_leaves_nothing(config: Config) -> None:
+    with pytest.raises(RldsError, match="A worker process died"):
+        install(config, recipe([[(0, 9)], [(9, 18)]], killed), "ted", workers=2)
+    assert not list((config.root / "tmp").iterdir())
+
+
+def test_pictures_that_do_not_fit_on_the_disk_are_not_begun(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(free=2 * 14 * 36 * 36 - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(DiskFull, match=r"test/steps needs about 36,288 bytes"):
+        install(config, recipe([[(0, 18)]]), "ted")
+    free.free += 1
+    assert_same(install(config, recipe([[(0, 18)]]), "ted")[0], expected())
