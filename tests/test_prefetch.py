@@ -12,6 +12,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import (
+    LazyTensorStorage,
+    PrioritizedSampler,
     SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
@@ -87,6 +89,21 @@ def test_a_new_transform_acts_on_the_very_next_batch_and_loses_none(folder: Path
         assert "mark" in batch
         seen += indexes([batch])
     assert seen == indexes(plain)
+
+
+def test_writing_rows_keeps_the_priorities_of_the_others() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100),
+        sampler=PrioritizedSampler(100, 1.0, 1.0),
+        batch_size=4,
+        prefetch=2,
+    )
+    buffer.extend(TensorDict({"number": torch.arange(10)}, [10]))
+    buffer.sample()
+    buffer.update_priority(torch.arange(10), 5.0)
+    buffer.extend(TensorDict({"number": torch.arange(3)}, [3]))
+    priorities = buffer.state_dict()["sampler"]["priorities"]
+    assert priorities.tolist() == [5.0] * 13
 
 
 def test_a_transform_that_fails_fails_where_its_batch_is_taken(folder: Path) -> None:

@@ -149,7 +149,11 @@ class BatchReader:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the draws; loaded into an equal buffer, it goes on with the same."""
         ahead = self._prefetch.oldest if self._prefetch else None
-        return (ahead and ahead.state_before) or self._state()
+        draws = (ahead and ahead.state_before) or self._draws()
+        return {
+            **draws,
+            "sampler": self.sampler.state_dict() if draws["sampler"] is None else draws["sampler"],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with the draws where ``state`` was taken."""
@@ -167,7 +171,7 @@ class BatchReader:
 
     def _draw_ahead(self) -> Draw:
         assert self.batch_size is not None
-        state = self._state()
+        state = self._draws()
         draw = self._draw(self.batch_size)
         draw.state_before = state
         return draw
@@ -205,15 +209,22 @@ class BatchReader:
                 )
         return batch
 
-    def _state(self) -> dict[str, Any]:
-        return {"sampler": self.sampler.state_dict(), "generator": self.generator.get_state()}
+    def _draws(self) -> dict[str, Any]:
+        """Return what it takes to draw the same once more.
+
+        Of priorities nothing: they are of the rows, not of the draws, and as many.
+        """
+        of_rows = hasattr(self.sampler, "update_priority")
+        sampler = None if of_rows else self.sampler.state_dict()
+        return {"sampler": sampler, "generator": self.generator.get_state()}
 
     def _rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
         ahead = self._prefetch.oldest if self._prefetch else None
         if self._prefetch and ahead and ahead.state_before:
             self._prefetch.drop()
-            self.sampler.load_state_dict(ahead.state_before["sampler"])
+            if ahead.state_before["sampler"] is not None:
+                self.sampler.load_state_dict(ahead.state_before["sampler"])
             if self.generator is not torch.default_generator:  # that one is not ours to turn back
                 self.generator.set_state(ahead.state_before["generator"])
 

@@ -147,10 +147,10 @@ def open_storage(
 
 
 def make_batch(tree: Tree, *batch_size: int) -> TensorDict:
-    """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves that are ours to give away.
+    """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves that are ours.
 
-    The leaves are known to have this leading shape, so tensordict's unchecked constructor serves: it
-    takes a tenth of the public one's time, and half of a small batch's time is wrappers.
+    The leaves are known to have this leading shape, so tensordict's unchecked constructor serves:
+    it takes a tenth of the public one's time, and half of a small batch's time is wrappers.
     """
     batch: TensorDict = TensorDict._new_unsafe(tree, torch.Size(batch_size))
     return batch
