@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from datasets_cli.recipe import CUT, Key, SourceError
 
-from ._atari_order import FRAME, SMALL, Turn
-from ._npy import read_rows
+from ._atari_order import SMALL, Turn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,6 +50,20 @@ class Steps(NamedTuple):
         return len(self.columns["action",])
 
 
+class Before(NamedTuple):
+    """What is known where a turn begins.
+
+    Args:
+        num_empty: how many of its first rows are empty.
+        length: steps so far of the episode that is open; None where its beginning is missing.
+        num_steps: steps so far of the whole run.
+    """
+
+    num_empty: int
+    length: int | None
+    num_steps: int
+
+
 def read_steps(turns: list[Turn]) -> Iterator[Steps]:
     """Yield the steps of each turn, in order.
 
@@ -60,49 +73,60 @@ def read_steps(turns: list[Turn]) -> Iterator[Steps]:
     Raises:
         SourceError: a file is damaged, or rows that must be empty are not.
     """
+    before = Before(0, None, 0)
+    for number, turn in enumerate(turns):
+        is_cut = number + 1 < len(turns) and not turns[number + 1].follows
+        steps, before = _read_turn(turn, before, is_cut)
+        yield steps
+
+
+def _read_turn(turn: Turn, before: Before, is_cut: bool) -> tuple[Steps, Before]:
+    """Return a turn's steps and what is known behind them; ``is_cut`` where rows are missing."""
     import numpy as np
 
-    num_empty, length, first_step = 0, None, 0
-    for number, turn in enumerate(turns):
-        slots = turn.slots
-        action, reward, terminal = (turn.log.column(store)[slots] for store in SMALL)
-        _check_terminal(turn, terminal)
-        if not turn.follows:
-            num_empty = NUM_EMPTY if turn.begins else _num_empty(turn, action, reward, terminal)
-            length = 0 if num_empty else None
-        ends = np.flatnonzero(terminal)
-        is_empty = _empty_rows(ends, len(terminal), num_empty)
-        _check_empty(turn, slots, is_empty & ((action != 0) | (reward != 0) | (terminal != 0)))
-        num_before = np.cumsum(~is_empty)  # steps up to each row and including it
-        lengths = np.diff(num_before[ends], prepend=-(length or 0))
-        limited = lengths == MAX_EPISODE_STEPS
-        limited[:1] &= length is not None
-        truncated = np.zeros(len(terminal), np.bool_)
-        truncated[ends[limited]] = True
-        cut = np.zeros(len(terminal), np.bool_)
-        if number + 1 < len(turns) and not turns[number + 1].follows:
-            cut[np.flatnonzero(~is_empty)[-1:]] = True
-        columns: dict[Key, np.ndarray] = {
-            ("action",): action,
-            ("next", "reward"): reward,
-            ("next", "terminated"): (terminal == 1) & ~truncated,
-            ("next", "truncated"): truncated,
-            CUT: cut,
-        }
-        yield Steps(
-            turn,
-            {key: values[~is_empty] for key, values in columns.items()},
-            _stretches(turn, slots, is_empty, num_before + first_step),
-            int(limited.sum()),
-            int(length is None and len(ends) > 0),
-        )
-        first_step += int(num_before[-1])
-        if len(ends):
-            length = int(num_before[-1] - num_before[ends[-1]])
-            num_empty = max(0, NUM_EMPTY - (len(terminal) - 1 - int(ends[-1])))
-        else:
-            length = None if length is None else length + int(num_before[-1])
-            num_empty = max(0, num_empty - len(terminal))
+    slots = turn.slots
+    action, reward, terminal = (turn.log.column(store)[slots] for store in SMALL)
+    _check_terminal(turn, terminal)
+    has_content = (action != 0) | (reward != 0) | (terminal != 0)
+    if not turn.follows:
+        num_empty = NUM_EMPTY if turn.begins else _num_empty(turn, has_content)
+        before = Before(num_empty, 0 if num_empty else None, before.num_steps)
+    ends = np.flatnonzero(terminal)
+    is_empty = _empty_rows(ends, len(terminal), before.num_empty)
+    _check_empty(turn, slots, is_empty & has_content)
+    num_before = np.cumsum(~is_empty)  # steps of the turn up to each row and including it
+    limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
+    limited[:1] &= before.length is not None
+    truncated = np.zeros(len(terminal), np.bool_)
+    truncated[ends[limited]] = True
+    cut = np.zeros(len(terminal), np.bool_)
+    cut[np.flatnonzero(~is_empty)[-1:]] = is_cut
+    columns: dict[Key, np.ndarray] = {
+        ("action",): action,
+        ("next", "reward"): reward,
+        ("next", "terminated"): (terminal == 1) & ~truncated,
+        ("next", "truncated"): truncated,
+        CUT: cut,
+    }
+    steps = Steps(
+        turn,
+        {key: values[~is_empty] for key, values in columns.items()},
+        _stretches(slots, is_empty, before.num_steps + num_before - 1),
+        int(limited.sum()),
+        int(before.length is None and len(ends) > 0),
+    )
+    return steps, _behind(before, ends, num_before)
+
+
+def _behind(before: Before, ends: np.ndarray, num_before: np.ndarray) -> Before:
+    """Return what is known behind a turn, given where episodes end in it."""
+    num_rows, num_steps = len(num_before), int(num_before[-1])
+    if len(ends):
+        last = int(ends[-1])
+        num_empty, length = NUM_EMPTY - (num_rows - 1 - last), num_steps - int(num_before[last])
+        return Before(max(0, num_empty), length, before.num_steps + num_steps)
+    all_steps = None if before.length is None else before.length + num_steps
+    return Before(max(0, before.num_empty - num_rows), all_steps, before.num_steps + num_steps)
 
 
 def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
@@ -117,42 +141,29 @@ def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
     return is_empty
 
 
-def _num_empty(turn: Turn, action: np.ndarray, reward: np.ndarray, terminal: np.ndarray) -> int:
+def _num_empty(turn: Turn, has_content: np.ndarray) -> int:
     """Return how many empty rows a turn begins with whose past is missing; the pictures tell."""
-    count = 0
-    while count < min(NUM_EMPTY, turn.num_rows):
-        if action[count] or reward[count] or terminal[count]:
-            break
-        count += 1
-    slots = turn.slots[:count].tolist()
-    blank = _blank_slots(turn, set(slots))
-    return next((number for number, slot in enumerate(slots) if slot not in blank), count)
+    for number, slot in enumerate(turn.slots[:NUM_EMPTY].tolist()):
+        if has_content[number] or turn.log.pictures(slot, slot + 1).any():
+            return number
+    return min(NUM_EMPTY, turn.num_rows)
 
 
-def _blank_slots(turn: Turn, slots: set[int]) -> set[int]:
-    """Return those of some slots whose picture is all zeros."""
-    blank: set[int] = set()
-    start = 0
-    for frames in read_rows(turn.log.files["observation"], "uint8", (turn.log.capacity, *FRAME)):
-        if start > max(slots, default=-1):
-            break
-        here = [slot for slot in slots if start <= slot < start + len(frames)]
-        blank |= {slot for slot in here if not frames[slot - start].any()}
-        start += len(frames)
-    return blank
+def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return where runs of steps, and of empty rows, lie; see ``Steps``.
 
-
-def _stretches(
-    turn: Turn, slots: np.ndarray, is_empty: np.ndarray, num_before: np.ndarray
-) -> np.ndarray:
-    """Return where runs of steps, and of empty rows, lie; see ``Steps``."""
+    Args:
+        slots: of each row, int64 ``[n]``.
+        is_empty: which rows are empty, bool ``[n]``.
+        step: the number of the step that each other row is, int64 ``[n]``.
+    """
     import numpy as np
 
     changes = np.flatnonzero((is_empty[1:] != is_empty[:-1]) | (slots[1:] == 0)) + 1
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(slots)])))
-    step = np.where(is_empty[starts], EMPTY, num_before[starts] - 1)
-    stretches = np.stack((slots[starts], slots[starts] + lengths, step), axis=1)
+    first_steps = np.where(is_empty[starts], EMPTY, step[starts])
+    stretches = np.stack((slots[starts], slots[starts] + lengths, first_steps), axis=1)
     ordered: np.ndarray = stretches[np.argsort(stretches[:, 0])]
     return ordered
 

@@ -114,6 +114,17 @@ def test_an_unlogged_round_before_the_end_is_kept_as_far_as_the_ring_has_it(
     assert follows(dataset) == [True, False]
 
 
+def test_a_final_log_that_repeats_the_one_before_adds_nothing(
+    config: Config, tmp_path: Path
+) -> None:
+    episodes = invented([14, 59])
+    logger = record(tmp_path / "run", episodes, 40)
+    assert (logger.add_count, logger.num_logs) == (79, 3)
+    dataset = install(config, tmp_path / "run")
+    assert_same(dataset, expected(episodes, logger.logged))
+    assert follows(dataset) == [True, True]
+
+
 def test_a_run_of_one_unfilled_log_has_no_garbage(config: Config, tmp_path: Path) -> None:
     logger = record(tmp_path / "run", breakout()[:3], 2500)
     dataset = install(config, tmp_path / "run")
@@ -175,7 +186,7 @@ def test_the_comparison_finds_planted_faults(config: Config, tmp_path: Path, fau
         assert_same(dataset, wanted | {key: change(wanted[key])})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 50), min_size=1, max_size=14),
     capacity=st.integers(8, 60),

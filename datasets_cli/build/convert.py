@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from datasets_cli.store.compact_writer import CompactWriter
+    from datasets_cli.store.pictures import Bounds
+    from datasets_cli.store.ted import Transitions
     from datasets_cli.store.writer import TedWriter
 
 
@@ -51,7 +53,7 @@ def convert(
     """
     from datasets_cli.build.pictures import write_pictures
     from datasets_cli.store.pictures import Bounds
-    from datasets_cli.store.ted import Transitions, iterate_rows
+    from datasets_cli.store.ted import Transitions
 
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.row)
     staging = root.new_staging(resolved.id)
@@ -64,14 +66,10 @@ def convert(
             progress.note(f"{resolved.id}: {note}")
         transitions = Transitions(resolved.id, pictures.key if pictures else None)
         bounds = Bounds() if pictures else None
-        steps = (
-            block.columns for block in read_blocks(resolved.id, resolved.recipe.blocks(source))
-        )
-        for rows in iterate_rows(transitions, map(bounds.number, steps) if bounds else steps):
-            kept = bounds.take(rows) if bounds else rows
+        for rows in _rows(resolved, source, transitions, bounds):
             layout = wished_layout or ("compact" if pictures else best_layout(rows))
             writer = writer or new_writer(layout, staging, resolved.id)
-            writer.write(kept)
+            writer.write(rows)
             if not pictures:
                 progress.converting(writer.num_rows)
         if writer is None:
@@ -107,6 +105,21 @@ def convert(
         tool=TOOL,
     )
     return manifest, staging
+
+
+def _rows(
+    resolved: Resolved, source: Source, transitions: Transitions, bounds: Bounds | None
+) -> Iterator[dict[Key, np.ndarray]]:
+    """Yield the complete rows, but for pictures that are read apart."""
+    from datasets_cli.store.ted import iterate_rows
+
+    blocks = read_blocks(resolved.id, resolved.recipe.blocks(source))
+    steps = (block.columns for block in blocks)
+    if bounds is None:
+        yield from iterate_rows(transitions, steps)
+        return
+    for rows in iterate_rows(transitions, map(bounds.number, steps)):
+        yield bounds.take(rows)
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
