@@ -70,7 +70,7 @@ class Cuts:
         start = uniform.mul_(self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
         if self._all_full:
-            index = self._runs.rows(first + start * self._runs.stride, self._steps).view(-1)
+            index = self._runs.rows(self._runs.ahead(first, start), self._steps).view(-1)
             last = self._is_last.expand(len(drawn), -1).reshape(-1, 1)
             return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
         lengths = self._lengths.index_select(0, drawn)
@@ -80,7 +80,7 @@ class Cuts:
         length = (stop - start).unsqueeze(1)
         real = self._steps < length
         steps = torch.minimum(self._steps, length - 1)
-        index = self._runs.rows(first + start * self._runs.stride, steps)
+        index = self._runs.rows(self._runs.ahead(first, start), steps)
         if pad:
             return index.view(-1), self._is_last.expand_as(real).reshape(-1, 1), real.view(-1)
         return index[real], (self._steps == length - 1)[real].unsqueeze(1), None

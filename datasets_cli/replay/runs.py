@@ -28,6 +28,10 @@ class Runs:
     stride: int
     capacity: int
 
+    def ahead(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        """Return the rows int64 ``[B]`` so many steps int64 ``[B]`` ahead of others, unwrapped."""
+        return first + (steps if self.stride == 1 else steps * self.stride)
+
     def rows(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """Return the rows ``steps`` int64 ``[T]`` behind first rows int64 ``[B]``: ``[B, T]``."""
         if self.stride != 1:
