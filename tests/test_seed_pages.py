@@ -17,6 +17,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from datasets_cli import (
+    AtariDQNExperienceReplay,
     CatTensors,
     Compose,
     LazyMemmapStorage,
@@ -24,12 +25,14 @@ from datasets_cli import (
     MinariExperienceReplay,
     PrioritizedSampler,
     ReplayBuffer,
+    ReplayBufferEnsemble,
     SliceSampler,
     TensorDictReplayBuffer,
 )
 from datasets_cli.build import Wish, get
 from datasets_cli.config import Config
 from tests import minari_files
+from tests.conftest import DEMO
 from tests.minari_files import box
 
 
@@ -127,6 +130,67 @@ def test_the_tutorials_buffer_gives_what_its_collector_gave() -> None:
     assert sample.shape == (30,)
     assert set(sample.keys(True, True)) == set(data.keys(True, True))
     assert sample["observation"].dtype == torch.float32
+
+
+@pytest.fixture
+def pong(config: Config) -> None:
+    logs = DEMO / "atari_dqn" / "Pong" / "5" / "replay_logs"
+    get("atari_dqn/Pong/5", config, Wish(source=str(logs), accept_any=True))
+
+
+def structure(data: TensorDict) -> dict[Any, tuple[torch.Size, torch.dtype]]:
+    return {key: (leaf.shape, leaf.dtype) for key, leaf in data.items(True, True)}
+
+
+FLAG = (torch.Size([128, 1]), torch.bool)  # uint8 [128] at the page's root
+SCREEN = (torch.Size([128, 84, 84]), torch.uint8)
+NUMBER = (torch.Size([128]), torch.int64)
+PONG = {
+    "action": (torch.Size([128]), torch.int32),
+    "done": FLAG,
+    "episode": NUMBER,  # not on the page
+    "index": NUMBER,
+    "observation": SCREEN,
+    "terminated": FLAG,
+    "truncated": FLAG,
+    ("next", "done"): FLAG,
+    ("next", "observation"): SCREEN,
+    ("next", "reward"): (torch.Size([128, 1]), torch.float32),  # [128] on the page
+    ("next", "terminated"): FLAG,
+    ("next", "truncated"): FLAG,
+}  # "metadata" of the page is an attribute of the dataset
+
+
+@pytest.mark.usefixtures("pong")
+def test_a_run_of_atari_is_iterated() -> None:
+    dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128)
+    for data in dataset:
+        assert structure(data) == PONG
+        break
+    assert {"checkpoints"} <= set(dataset.metadata)
+
+
+@pytest.mark.usefixtures("pong")
+def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows() -> None:
+    dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64)
+    for data in dataset:
+        assert structure(data) == PONG
+        assert bool((data.get("index").view(2, 64).diff() == 1).all())
+        break
+
+
+@pytest.mark.usefixtures("pong")
+def test_two_runs_of_atari_are_sampled_as_one() -> None:
+    AtariDQNExperienceReplay._max_runs = 2  # type: ignore[attr-defined]
+    dataset_asterix = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64, num_procs=4)
+    dataset_pong = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64, num_procs=4)
+    dataset = ReplayBufferEnsemble(
+        dataset_pong, dataset_asterix, batch_size=128, sample_from_all=True
+    )
+    sample = dataset.sample()
+    assert sample.shape == (2, 64) and sample[0]["observation"].shape == (64, 84, 84)
+    assert set(sample[1]["index"].keys()) == {"buffer_ids", "index"}
+    del AtariDQNExperienceReplay._max_runs  # type: ignore[attr-defined]
 
 
 cat_tensors = CatTensors(
