@@ -152,6 +152,7 @@ class ReplayBuffer(BatchReader):
         """Use another storage and return the one before; its rows get the default priority."""
         self._rewind()
         previous, self.storage = self.storage, storage
+        self._is_constant = not hasattr(storage, "write")
         self.writer = self._default_writer()
         if emptied := getattr(self.sampler, "emptied", None):
             emptied()

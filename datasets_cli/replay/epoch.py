@@ -9,6 +9,8 @@ import torch
 
 from datasets_cli.errors import UsageError
 
+NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
+
 
 class Epoch:
     """Hands out each of some items once, then begins anew.
@@ -36,8 +38,10 @@ class Epoch:
         An epoch begins anew where the number of items has changed.
 
         Raises:
-            UsageError: with ``drop_last``, more items are asked for than there are.
+            UsageError: there are none; or, with ``drop_last``, fewer than asked for.
         """
+        if not num_items:
+            raise UsageError(NO_ROWS)
         if self.drop_last and count > num_items:
             raise UsageError(
                 f"With drop_last a batch of {count} is never complete: there are only {num_items} "

@@ -115,7 +115,7 @@ class FrameStack:
             UsageError: they would take more than half of the free memory.
         """
         self.dataset.check_memory(len(index) * (self.length + 1))
-        return make_batch(self.tree(index), len(index))
+        return make_batch(self.tree(index), index.shape)
 
     def run(self, start: int, stop: int) -> TensorDict:
         """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""

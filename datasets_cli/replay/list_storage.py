@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.store.columns import Key
 from datasets_cli.store.placement import ON_DISK
@@ -74,7 +75,7 @@ class ListStorage:
     def tree(self, index: torch.Tensor) -> list[Any]:
         """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
         if not self._items:
-            raise UsageError("Cannot sample from an empty storage. Write rows with extend() first.")
+            raise UsageError(NO_ROWS)
         return [self._items[number] for number in index.tolist()]
 
     def get(self, index: torch.Tensor) -> Any:

@@ -70,6 +70,8 @@ class BatchReader:
             Prefetch(prefetch, self._draw_ahead, self._make_batch) if prefetch else None
         )
         self.ran_out = False
+        # Rows that nobody can write need no lock.
+        self._is_constant = not hasattr(self.storage, "write")
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -93,20 +95,20 @@ class BatchReader:
                 "buffer a batch_size from 1 on."
             )
         if self._prefetch is None:
-            draw = self._draw(size)
-            batch = self._make_batch(draw)
+            index, info = self._draw(size)
+            batch = self._make_batch(index, info)
+            self.ran_out = self.sampler.ran_out
         elif size == self.batch_size:
             draw, batch = self._prefetch.take()
+            index, info, self.ran_out = draw.index, draw.info, draw.is_last
         else:
             raise UsageError(
                 f"Batches of {self.batch_size} are prefetched; one of {size} is not among them. "
                 "Sample other sizes from a buffer without prefetch."
             )
-        self.ran_out = draw.is_last
         if not return_info:
             return batch
-        index = numbers_of(self.storage, draw.index)
-        details: dict[Any, torch.Tensor] = {"index": index, **draw.info}
+        details: dict[Any, torch.Tensor] = {"index": numbers_of(self.storage, index), **info}
         return batch, details
 
     def __iter__(self) -> Iterator[Any]:
@@ -162,24 +164,24 @@ class BatchReader:
         self.sampler.load_state_dict(state["sampler"])
         self.generator.set_state(state["generator"])
 
-    def _draw(self, size: int) -> Draw:
-        if not len(self.storage):
-            raise UsageError("Cannot sample from an empty storage. Write rows with extend() first.")
+    def _draw(self, size: int) -> tuple[torch.Tensor, Info]:
+        if self._is_constant:
+            return self.sampler.sample(self.storage, size, self.generator)
         with self._lock:
-            index, info = self.sampler.sample(self.storage, size, self.generator)
-        return Draw(index, info, self.sampler.ran_out)
+            return self.sampler.sample(self.storage, size, self.generator)
 
     def _draw_ahead(self) -> Draw:
         assert self.batch_size is not None
         state = self._draws()
-        draw = self._draw(self.batch_size)
-        draw.state_before = state
-        return draw
+        index, info = self._draw(self.batch_size)
+        return Draw(index, info, self.sampler.ran_out, state)
 
-    def _make_batch(self, draw: Draw) -> Any:
-        index, info = draw.index, draw.info
-        with self._lock:
+    def _make_batch(self, index: torch.Tensor, info: Info) -> Any:
+        if self._is_constant:
             rows = self.storage.tree(index)
+        else:
+            with self._lock:
+                rows = self.storage.tree(index)
         is_tensordict = self.storage.is_tensordict
         if type(rows) is list and self._collate_fn is None:
             rows = stack_rows(rows)
@@ -190,7 +192,8 @@ class BatchReader:
                 index = self._hand_out(index)
                 info = {key: self._hand_out(mark) for key, mark in info.items()}
             self._describe(rows, index, info)
-            rows = make_batch(rows, len(index), *self.storage.inner)
+            inner = self.storage.inner
+            rows = make_batch(rows, index.shape + inner if inner else index.shape)
         if self._collate_fn is not None:
             rows = self._collate_fn(rows)
         if self._pin_memory:

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from datasets_cli.replay.epoch import Epoch
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.epoch import NO_ROWS, Epoch
 from datasets_cli.replay.storage import Storage
 
 Info = dict[tuple[str, ...], torch.Tensor]
@@ -44,8 +45,14 @@ class RandomSampler:
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``."""
-        return torch.randint(len(storage), (batch_size,), generator=generator), {}
+        """Return row numbers int64 ``[B]``.
+
+        Raises:
+            UsageError: there are no rows.
+        """
+        if not (num_rows := len(storage)):
+            raise UsageError(NO_ROWS)
+        return torch.randint(num_rows, (batch_size,), generator=generator), {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: each draw depends on the generator alone."""

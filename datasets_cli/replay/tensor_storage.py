@@ -17,6 +17,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.storage import make_batch
@@ -130,7 +131,7 @@ class LazyTensorStorage:
     def tree(self, index: torch.Tensor) -> Any:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         if self._form is None:
-            raise UsageError("Cannot sample from an empty storage. Write rows with extend() first.")
+            raise UsageError(NO_ROWS)
         if index.device != self.device:
             index = index.to(self.device)
         return self._form.together([column.index_select(0, index) for column in self._columns])
@@ -138,7 +139,7 @@ class LazyTensorStorage:
     def get(self, index: torch.Tensor) -> Any:
         """Return copies of the rows ``index`` int64 ``[B]``: a TensorDict, or what rows are."""
         rows = self.tree(index)
-        return make_batch(rows, len(index), *self.inner) if self.is_tensordict else rows
+        return make_batch(rows, index.shape + self.inner) if self.is_tensordict else rows
 
     def run(self, start: int, stop: int) -> Any:
         """Return copies of the rows ``start`` to ``stop - 1``."""
@@ -156,7 +157,9 @@ class LazyTensorStorage:
         """
         if isinstance(self._form, TensorDictForm) and key in self._form.keys:
             return self._columns[self._form.keys.index(key)][: len(self)]
-        known = ", ".join(self._form.names) if self._form else "nothing yet"
+        if self._form is None:
+            raise UsageError(NO_ROWS)
+        known = ", ".join(self._form.names)
         raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
 
     def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:

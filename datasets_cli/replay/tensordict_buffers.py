@@ -56,11 +56,11 @@ class TensorDictReplayBuffer(ReplayBuffer):
         self.update_priority(batch["index"], priority)
 
     def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
-        numbers = numbers_of(self.storage, index)
-        if inner := self.storage.inner:  # each row is of a shape of its own
+        storage = self.storage
+        tree["index"] = numbers = index if storage.ndim == 1 else numbers_of(storage, index)
+        if inner := storage.inner:  # each row is of a shape of its own
             numbers = numbers.view(-1, *[1] * len(inner), *numbers.shape[1:])
-            numbers = numbers.expand(-1, *inner, *numbers.shape[1 + len(inner) :])
-        tree["index"] = numbers
+            tree["index"] = numbers.expand(-1, *inner, *numbers.shape[1 + len(inner) :])
         for (*path, name), mark in info.items():
             node: Tree = tree
             for part in path:
