@@ -46,6 +46,7 @@ class Cuts:
         self._room = (lengths - slice_len + 1).clamp(min=1).add(left + right).double()
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
+        self._last = self._is_last.unsqueeze(1)  # of as many slices as were drawn last
         self._all_full = not (left or right) and bool((lengths >= slice_len).all())
 
     def __len__(self) -> int:
@@ -71,7 +72,9 @@ class Cuts:
         first = self._starts.index_select(0, drawn)
         if self._all_full:
             index = self._runs.rows(self._runs.ahead(first, start), self._steps).view(-1)
-            last = self._is_last.expand(len(drawn), -1).reshape(-1, 1)
+            if len(self._last) != len(index):
+                self._last = self._is_last.repeat(len(drawn)).unsqueeze(1)
+            last = self._last.clone()
             return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
         lengths = self._lengths.index_select(0, drawn)
         start -= self._left

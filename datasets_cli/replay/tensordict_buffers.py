@@ -68,7 +68,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
             node[name] = mark
             if name == "truncated":
                 node["done"] = node["done"] | mark if "done" in node else mark.clone()
-                node.setdefault("terminated", torch.zeros_like(mark))
+                if "terminated" not in node:
+                    node["terminated"] = torch.zeros_like(mark)
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
