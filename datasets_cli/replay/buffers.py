@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
+from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.dump import Hook, dump, load
 from datasets_cli.replay.list_storage import ListStorage, stack_rows
 from datasets_cli.replay.reader import BatchReader
-from datasets_cli.replay.rows import flat_rows, is_key, numbers_of, row_numbers
+from datasets_cli.replay.rows import first_row, flat_rows, is_key, numbers_of, row_numbers
 from datasets_cli.replay.transforms.transform import inverse
 from datasets_cli.replay.writers import ImmutableDatasetWriter, RoundRobinWriter, Writer
 
@@ -81,14 +84,18 @@ class ReplayBuffer(BatchReader):
             UsageError: the copy would take more than half of the free memory.
         """
         if is_key(index):
+            if self._transforms or self.storage.ndim > 1:
+                return self[:][index]
             return self.storage.column((index,) if isinstance(index, str) else index)
         if self.storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
             start, stop, _ = index.indices(len(self))
             return self._transformed(self.storage.run(start, max(start, stop)))
         rows = row_numbers(index, self.storage)
+        if rows.ndim == 0 and isinstance(self.storage, ListStorage):
+            return self._transformed(self.storage.tree(rows.flatten())[0])
         batch = self.storage.get(rows.flatten())
         if rows.ndim == 0:
-            return self._transformed(batch[0])
+            return self._transformed(first_row(batch))
         if self.storage.ndim > 1 and rows.ndim == self.storage.ndim:
             # As extend takes them: the environments first and time last.
             return self._transformed(batch.reshape(rows.shape).transpose(0, rows.ndim - 1))
@@ -103,10 +110,10 @@ class ReplayBuffer(BatchReader):
 
     def add(self, data: Any) -> int | None:
         """Write one row; return its number, or None where the writer refused it."""
-        if isinstance(self.storage, ListStorage):
-            index = self._write([data])
+        if isinstance(self.storage, ListStorage) and not isinstance(data, TensorDictBase):
+            index = self.extend([data])
         else:
-            index = self._write(torch.utils._pytree.tree_map(lambda leaf: leaf.unsqueeze(0), data))
+            index = self.extend(_pytree.tree_map(lambda leaf: leaf.unsqueeze(0), data))
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
 
@@ -123,17 +130,29 @@ class ReplayBuffer(BatchReader):
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        if isinstance(data, list) and not isinstance(self.storage, ListStorage):
+        is_list = isinstance(data, list) and bool(data)
+        if is_list and (self._transforms or not isinstance(self.storage, ListStorage)):
             data = stack_rows(data)
-        return self._write(data)
+        for transform in reversed(self._transforms):
+            data = inverse(transform, data)
+            if data is None:  # the transform keeps the rows until it has more
+                return torch.empty(0, dtype=torch.int64)
+        with self._lock:
+            if self._is_constant:
+                ImmutableDatasetWriter().place(self.storage, data)
+            rows = self.writer.place(self.storage, data)
+            self._written(rows)
+            self._rewind()
+        return numbers_of(self.storage, rows)
 
     def empty(self) -> None:
         """Forget every row."""
         with self._lock:
             self.writer.emptied()
             self.storage.empty()
-            if emptied := getattr(self.sampler, "emptied", None):
-                emptied()
+            for part in (self.sampler, *self._transforms):
+                if emptied := getattr(part, "emptied", None):
+                    emptied()
             if self._prefetch:
                 self._prefetch.drop()
 
@@ -146,13 +165,17 @@ class ReplayBuffer(BatchReader):
         """
         if update := getattr(self.sampler, "update_priority", None):
             with self._lock:
-                update(flat_rows(self.storage, index), priority)
+                rows = flat_rows(self.storage, torch.as_tensor(index))
+                if rows.numel() and int(rows.max()) >= len(self):
+                    raise UsageError(f"There is no row {int(rows.max())}, only {len(self)} rows.")
+                update(rows, priority)
 
-    def set_storage(self, storage: Any) -> Any:
+    def set_storage(self, storage: Any, collate_fn: Callable[[Any], Any] | None = None) -> Any:
         """Use another storage and return the one before; its rows get the default priority."""
         self._rewind()
-        previous, self.storage = self.storage, storage
-        self._is_constant = not hasattr(storage, "write")
+        previous = self.storage
+        self._use(storage)
+        self._collate_fn = collate_fn or self._collate_fn
         self.writer = self._default_writer()
         if emptied := getattr(self.sampler, "emptied", None):
             emptied()
@@ -195,14 +218,7 @@ class ReplayBuffer(BatchReader):
         writable = hasattr(self.storage, "write")
         return RoundRobinWriter() if writable else ImmutableDatasetWriter()
 
-    def _write(self, data: Any) -> torch.Tensor:
-        for transform in reversed(self._transforms):
-            data = inverse(transform, data)
-            if data is None:  # the transform keeps the rows until it has more
-                return torch.empty(0, dtype=torch.int64)
-        with self._lock:
-            index = self.writer.place(self.storage, data)
-            if written := getattr(self.sampler, "written", None):
-                written(index)
-            self._rewind()
-        return numbers_of(self.storage, index)
+    def _written(self, rows: torch.Tensor) -> None:
+        """Tell the sampler which flat rows were written."""
+        if written := getattr(self.sampler, "written", None):
+            written(rows)

@@ -21,7 +21,7 @@ class Cuts:
         span: rows that may lie before and behind a trajectory, and are left out.
 
     Raises:
-        UsageError: no trajectory is long enough.
+        UsageError: no trajectory is long enough, or a span is longer than a slice.
     """
 
     def __init__(
@@ -29,6 +29,11 @@ class Cuts:
     ) -> None:
         starts, lengths = runs.starts, runs.lengths
         left, right = (slice_len - 1 if side is True else int(side) for side in span)
+        if not (0 <= left < slice_len and 0 <= right < slice_len):
+            raise UsageError(
+                f"Of {slice_len} rows, 0 to {slice_len - 1} may lie on either side of a "
+                f"trajectory, not span={span}."
+            )
         if strict_length:
             long_enough = lengths >= slice_len
             if not bool(long_enough.any()):
@@ -43,7 +48,7 @@ class Cuts:
         self._lengths = lengths
         self._left = left
         # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
-        self._room = (lengths - slice_len + 1).clamp(min=1).add(left + right).double()
+        self._room = (lengths - slice_len + 1 + left + right).clamp(min=1).double()
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
         self._last = self._is_last.unsqueeze(1)  # of as many slices as were drawn last
@@ -85,5 +90,5 @@ class Cuts:
         steps = torch.minimum(self._steps, length - 1)
         index = self._runs.rows(self._runs.ahead(first, start), steps)
         if pad:
-            return index.view(-1), self._is_last.expand_as(real).reshape(-1, 1), real.view(-1)
+            return index.view(-1), self._is_last.repeat(len(drawn)).unsqueeze(1), real.view(-1)
         return index[real], (self._steps == length - 1)[real].unsqueeze(1), None

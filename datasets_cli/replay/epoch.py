@@ -57,6 +57,10 @@ class Epoch:
         self.ran_out = num_items - self._position < (count if self.drop_last else 1)
         return items
 
+    def begin(self) -> None:
+        """Begin anew with the next share."""
+        self._position, self.ran_out, self._order = 0, False, None
+
     def _permutation(self, num_items: int) -> torch.Tensor:
         if not self.shuffle:
             return torch.arange(num_items)

@@ -9,10 +9,11 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import DatasetStorage, make_batch
 from datasets_cli.store.columns import Key, show_key
-from datasets_cli.store.tree import Tree
+from datasets_cli.store.tree import Tree, put
 
 Padding = Literal["zeros", "repeat"]
 
@@ -46,7 +47,7 @@ class FrameStack:
         storage: DatasetStorage,
         length: int,
         *,
-        key: Key = ("observation",),
+        key: NestedKey = ("observation",),
         padding: Padding = "zeros",
     ) -> None:
         if length < 1 or padding not in ("zeros", "repeat"):
@@ -54,6 +55,7 @@ class FrameStack:
                 f"A stack has 1 step or more, padded with zeros or repeat; not {length}, {padding}."
             )
         dataset = storage.dataset
+        key = key_of(key)
         pair = {key, ("next", *key)}
         if not pair <= set(dataset.keys):
             raise UsageError(
@@ -102,10 +104,10 @@ class FrameStack:
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
             if bool(padded.any()):
                 run[padded.to(run.device)] = 0
-        _put(tree, self._key, run[:, :-1])
+        put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
         following = self.dataset.placement.hand_out(run[:, 1:].clone())
-        _put(tree, ("next", *self._key), following)
+        put(tree, ("next", *self._key), following)
         return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
@@ -128,9 +130,3 @@ class FrameStack:
 
 CatFrames = FrameStack
 """TorchRL's name for it."""
-
-
-def _put(tree: Tree, key: Key, leaf: torch.Tensor) -> None:
-    for name in key[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[key[-1]] = leaf

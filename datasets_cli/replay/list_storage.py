@@ -94,6 +94,13 @@ class ListStorage:
         """Return what every item, a TensorDict, has under a key, stacked ``[rows, ...]``."""
         return torch.stack([item[key] for item in self._items])
 
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of some rows, or None where they have none."""
+        items = [self._items[number] for number in rows.tolist()]
+        if not all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items):
+            return None
+        return torch.stack([item[key] for item in items])
+
     def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
         """Return the trajectories; see ``LazyTensorStorage.runs``."""
         if trajectory_key is not None:

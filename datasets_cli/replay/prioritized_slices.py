@@ -12,6 +12,7 @@ from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.storage import Storage
+from datasets_cli.store.columns import Key
 
 
 class PrioritizedSliceSampler(Prioritized):
@@ -54,6 +55,8 @@ class PrioritizedSliceSampler(Prioritized):
         super().__init__(
             max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
         )
+        if slices.get("pad_output") or slices.get("span"):
+            raise UsageError("Slices that begin by priority are neither padded nor spanned.")
         self._slices = SliceSampler(**slices)
         self._prepared: tuple[Any, ...] = ()
 
@@ -74,7 +77,7 @@ class PrioritizedSliceSampler(Prioritized):
         index = runs.rows(first, steps)
         left = self._left[first].unsqueeze(1)
         last = (steps == slice_len - 1) | (steps == left - 1)
-        weights = weights.to(self.dtype).unsqueeze(1).expand_as(index)
+        weights = weights.to(self.dtype).unsqueeze(1).repeat(1, slice_len)
         if self._slices.strict_length:
             index, last, weights = (each.reshape(-1) for each in (index, last, weights))
         else:
@@ -84,6 +87,11 @@ class PrioritizedSliceSampler(Prioritized):
         if self._slices.truncated_key is not None:
             info[self._slices.truncated_key] = last.unsqueeze(1)
         return index, info
+
+    @property
+    def truncated_key(self) -> Key | None:
+        """Where slice ends are marked."""
+        return self._slices.truncated_key
 
     def _make_room(self, storage: Storage, slice_len: int) -> Runs:
         """Allow the first rows that leave room for a slice, when they may have changed."""

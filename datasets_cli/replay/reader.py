@@ -10,14 +10,13 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.form import leaves_of
 from datasets_cli.replay.list_storage import stack_rows
-from datasets_cli.replay.prefetch import Draw, Prefetch
+from datasets_cli.replay.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
 from datasets_cli.replay.storage import make_batch
 from datasets_cli.replay.transforms.transform import Inverted, Transform
-from datasets_cli.store.tree import Tree, grow_tree
+from datasets_cli.store.tree import Tree
 
 
 class BatchReader:
@@ -53,9 +52,11 @@ class BatchReader:
     ) -> None:
         if prefetch and batch_size is None:
             raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
+        if prefetch is not None and prefetch < 0:
+            raise UsageError(f"Batches to prefetch count from 0, not {prefetch}.")
         if generator is not None and seed is not None:
             raise UsageError("Give the buffer a generator or a seed, not both.")
-        self.storage = storage
+        self._use(storage)
         self.sampler: Sampler = sampler or RandomSampler()
         self.batch_size = batch_size
         self.generator = generator or torch.default_generator
@@ -63,16 +64,10 @@ class BatchReader:
             self.generator = torch.Generator().manual_seed(seed)
         self._transforms: list[Transform] = [] if transform is None else [transform]
         self._collate_fn = collate_fn
-        place = self.storage.placement
-        self._hand_out = None if place.device is None and not place.pin_memory else place.hand_out
         self._pin_memory = pin_memory and torch.accelerator.is_available()
-        self._prefetch = (
-            Prefetch(prefetch, self._draw_ahead, self._make_batch) if prefetch else None
-        )
         self.ran_out = False
-        # Rows that nobody can write need no lock.
-        self._is_constant = not hasattr(self.storage, "write")
-        self._lock = threading.RLock()
+        self._depth = prefetch
+        self._begin()
 
     def __len__(self) -> int:
         return len(self.storage)
@@ -95,8 +90,8 @@ class BatchReader:
                 "buffer a batch_size from 1 on."
             )
         if self._prefetch is None:
-            index, info = self._draw(size)
-            batch = self._make_batch(index, info)
+            index, info, rows = self._take(size)
+            batch = self._make_batch(index, info, rows)
             self.ran_out = self.sampler.ran_out
         elif size == self.batch_size:
             draw, batch = self._prefetch.take()
@@ -129,12 +124,10 @@ class BatchReader:
         """
         return self.insert_transform(len(self._transforms), transform, invert=invert)
 
-    def insert_transform(
-        self, position: int, transform: Transform, *, invert: bool = False
-    ) -> Self:
+    def insert_transform(self, index: int, transform: Transform, *, invert: bool = False) -> Self:
         """Apply one more transform at a place among the others; return the buffer."""
         self._rewind()
-        self._transforms.insert(position, Inverted(transform) if invert else transform)
+        self._transforms.insert(index, Inverted(transform) if invert else transform)
         return self
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
@@ -164,43 +157,72 @@ class BatchReader:
         self.sampler.load_state_dict(state["sampler"])
         self.generator.set_state(state["generator"])
 
-    def _draw(self, size: int) -> tuple[torch.Tensor, Info]:
+    def _begin(self) -> None:
+        """Make what a process has of its own."""
+        self._lock = threading.RLock()
+        self._prefetch = (
+            Prefetch(self._depth, self._draw_ahead, self._make_ahead, self._lock)
+            if self._depth
+            else None
+        )
+
+    def _use(self, storage: Any) -> None:
+        """Read rows of a storage from now on."""
+        if not hasattr(storage, "tree"):
+            raise UsageError(
+                f"A storage is expected, such as LazyTensorStorage(1000), not {storage!r}."
+            )
+        self.storage = storage
+        # Rows that nobody can write need no lock.
+        self._is_constant = not hasattr(storage, "write")
+        place = storage.placement
+        self._hand_out = None if place.device is None and not place.pin_memory else place.hand_out
+
+    def _take(self, size: int) -> tuple[torch.Tensor, Info, Any]:
+        """Draw rows and gather them; nobody writes in between."""
         if self._is_constant:
-            return self.sampler.sample(self.storage, size, self.generator)
+            index, info = self.sampler.sample(self.storage, size, self.generator)
+            return index, info, self.storage.tree(index)
         with self._lock:
-            return self.sampler.sample(self.storage, size, self.generator)
+            index, info = self.sampler.sample(self.storage, size, self.generator)
+            return index, info, self.storage.tree(index)
 
     def _draw_ahead(self) -> Draw:
         assert self.batch_size is not None
         state = self._draws()
-        index, info = self._draw(self.batch_size)
-        return Draw(index, info, self.sampler.ran_out, state)
+        index, info = self.sampler.sample(self.storage, self.batch_size, self.generator)
+        return Draw(index, info, self.sampler.ran_out, self.storage.revision, state)
 
-    def _make_batch(self, index: torch.Tensor, info: Info) -> Any:
+    def _make_ahead(self, draw: Draw) -> Any:
         if self._is_constant:
-            rows = self.storage.tree(index)
+            rows = self.storage.tree(draw.index)
         else:
             with self._lock:
-                rows = self.storage.tree(index)
-        is_tensordict = self.storage.is_tensordict
-        if type(rows) is list and self._collate_fn is None:
-            rows = stack_rows(rows)
-            if is_tensordict := isinstance(rows, TensorDictBase):
-                rows = grow_tree(leaves_of(rows))
-        if is_tensordict:
-            if self._hand_out is not None:
-                index = self._hand_out(index)
-                info = {key: self._hand_out(mark) for key, mark in info.items()}
-            self._describe(rows, index, info)
+                if self.storage.revision != draw.revision:
+                    return STALE
+                rows = self.storage.tree(draw.index)
+        return self._make_batch(draw.index, draw.info, rows)
+
+    def _make_batch(self, index: torch.Tensor, info: Info, rows: Any) -> Any:
+        if self._hand_out is not None:
+            index = self._hand_out(index)
+            info = {key: self._hand_out(mark) for key, mark in info.items()}
+        if self.storage.is_tensordict:
             inner = self.storage.inner
+            self._describe(rows, index, info)
             rows = make_batch(rows, index.shape + inner if inner else index.shape)
+        is_list = type(rows) is list
         if self._collate_fn is not None:
             rows = self._collate_fn(rows)
+        elif is_list:
+            rows = stack_rows(rows)
+        if is_list and isinstance(rows, TensorDictBase):
+            self._describe(rows, index, info)
         if self._pin_memory:
             rows = torch.utils._pytree.tree_map(lambda leaf: leaf.pin_memory(), rows)
         return self._transformed(rows) if self._transforms else rows
 
-    def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
+    def _describe(self, rows: Tree | TensorDictBase, index: torch.Tensor, info: Info) -> None:
         """Add what the sampler says of the batch; a plain buffer keeps that apart."""
 
     def _transformed(self, batch: Any) -> Any:
@@ -232,14 +254,14 @@ class BatchReader:
                 self.generator.set_state(ahead.state_before["generator"])
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process draws a stream of its own, from the seed on.
+        # A copy begins the seed's stream anew; see BatchStream for streams of workers' own.
         seeded = self.generator is not torch.default_generator
         seed = self.generator.initial_seed() if seeded else None
-        return {**self.__dict__, "generator": seed, "_lock": None}
+        return {**self.__dict__, "generator": seed, "_lock": None, "_prefetch": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._begin()
         seed = state["generator"]
         self.generator = torch.default_generator
         if seed is not None:

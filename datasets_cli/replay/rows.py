@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
+from torch.utils import _pytree
 
 
 def is_key(index: Any) -> bool:
@@ -44,6 +46,13 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
     return torch.where(rows < 0, rows + num_rows, rows)
+
+
+def first_row(batch: Any) -> Any:
+    """Return the first row of a batch: of a TensorDict, or a structure of tensors."""
+    if isinstance(batch, TensorDictBase):
+        return batch[0]
+    return _pytree.tree_map(lambda leaf: leaf[0], batch)
 
 
 def numbers_of(storage: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -89,6 +89,10 @@ class SamplerWithoutReplacement:
         """
         return self._epoch.take(batch_size, len(storage), generator), {}
 
+    def emptied(self) -> None:
+        """Begin an epoch anew."""
+        self._epoch.begin()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch's seed and position."""
         return self._epoch.state_dict()

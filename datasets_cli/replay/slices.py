@@ -14,6 +14,7 @@ from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.storage import Storage
+from datasets_cli.store.columns import Key
 
 
 class SliceSampler:
@@ -88,6 +89,8 @@ class SliceSampler:
         self.truncated_key = None if truncated_key is None else key_of(truncated_key)
         self._pad_output = pad_output
         self._span = span if isinstance(span, tuple) else (span, span)
+        if len(self._span) != 2 or not all(isinstance(side, int) for side in self._span):
+            raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
         number_key = traj_key if traj_key is not None else trajectory_key
         self._keys = tuple(None if key is None else key_of(key) for key in (number_key, end_key))
         self._runs: Runs | None = None
@@ -123,8 +126,18 @@ class SliceSampler:
         return batch_size // divisor, divisor
 
     def runs(self, storage: Storage) -> Runs:
-        """Return the trajectories of a storage."""
-        return self._runs or storage.runs(*self._keys)
+        """Return the trajectories of a storage.
+
+        Raises:
+            UsageError: ``ends`` or ``trajectories`` are not as many as its rows.
+        """
+        if self._runs is None:
+            return storage.runs(*self._keys)
+        if self._runs.capacity != len(storage):
+            raise UsageError(
+                f"There are trajectories of {self._runs.capacity} rows, and {len(storage)} rows."
+            )
+        return self._runs
 
     def prepare(self, storage: Storage, slice_len: int) -> Cuts:
         """Return the slices that can be drawn from a storage; worked out once after each write."""
@@ -189,6 +202,15 @@ class SliceSamplerWithoutReplacement:
         cuts = self._slices.prepare(storage, slice_len)
         drawn = self._epoch.take(num_slices, len(cuts), generator)
         return self._slices.draw(cuts, drawn, generator)
+
+    @property
+    def truncated_key(self) -> Key | None:
+        """Where slice ends are marked."""
+        return self._slices.truncated_key
+
+    def emptied(self) -> None:
+        """Begin an epoch anew."""
+        self._epoch.begin()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch's seed and position."""

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.runs import Runs, runs_of
-from datasets_cli.store.columns import Key
+from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.placement import choose_placement
 from datasets_cli.store.tree import Tree, grow_tree
@@ -116,7 +117,10 @@ def dataset_runs(dataset: Dataset, trajectory_key: Key | None, end_key: Key | No
         return Runs(offsets[:-1], offsets.diff(), 1, len(dataset))
     key = trajectory_key or end_key
     assert key is not None
-    column = dataset.columns(key)[key].reshape(-1)
+    found = dataset.columns(key).get(key)
+    if found is None or found.numel() != len(dataset):
+        raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+    column = found.reshape(-1)
     is_end = column.bool() if trajectory_key is None else column != column.roll(-1)
     return runs_of(is_end.unsqueeze(1), 0)
 
@@ -144,7 +148,7 @@ def open_storage(
         DamagedDataset: its files are not what its manifest says.
     """
     placement = choose_placement(device, pin_memory, contiguous)
-    return DatasetStorage(open_dataset(Path(folder), placement))
+    return DatasetStorage(open_dataset(Path(folder).resolve(), placement))
 
 
 def make_batch(tree: Tree, batch_size: torch.Size) -> TensorDict:

@@ -116,7 +116,7 @@ class LazyTensorStorage:
     def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
         """Put columns ``[n, ...]`` into rows."""
         for own, new in zip(self._columns, columns, strict=True):
-            own[rows] = new.to(own.device) if new.device != own.device else new
+            own[rows] = new.detach().to(own.device)
         if isinstance(rows, slice):
             self.cursor = rows.stop // self.width % self.grid[0]
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
@@ -174,13 +174,27 @@ class LazyTensorStorage:
             known = self._form.keys if isinstance(self._form, TensorDictForm) else ()
             trajectory_key = next((key for key in TRAJECTORY_KEYS if key in known), None)
         if trajectory_key is not None:
-            number = self._leaf(trajectory_key).reshape(-1, self.width)
+            number = self._by_step(trajectory_key)
             order = torch.arange(1, len(number) + 1, device=number.device) % len(number)
             is_end = number != number[order]
         else:
-            is_end = self._leaf(end_key or END_KEY).reshape(-1, self.width).bool()
+            is_end = self._by_step(end_key or END_KEY).bool()
         full = len(self) == self.capacity
         return runs_of(is_end.cpu(), self.cursor if full else 0)
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return a column of some rows, or None where there is no such column."""
+        if not isinstance(self._form, TensorDictForm) or key not in self._form.keys:
+            return None
+        return self._leaf(key).index_select(0, rows.to(self.device))
+
+    def _by_step(self, key: Key) -> torch.Tensor:
+        column = self._leaf(key)
+        if column.numel() != len(self):
+            raise UsageError(
+                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one number."
+            )
+        return column.reshape(-1, self.width)
 
     def _allocate(
         self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]

@@ -9,11 +9,13 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import DEFAULT_SIZE, ReplayBuffer
-from datasets_cli.replay.list_storage import ListStorage
+from datasets_cli.replay.list_storage import NO_LIMIT, ListStorage
+from datasets_cli.replay.nested_key import key_of
 from datasets_cli.replay.prioritized import PrioritizedSampler
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info
-from datasets_cli.store.tree import Tree
+from datasets_cli.store.columns import Key
+from datasets_cli.store.tree import Tree, entry, put
 
 
 class TensorDictReplayBuffer(ReplayBuffer):
@@ -27,49 +29,80 @@ class TensorDictReplayBuffer(ReplayBuffer):
     def __init__(self, *, priority_key: str = "td_error", **arguments: Any) -> None:
         super().__init__(**arguments)
         self.priority_key = priority_key
+        self._takes_priorities = True
 
     def extend(self, data: Any, update_priority: bool | None = None) -> torch.Tensor:
         """Write rows ``[n]``; see ``ReplayBuffer.extend``.
 
         Args:
-            data: a TensorDict, or a list of them.
+            data: a TensorDict, or a list of them; an ``index`` among the entries is left out.
             update_priority: take the rows' priorities from ``priority_key``; where it is there, by
                 default.
         """
         if not isinstance(data, TensorDictBase) and not isinstance(data, list):
             raise UsageError(f"This buffer takes TensorDicts, not {type(data).__name__}.")
-        index = super().extend(data)
-        known = isinstance(data, TensorDictBase) and self.priority_key in data
-        if known and update_priority is not False:
-            self.update_priority(index, data[self.priority_key])
-        return index
+        if isinstance(data, TensorDictBase) and "index" in data:
+            data = data.exclude("index")  # of the batch that they were, perhaps in this buffer
+        self._takes_priorities = update_priority is not False
+        return super().extend(data)
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
 
         Raises:
-            UsageError: it has none.
+            UsageError: it has none, or no ``index``.
         """
-        priority = batch.get(self.priority_key, None)
-        if priority is None:
-            raise UsageError(f"The batch has no {self.priority_key!r} to take priorities from.")
-        self.update_priority(batch["index"], priority)
+        for key in (self.priority_key, "index"):
+            if batch.get(key, None) is None:
+                raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
+        index = batch["index"]
+        for _ in self.storage.inner:  # the same all over a row
+            index = index.select(1, 0)
+        self.update_priority(index, batch[self.priority_key])
 
-    def _describe(self, tree: Tree, index: torch.Tensor, info: Info) -> None:
+    def _written(self, rows: torch.Tensor) -> None:
+        super()._written(rows)
+        rows = rows[rows >= 0]
+        if self._takes_priorities and hasattr(self.sampler, "update_priority") and len(rows):
+            priority = self.storage.entry(key_of(self.priority_key), rows)
+            if priority is not None:
+                self.sampler.update_priority(rows, priority)
+
+    def _describe(self, rows: Tree | TensorDictBase, index: torch.Tensor, info: Info) -> None:
         storage = self.storage
-        tree["index"] = numbers = index if storage.ndim == 1 else numbers_of(storage, index)
+        numbers = index if storage.ndim == 1 else numbers_of(storage, index)
+        if not info and not storage.inner:
+            rows["index"] = numbers
+            return
+        marks: dict[Key, torch.Tensor] = {("index",): numbers, **info}
         if inner := storage.inner:  # each row is of a shape of its own
-            numbers = numbers.view(-1, *[1] * len(inner), *numbers.shape[1:])
-            tree["index"] = numbers.expand(-1, *inner, *numbers.shape[1 + len(inner) :])
-        for (*path, name), mark in info.items():
-            node: Tree = tree
-            for part in path:
-                node = node.setdefault(part, {})
-            node[name] = mark
-            if name == "truncated":
-                node["done"] = node["done"] | mark if "done" in node else mark.clone()
-                if "terminated" not in node:
-                    node["terminated"] = torch.zeros_like(mark)
+            marks = {key: _spread(mark, inner) for key, mark in marks.items()}
+        truncated_key = getattr(self.sampler, "truncated_key", None)
+        if truncated_key in marks:
+            marks |= _end_marks(rows, truncated_key, marks[truncated_key])
+        for key, mark in marks.items():
+            put(rows, key, mark)
+
+
+def _spread(mark: torch.Tensor, inner: tuple[int, ...]) -> torch.Tensor:
+    """Return what is said of each row, ``[B, ...]``, for all of it: ``[B, *inner, ...]``."""
+    for _ in inner:
+        mark = mark.unsqueeze(1)
+    return mark.expand(-1, *inner, *mark.shape[1 + len(inner) :]).contiguous()
+
+
+def _end_marks(
+    rows: Tree | TensorDictBase, truncated_key: Key, last: torch.Tensor
+) -> dict[Key, torch.Tensor]:
+    """Return what follows from the ends of slices bool ``[B, 1]``: done, and where others begin."""
+    beside = truncated_key[:-1]
+    done, first = entry(rows, (*beside, "done")), entry(rows, ("is_init",))
+    marks = {(*beside, "done"): last.clone() if done is None else done | last.view(done.shape)}
+    if entry(rows, (*beside, "terminated")) is None:
+        marks[*beside, "terminated"] = torch.zeros_like(last)
+    if first is not None:
+        marks["is_init",] = first | last.roll(1, 0).view(first.shape)
+    return marks
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -94,7 +127,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         **arguments: Any,
     ) -> None:
         storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
-        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, dtype)
+        sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, dtype)
         super().__init__(storage=storage, sampler=sampler, **arguments)
 
 
@@ -120,5 +153,19 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         **arguments: Any,
     ) -> None:
         storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
-        sampler = PrioritizedSampler(storage.max_size, alpha, beta, eps, reduction=reduction)
+        sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, reduction=reduction)
         super().__init__(storage=storage, sampler=sampler, **arguments)
+
+
+def capacity_of(storage: Any) -> int:
+    """Return how many rows a prioritised sampler must have room for.
+
+    A storage of several dimensions may round its size up to a whole step.
+
+    Raises:
+        UsageError: the storage has no limit.
+    """
+    if storage.max_size >= NO_LIMIT:
+        raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
+    room: int = storage.max_size * (2 if storage.ndim > 1 else 1)
+    return room

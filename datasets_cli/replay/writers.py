@@ -21,6 +21,10 @@ class WritableStorage(Protocol):
     def capacity(self) -> int:
         """Most rows."""
 
+    @property
+    def ndim(self) -> int:
+        """Leading dimensions of data that are rows."""
+
     def apart(self, data: Any) -> Columns:
         """Return the columns ``[n, ...]`` of data."""
 
@@ -98,15 +102,13 @@ class TensorDictMaxValueWriter:
     """Keeps the rows that rank highest; nothing else is written once the storage is full.
 
     Args:
-        rank_key: column to rank by.
+        rank_key: column to rank by; ``("next", "reward")`` by default.
         reduction: how several numbers a row become one: ``"sum"``, ``"max"``, ``"min"``, ``"mean"``
             or ``"median"``.
     """
 
-    def __init__(
-        self, rank_key: str | Key = ("next", "reward"), reduction: str = "sum", **_: Any
-    ) -> None:
-        self.rank_key = rank_key
+    def __init__(self, rank_key: str | Key | None = None, reduction: str = "sum") -> None:
+        self.rank_key = ("next", "reward") if rank_key is None else rank_key
         self._reduce = {
             "sum": lambda values: values.sum(-1),
             "max": lambda values: values.amax(-1),
@@ -124,9 +126,11 @@ class TensorDictMaxValueWriter:
         """Write the rows that rank among the highest; return their numbers, -1 for the others.
 
         Raises:
-            UsageError: a rank is NaN.
+            UsageError: a rank is NaN, or the storage has several dimensions.
         """
         assert self._reduce is not None
+        if storage.ndim > 1:
+            raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
         columns = storage.apart(data)
         new = self._reduce(data[self.rank_key].double().reshape(len(columns[0]), -1)).cpu()
         if bool(new.isnan().any()):

@@ -46,6 +46,23 @@ class TreePlan:
         return nodes
 
 
+def entry(tree: Any, key: Key) -> Any:
+    """Return what a nested dict, or a TensorDict, has under a key; None where it has nothing."""
+    for name in key:
+        tree = tree.get(name, None) if tree is not None else None
+    return tree
+
+
+def put(tree: Any, key: Key, value: Any) -> None:
+    """Put a leaf into a nested dict, or a TensorDict, under a key."""
+    if not isinstance(tree, dict):
+        tree.set(key, value)
+        return
+    for name in key[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[key[-1]] = value
+
+
 def grow_tree(leaves: Mapping[Key, Any]) -> Tree:
     """Return the nested dict of some leaves."""
     plan = TreePlan(leaves)

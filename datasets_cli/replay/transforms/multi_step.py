@@ -103,6 +103,10 @@ class MultiStepTransform:
         """Return the batch as it is."""
         return batch
 
+    def emptied(self) -> None:
+        """Forget the rows that were kept back: the buffer's are gone too."""
+        self._kept = None
+
     def inv(self, data: TensorDict) -> TensorDict | None:
         """Return the rows ``[*B, T']`` that can be stored now, or None.
 
