@@ -55,7 +55,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
         writer: refuses rows, as does any other one of a dataset.
-        collate_fn: called last, with the batch.
+        collate_fn: called with the batch, before the transform.
         device: copy the rows into this device's memory and hand out batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
             ``device`` they go on there, in one copy for all leaves of the compact layout.

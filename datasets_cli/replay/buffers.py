@@ -83,23 +83,11 @@ class ReplayBuffer(BatchReader):
             KeyError: a key does not exist.
             UsageError: the copy would take more than half of the free memory.
         """
-        if is_key(index):
-            if self._transforms or self.storage.ndim > 1:
-                return self[:][index]
-            return self.storage.column((index,) if isinstance(index, str) else index)
-        if self.storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
-            start, stop, _ = index.indices(len(self))
-            return self._transformed(self.storage.run(start, max(start, stop)))
-        rows = row_numbers(index, self.storage)
-        if rows.ndim == 0 and isinstance(self.storage, ListStorage):
-            return self._transformed(self.storage.tree(rows.flatten())[0])
-        batch = self.storage.get(rows.flatten())
-        if rows.ndim == 0:
-            return self._transformed(first_row(batch))
-        if self.storage.ndim > 1 and rows.ndim == self.storage.ndim:
-            # As extend takes them: the environments first and time last.
-            return self._transformed(batch.reshape(rows.shape).transpose(0, rows.ndim - 1))
-        return self._transformed(batch if rows.ndim == 1 else batch.reshape(rows.shape))
+        if not is_key(index):
+            return self._transformed(self._rows(index))
+        if self._transforms or self.storage.ndim > 1:
+            return self[:][index]
+        return self.storage.column((index,) if isinstance(index, str) else index)
 
     def __getitems__(self, index: list[int]) -> Any:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
@@ -213,6 +201,23 @@ class ReplayBuffer(BatchReader):
     def register_load_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
         self._load_hooks.append(hook)
+
+    def _rows(self, index: Any) -> Any:
+        """Return copies of rows as they are stored."""
+        with self._lock:
+            if self.storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
+                start, stop, _ = index.indices(len(self))
+                return self.storage.run(start, max(start, stop))
+            rows = row_numbers(index, self.storage)
+            if rows.ndim == 0 and isinstance(self.storage, ListStorage):
+                return self.storage.tree(rows.flatten())[0]
+            batch = self.storage.get(rows.flatten())
+        if rows.ndim == 0:
+            return first_row(batch)
+        if rows.ndim == self.storage.ndim > 1:
+            # As extend takes them: the environments first and time last.
+            return batch.reshape(rows.shape).transpose(0, rows.ndim - 1)
+        return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def _default_writer(self) -> Writer:
         writable = hasattr(self.storage, "write")
