@@ -23,17 +23,14 @@ if TYPE_CHECKING:
     from datasets_cli.replay.ensemble import ReplayBufferEnsemble
     from datasets_cli.replay.frame_stack import CatFrames, FrameStack
     from datasets_cli.replay.list_storage import ListStorage
+    from datasets_cli.replay.memmap_storage import LazyMemmapStorage
     from datasets_cli.replay.prioritized import PrioritizedSampler
     from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.sharded import BatchStream, DistributedSampler
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
     from datasets_cli.replay.storage import open_storage
-    from datasets_cli.replay.tensor_storage import (
-        LazyMemmapStorage,
-        LazyTensorStorage,
-        TensorStorage,
-    )
+    from datasets_cli.replay.tensor_storage import LazyTensorStorage, TensorStorage
     from datasets_cli.replay.tensordict_buffers import (
         PrioritizedReplayBuffer,
         TensorDictPrioritizedReplayBuffer,
@@ -138,7 +135,7 @@ _HOMES = {
     "ImmutableDatasetWriter": "replay.writers",
     "ListStorage": "replay.list_storage",
     "LazyTensorStorage": "replay.tensor_storage",
-    "LazyMemmapStorage": "replay.tensor_storage",
+    "LazyMemmapStorage": "replay.memmap_storage",
     "TensorStorage": "replay.tensor_storage",
     "TensorDictPrioritizedReplayBuffer": "replay.tensordict_buffers",
     "PrioritizedReplayBuffer": "replay.tensordict_buffers",

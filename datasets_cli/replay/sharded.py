@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,34 +58,35 @@ class DistributedSampler:
         self.epoch = 0
         self.ran_out = False
         self._done = 0  # rows of this epoch that all processes together have drawn
-        self._order: tuple[int, int, torch.Tensor] | None = None
+        self._share: _Share | None = None  # made once an epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch; epochs follow one another by themselves otherwise."""
-        self.epoch, self._done, self.ran_out = epoch, 0, False
+        self.epoch, self._done, self.ran_out, self._share = epoch, 0, False, None
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch."""
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+
+        An epoch begins anew where the number of rows has changed.
+        """
+        num_rows = len(storage)
         if self.ran_out:
             self.set_epoch(self.epoch + 1)
-        process, processes = share(self.rank, self.num_replicas)
-        order = self._ordered(len(storage))
-        rest = order[self._done :]
-        even = len(rest) // processes * processes
-        if even < len(rest):
-            fill = [] if self.drop_last else [rest, order.repeat(1 + processes // len(order))]
-            rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
-        mine = rest[process::processes]
-        self._done += min(batch_size, len(mine)) * processes
-        self.ran_out = batch_size >= len(mine)
-        if not len(mine):
-            raise UsageError(f"{len(order)} rows give each of {processes} processes none.")
-        return mine[:batch_size].clone(), {}
+        elif self._share and self._share.num_rows != num_rows:
+            self.set_epoch(self.epoch)
+        if self._share is None:
+            self._share = self._share_out(num_rows)
+        rows, processes = self._share.rows, self._share.processes
+        start = (self._done - self._share.begin) // processes
+        mine = rows[start : start + batch_size].clone()
+        self._done += len(mine) * processes
+        self.ran_out = start + batch_size >= len(rows)
+        return mine, {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_order": None}  # the seed gives it again
+        return {**self.__dict__, "_share": None}  # the seed gives it again
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch and how much of it all processes together have drawn.
@@ -102,16 +104,33 @@ class DistributedSampler:
         """Go on in the middle of the epoch that ``state`` names."""
         self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
         self._done, self.ran_out = int(state["done"]), bool(state["ran_out"])
-        self._order = None
+        self._share = None
 
-    def _ordered(self, num_rows: int) -> torch.Tensor:
-        if self._order is None or self._order[:2] != (self.epoch, num_rows):
-            order = torch.arange(num_rows)
-            if self.shuffle:
-                seeded = torch.Generator().manual_seed(self.seed + self.epoch)
-                order = torch.randperm(num_rows, generator=seeded)
-            self._order = (self.epoch, num_rows, order)
-        return self._order[2]
+    def _share_out(self, num_rows: int) -> _Share:
+        """Return what this process draws of the rest of the epoch."""
+        process, processes = share(self.rank, self.num_replicas)
+        order = torch.arange(num_rows)
+        if self.shuffle:
+            seeded = torch.Generator().manual_seed(self.seed + self.epoch)
+            order = torch.randperm(num_rows, generator=seeded)
+        rest = order[self._done :]
+        even = len(rest) // processes * processes
+        if even < len(rest):
+            fill = [] if self.drop_last else [rest, order.repeat(1 + processes // num_rows)]
+            rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
+        if not len(rest):
+            raise UsageError(f"{num_rows} rows give each of {processes} processes none.")
+        return _Share(rest[process::processes], processes, self._done, num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """The rows int64 ``[n]`` of one process, from where ``begin`` rows of the epoch were drawn."""
+
+    rows: torch.Tensor
+    processes: int
+    begin: int
+    num_rows: int
 
 
 class BatchStream(IterableDataset[Any]):
@@ -119,7 +138,7 @@ class BatchStream(IterableDataset[Any]):
 
     Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
     number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
-    the workers share each epoch instead.
+    the workers share each epoch instead, and each pass over a loader begins the next one.
 
     Args:
         buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
@@ -132,10 +151,12 @@ class BatchStream(IterableDataset[Any]):
         self.num_batches = num_batches
         self.seed = seed
         self.epoch = 0
+        self._ranks: tuple[int, int] | None = None  # of a worker, which is in no process group
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches."""
-        process, _ = share(*_rank())
+        told = self._ranks if get_worker_info() else None
+        process, _ = share(*(told or _rank()))
         words = np.random.SeedSequence([self.seed, self.epoch, process])
         seed = int(words.generate_state(1, np.uint64)[0])
         self.epoch += 1
@@ -144,6 +165,16 @@ class BatchStream(IterableDataset[Any]):
             yield from self.buffer
         for _ in range(self.num_batches or 0):
             yield self.buffer.sample()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ranks": _rank()}
+
+    def passed_on(self) -> None:
+        """Go on to the next epoch: copies of this stream in workers draw the one that was next."""
+        self.epoch += 1
+        sampler = self.buffer.sampler
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
 
     def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Any]:
         """Return a loader of whole batches.
@@ -154,9 +185,20 @@ class BatchStream(IterableDataset[Any]):
         """
         if num_workers:  # a process forked after torch began threads may hang
             arguments = {"multiprocessing_context": "spawn", **arguments}
-        return DataLoader(
+        return _Loader(
             self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
         )
+
+
+class _Loader(DataLoader[Any]):
+    """Loads a stream's batches; counts its epochs, because workers draw from copies of it."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()  # workers take their copies of the stream
+        if self.num_workers:
+            stream: Any = self.dataset
+            stream.passed_on()
+        return batches
 
 
 def whole_batch(batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Storages of tensors, in memory or in files: rows are written, and gathered as a dataset's are.
+"""Storages of tensors in memory: rows are written, and gathered as a dataset's are.
 
 A storage keeps plain flat columns beside the form of its rows: a batch is one ``index_select`` a
 column, never an indexing of a TensorDict.
@@ -7,14 +7,10 @@ column, never an indexing of a TensorDict.
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
-import weakref
-from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.epoch import NO_ROWS
@@ -236,53 +232,6 @@ class TensorStorage(LazyTensorStorage):
         self._columns = [column.flatten(0, ndim - 1) for column in columns]
         self._num_rows = math.prod(grid)
         self.inner = inner_shape(storage, ndim)
-
-
-class LazyMemmapStorage(LazyTensorStorage):
-    """Tensors in memory-mapped files, allocated when the first rows are written.
-
-    Args:
-        max_size: most rows.
-        scratch_dir: the folder of the files; a temporary one, deleted with the storage, by default.
-        device: must be the CPU.
-        ndim: see ``LazyTensorStorage``.
-        existsok: write over files that are in ``scratch_dir``; refused otherwise.
-    """
-
-    def __init__(
-        self,
-        max_size: int,
-        *,
-        scratch_dir: str | Path | None = None,
-        device: str | torch.device = "cpu",
-        ndim: int = 1,
-        existsok: bool = False,
-    ) -> None:
-        super().__init__(max_size, device=device, ndim=ndim)
-        if self.device.type != "cpu":
-            raise UsageError("Mapped files are in the CPU's memory. Give the buffer a device.")
-        self.existsok = existsok
-        self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
-
-    def _allocate(
-        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        if self.scratch_dir is None:
-            self.scratch_dir = Path(tempfile.mkdtemp(prefix="rlds-"))
-            weakref.finalize(self, shutil.rmtree, self.scratch_dir, ignore_errors=True)
-        elif not self.existsok and self.scratch_dir.exists() and any(self.scratch_dir.iterdir()):
-            raise UsageError(
-                f"{self.scratch_dir} is not empty: rows of another storage may lie there. Choose a "
-                "new scratch_dir, or pass existsok=True to write over it."
-            )
-        keys = form.keys if isinstance(form, TensorDictForm) else [(name,) for name in form.names]
-        rows = TensorDict({}, [self.capacity])
-        for key, column in zip(keys, columns, strict=True):
-            one = torch.zeros((), dtype=column.dtype)
-            rows[key] = one.expand(self.capacity, *column.shape[self.ndim :])
-        self.scratch_dir.mkdir(parents=True, exist_ok=True)
-        mapped = rows.memmap_like(prefix=self.scratch_dir, existsok=True)
-        return [mapped[key].as_subclass(torch.Tensor) for key in keys]
 
 
 def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
