@@ -14,6 +14,13 @@ from urllib.parse import quote
 
 DATA = Path(__file__).parent / "data"
 COMMIT = "0" * 40
+PUBLISHERS = {
+    "d4rl": "http://rail.eecs.berkeley.edu/datasets/offline_rl/",
+    "hf": "https://huggingface.co/",
+    "openml": "https://www.openml.org/",
+    "gcs": "https://storage.googleapis.com/",
+}
+"""What each folder of this server stands for."""
 
 
 def pages() -> dict[str, bytes]:
@@ -74,11 +81,6 @@ def serve() -> Iterator[tuple[str, ...]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         try:
-            yield (
-                f"http://rail.eecs.berkeley.edu/datasets/offline_rl/={address}/d4rl/",
-                f"https://huggingface.co/={address}/hf/",
-                f"https://www.openml.org/={address}/openml/",
-                f"https://storage.googleapis.com/={address}/gcs/",
-            )
+            yield tuple(f"{url}={address}/{name}/" for name, url in PUBLISHERS.items())
         finally:
             server.shutdown()

@@ -1,0 +1,79 @@
+"""What a Minari dataset must be, read by h5py or by Minari itself and nothing of this program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import minari
+import numpy as np
+import torch
+
+Rows = dict[tuple[str, ...], torch.Tensor]
+Episode = dict[tuple[str, ...], np.ndarray]
+
+TED = {
+    "observations": ("observation",),
+    "actions": ("action",),
+    "rewards": ("next", "reward"),
+    "terminations": ("next", "terminated"),
+    "truncations": ("next", "truncated"),
+    "infos": ("info",),
+}
+ROOT_FLAGS = ("done", "terminated", "truncated")
+
+
+def by_h5py(folder: Path) -> list[Episode]:
+    with h5py.File(folder / "main_data.hdf5") as file:
+        numbers = sorted(int(name.removeprefix("episode_")) for name in file)
+        return [dict(arrays(file[f"episode_{number}"])) for number in numbers]
+
+
+def arrays(group: h5py.Group) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+    for name, item in group.items():
+        part = name.removeprefix("_index_")
+        if isinstance(item, h5py.Group):
+            yield from (((part, *path), values) for path, values in arrays(item))
+        elif item.dtype != object:
+            yield (part,), item[()]
+
+
+def by_minari(name: str) -> list[Episode]:
+    episodes = []
+    for episode in minari.load_dataset(name):
+        parts = {root: getattr(episode, root) for root in TED}
+        episodes.append(dict(leaves(parts)))
+    return episodes
+
+
+def leaves(value: Any) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
+    if isinstance(value, np.ndarray):
+        yield (), value
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value or ())
+    for name, item in items:
+        yield from (((str(name), *path), values) for path, values in leaves(item))
+
+
+def expected(episodes: list[Episode]) -> Rows:
+    """Return the transitions that episodes of T + 1 observations are, by key."""
+    columns: dict[tuple[str, ...], list[np.ndarray]] = {}
+    for number, episode in enumerate(episodes):
+        steps = len(episode["rewards",])
+        terminated = episode["terminations",][:, None]
+        truncated = episode["truncations",][:, None].copy()
+        truncated[-1] |= ~terminated[-1]
+        rows = {(*TED[root], *path): values for (root, *path), values in episode.items()}
+        successors = {("next", *key): v[1:] for key, v in rows.items() if len(v) == steps + 1}
+        rows = {key: values[:steps] for key, values in rows.items()} | successors
+        rows["next", "reward"] = rows["next", "reward"][:, None]
+        rows["next", "terminated"] = terminated
+        rows["next", "truncated"] = truncated
+        rows["next", "done"] = terminated | truncated
+        rows["episode",] = np.full(steps, number, dtype=np.int64)
+        rows |= {(flag,): np.zeros((steps, 1), bool) for flag in ROOT_FLAGS}
+        for key, values in rows.items():
+            columns.setdefault(key, []).append(values.astype(values.dtype.newbyteorder("=")))
+    return {key: torch.from_numpy(np.concatenate(parts)) for key, parts in columns.items()}
