@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
+from torch.utils.data._utils.worker import WorkerInfo
 from torch.utils.data.distributed import DistributedSampler as TorchSampler
 
 from datasets_cli import (
@@ -21,6 +23,7 @@ from datasets_cli import (
     SliceSampler,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay import sharded
 from datasets_cli.replay.sharded import whole_batch
 from tests.trajectory_rows import TrajectoryRows
 
@@ -81,21 +84,61 @@ def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_loaders_workers_share_each_epoch(door: str, num_workers: int) -> None:
+def test_a_loaders_workers_share_each_epoch_and_the_next_is_another(
+    door: str, num_workers: int
+) -> None:
     replay = ExperienceReplay(door, batch_size=100, sampler=DistributedSampler(seed=3))
-    seen = torch.cat([batch["index"] for batch in BatchStream(replay).loader(num_workers)])
-    assert set(seen.tolist()) == set(range(len(replay)))
-    assert len(seen) - len(replay) < max(1, num_workers)  # shares are filled up to be equal
+    loader = BatchStream(replay).loader(num_workers)
+    passes = [torch.cat([batch["index"] for batch in loader]) for _ in range(2)]
+    for seen in passes:
+        assert set(seen.tolist()) == set(range(len(replay)))
+        assert len(seen) - len(replay) < max(1, num_workers)  # shares are filled up to be equal
+    assert not torch.equal(*passes)
 
 
 def test_workers_draw_streams_of_their_own_and_the_same_ones_again(door: str) -> None:
     def drawn() -> list[list[int]]:
         stream = BatchStream(ExperienceReplay(door, batch_size=20), num_batches=2, seed=7)
-        return [batch["index"].tolist() for batch in stream.loader(2)]
+        batches = [batch["index"].tolist() for batch in stream.loader(2)]
+        assert next(iter(stream))["index"].tolist() not in batches  # of the pass to come
+        assert stream.epoch == 2
+        return batches
 
     first = drawn()
     assert len(first) == 4 and len({tuple(index) for index in first}) == 4
     assert drawn() == first
+
+
+def test_a_ranks_workers_draw_what_no_other_ranks_do(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = BatchStream(ExperienceReplay(door, batch_size=20), num_batches=1, seed=7)
+    drawn = []
+    for rank in range(2):
+        monkeypatch.setattr(sharded, "_rank", lambda number=rank: (number, 2))
+        blob = pickle.dumps(stream)
+        with monkeypatch.context() as worker:  # it is in no process group
+            worker.setattr(sharded, "_rank", lambda: (0, 1))
+            worker.setattr(
+                sharded,
+                "get_worker_info",
+                lambda: WorkerInfo(0, 1, 0, stream),
+            )
+            drawn.append(next(iter(pickle.loads(blob)))["index"].tolist())
+    assert drawn[0] != drawn[1]
+
+
+def test_an_epoch_is_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    join = Mock(wraps=torch.cat)
+    monkeypatch.setattr(torch, "cat", join)
+    assert len(epoch(DistributedSampler(2, 0), 101)) == 51
+    assert join.call_count == 1
+
+
+def test_an_epoch_begins_anew_where_rows_were_added_or_lost() -> None:
+    sampler = DistributedSampler(1, 0, shuffle=False)
+    sampler.sample(TrajectoryRows([10]), 4, UNUSED)
+    assert epoch(sampler, 3) == [0, 1, 2]
 
 
 def test_a_loader_with_a_sampler_of_its_own_gets_batches(door: str) -> None:
