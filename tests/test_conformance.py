@@ -196,18 +196,17 @@ def test_damage_to_any_file_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
-def test_once_the_publisher_has_repaired_its_files_a_repeated_run_succeeds(
+def test_once_the_publisher_has_repaired_a_file_a_repeated_run_succeeds(
     damage: str, publisher: Publisher, request: pytest.FixtureRequest
 ) -> None:
     fault, error = DAMAGES[damage]
-    if damage == "truncated" and not all(each.checksums for each in publisher.resources):
+    resource = min(publisher.resources, key=lambda each: len(each.checksums))
+    if damage == "truncated" and not resource.checksums:
         why = "a complete download that no checksum vouches for is never asked for again"
         request.applymarker(pytest.mark.xfail(raises=IntegrityError, strict=True, reason=why))
-    for resource in publisher.resources:
-        publisher.damage(resource, fault)
+    publisher.damage(resource, fault)
     assert_refused(publisher, error)
-    for resource in publisher.resources:
-        publisher.heal(resource)
+    publisher.heal(resource)
     assert_folder(install_ted(publisher), publisher.case.expected())
 
 
