@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_non_tensor
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
@@ -109,13 +109,10 @@ def leaves_of(rows: TensorDictBase, above: Key = ()) -> dict[Key, torch.Tensor]:
     found: dict[Key, torch.Tensor] = {}
     for name, item in rows.items():
         key = (*above, name)
-        if isinstance(item, TensorDictBase):
-            found |= leaves_of(item, key)
-        elif isinstance(item, torch.Tensor):
-            found[key] = item
-        else:
+        if is_non_tensor(item) or not isinstance(item, TensorDictBase | torch.Tensor):
             raise UsageError(
                 f"{show_key(key)} is no tensor but {type(item).__name__}. Tensor storages take "
                 "tensors; ListStorage takes anything."
             )
+        found |= {key: item} if isinstance(item, torch.Tensor) else leaves_of(item, key)
     return found
