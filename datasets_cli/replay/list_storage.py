@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.runs import Runs, runs_of
-from datasets_cli.store.columns import Key
+from datasets_cli.replay.storage import make_batch
+from datasets_cli.replay.tensor_storage import END_KEY, TRAJECTORY_KEYS
+from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.placement import ON_DISK
 
 NO_LIMIT = 2**63 - 1
@@ -22,13 +24,17 @@ class ListStorage:
 
     Args:
         max_size: most rows; without a limit by default.
+
+    Raises:
+        UsageError: there is no room for a row.
     """
 
     ndim = 1
-    inner: tuple[int, ...] = ()
     is_tensordict = False
 
     def __init__(self, max_size: int | None = None) -> None:
+        if max_size is not None and max_size < 1:
+            raise UsageError(f"A storage has room for 1 row or more, not {max_size}.")
         self.max_size = NO_LIMIT if max_size is None else max_size
         self.capacity = self.max_size
         self.placement = ON_DISK
@@ -41,6 +47,12 @@ class ListStorage:
 
     def __repr__(self) -> str:
         return f"ListStorage({len(self)} of {self.max_size} rows)"
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The shape that rows which are TensorDicts have by themselves, as the first has."""
+        rows = [row for row in self._items[:1] if isinstance(row, TensorDictBase)]
+        return tuple(rows[0].batch_size) if rows else ()
 
     def apart(self, data: Any) -> list[list[Any]]:
         """Return the rows of data: the items of a list, or what a first dimension holds.
@@ -90,33 +102,53 @@ class ListStorage:
         """Return an entry of all rows."""
         return self.run(0, len(self))[key]
 
-    def _leaf(self, key: Key) -> torch.Tensor:
-        """Return what every item, a TensorDict, has under a key, stacked ``[rows, ...]``."""
-        return torch.stack([item[key] for item in self._items])
-
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return an entry of some rows, or None where they have none."""
         items = [self._items[number] for number in rows.tolist()]
-        if not all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items):
+        if not self._has(items, key):
             return None
         return torch.stack([item[key] for item in items])
 
+    @staticmethod
+    def _has(items: list[Any], key: Key) -> bool:
+        """Tell whether items are TensorDicts that all have an entry."""
+        return all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items)
+
     def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
         """Return the trajectories; see ``LazyTensorStorage.runs``."""
+        if trajectory_key is None and end_key is None:
+            known = (key for key in TRAJECTORY_KEYS if self._has(self._items[:1], key))
+            trajectory_key = next(known, None)
         if trajectory_key is not None:
-            number = self._leaf(trajectory_key).reshape(-1)
+            number = self._by_step(trajectory_key)
             is_end = number != number.roll(-1)
         else:
-            is_end = self._leaf(end_key or ("next", "done")).reshape(-1).bool()
+            is_end = self._by_step(end_key or END_KEY).bool()
         full = len(self) == self.capacity
         return runs_of(is_end.unsqueeze(1), self.cursor if full else 0)
+
+    def _by_step(self, key: Key) -> torch.Tensor:
+        """Return what every row, a TensorDict, has under a key, one number a row ``[rows]``."""
+        if not self._items:
+            raise UsageError(NO_ROWS)
+        if not self._has(self._items, key):
+            raise KeyError(
+                f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "
+                "rows that are TensorDicts: name another with trajectory_key or end_key."
+            )
+        numbers = [item[key] for item in self._items]
+        if any(number.numel() != 1 for number in numbers):
+            raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+        return torch.stack([number.reshape(()) for number in numbers])
 
 
 def stack_rows(items: list[Any]) -> Any:
     """Return rows of tensors, or of tensors in tuples and dicts, as one batch.
 
+    Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
+
     Raises:
-        UsageError: they hold anything else.
+        UsageError: they hold anything else, or differ in their keys or shapes.
     """
     for kind, stack in _STACKS.items():
         if all(isinstance(item, kind) for item in items):
@@ -128,17 +160,50 @@ def stack_rows(items: list[Any]) -> Any:
     )
 
 
+def _stack_tensordicts(items: list[TensorDictBase]) -> TensorDictBase:
+    shape = items[0].batch_size
+    if any(type(item) is not TensorDict or item.batch_size != shape for item in items):
+        return _stack_tensors(items)
+    trees = [dict(item.items()) for item in items]  # four times as fast as stacking TensorDicts
+    return make_batch(
+        {name: _stack_entries(column) for name, column in _columns(trees).items()},
+        torch.Size((len(items), *shape)),
+    )
+
+
+def _stack_entries(column: list[Any]) -> Any:
+    plain = all(type(item) is TensorDict for item in column)
+    return _stack_tensordicts(column) if plain else _stack_tensors(column)
+
+
+def _stack_tensors(items: list[Any]) -> Any:
+    try:
+        return torch.stack(items)
+    except RuntimeError as error:
+        raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
+
+
 def _stack_dicts(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: stack_rows([item[name] for item in items]) for name in items[0]}
+    return {name: stack_rows(column) for name, column in _columns(items).items()}
 
 
 def _stack_tuples(items: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(stack_rows(list(column)) for column in zip(*items, strict=True))
+    columns = _columns([dict(enumerate(item)) for item in items])
+    return tuple(stack_rows(column) for column in columns.values())
+
+
+def _columns(trees: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
+    """Return what rows have under each of their keys, which must be the same."""
+    names = trees[0].keys()
+    for tree in trees:
+        if odd := names ^ tree.keys():
+            raise UsageError(f"Rows differ in {odd}, so that they do not make a batch.")
+    return {name: [tree[name] for tree in trees] for name in names}
 
 
 _STACKS: dict[Any, Callable[[list[Any]], Any]] = {
-    TensorDictBase: torch.stack,
-    torch.Tensor: torch.stack,
+    TensorDictBase: _stack_tensordicts,
+    torch.Tensor: _stack_tensors,
     tuple: _stack_tuples,
     dict: _stack_dicts,
     (bool, int, float): torch.tensor,
