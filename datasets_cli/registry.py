@@ -176,9 +176,10 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
         found = _newest(name, rows)
         if found is not None:
             return Resolved(recipe, found, rows[found])
-        if unlisted and recipe.unlisted:
+        row = recipe.find(name, None)
+        if row is None and unlisted and recipe.unlisted:
             return Resolved(recipe, name, None)
-        if row := recipe.find(name, web):
+        if row := row or recipe.find(name, web):
             return Resolved(recipe, row.name, row)
         raise _unknown(text, [f"{family}/{name}" for name in rows])
     name, tilde, variant = text.partition("~")

@@ -50,13 +50,25 @@ def description(data_id: str, web: Web) -> Entry:
     """
     url = f"{API}/{data_id}"
     try:
-        return dict(web.json(url)["data_set_description"])
+        return content(web.json(url), "data_set_description", url)
     except UnknownDataset as error:
         raise UnknownDataset(
             f"openml/{data_id} is not a known dataset: {error} Look for one: {SEARCH}"
         ) from error
+
+
+def content(document: Any, key: str, where: str) -> Entry:
+    """Return what stands below the only key of one of the API's answers.
+
+    Raises:
+        SourceError: it is no such answer.
+    """
+    try:
+        return dict(document[key])
     except (KeyError, TypeError, ValueError) as error:
-        raise _not_openml(url) from error
+        raise SourceError(
+            f"{where} is not OpenML's: expected an object {key!r}. Check --mirror or --source."
+        ) from error
 
 
 def data_id(name: str, version: str, web: Web) -> str:

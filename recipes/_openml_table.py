@@ -8,6 +8,7 @@ value is its position in the *file's* declaration; the API lists the same labels
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from datasets_cli.recipe import Block, Source, SourceError
 
-from ._openml_api import Entry, as_list, is_true
+from ._openml_api import Entry, as_list, content, is_true
 from ._openml_arff import NOMINAL, TEXT, Attribute, open_arff
 from ._openml_parquet import open_parquet
 
@@ -91,16 +92,12 @@ def read_table(source: Source) -> Table:
     Raises:
         SourceError: they are not OpenML's, do not fit the file, or leave nothing to learn from.
     """
-    description = _document(source.files[DESCRIPTION], "data_set_description")
-    entries = as_list(_document(source.files[FEATURES], "data_features").get("feature"))
-    entries.sort(key=lambda entry: int(entry["index"]))
+    document = json.loads(source.files[DESCRIPTION].read_bytes())
+    description = content(document, "data_set_description", DESCRIPTION)
+    entries = _entries(source.files[FEATURES])
     with open_rows(source) as rows:
         attributes = rows.attributes
-    if len(entries) != len(attributes):
-        raise SourceError(
-            f"{FEATURES} and the file are not of the same dataset: expected {len(entries)} "
-            f"columns, found {len(attributes)}."
-        )
+    _check_columns(entries, attributes)
     features: list[Column] = []
     targets: list[Column] = []
     left_out: dict[str, list[str]] = {}
@@ -165,12 +162,42 @@ def shown(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + more
 
 
-def _document(path: Path, root: str) -> Entry:
-    """Return what stands below the only key of one of the API's answers."""
+def _entries(path: Path) -> list[Entry]:
+    """Return what OpenML says of each column, in the order of their numbers."""
+    document = content(json.loads(path.read_bytes()), "data_features", path.name)
+    entries = as_list(document.get("feature"))
     try:
-        return dict(json.loads(path.read_bytes())[root])
+        by_number = {
+            int(entry["index"]): {**entry, "name": str(entry["name"])} for entry in entries
+        }
     except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"{path.name} is not OpenML's: expected an object {root!r}.") from error
+        raise SourceError(f"{path.name} is not OpenML's: {error!r} of a column.") from error
+    if sorted(by_number) != list(range(len(entries))):
+        raise SourceError(
+            f"{path.name} is damaged: expected the columns 0 to {len(entries) - 1}, found "
+            f"{shown([str(entry['index']) for entry in entries])}."
+        )
+    return [by_number[number] for number in range(len(entries))]
+
+
+def _check_columns(entries: Sequence[Entry], attributes: Sequence[Attribute]) -> None:
+    """Check that the document is on this file."""
+    if len(entries) != len(attributes):
+        raise SourceError(
+            f"{FEATURES} and the file are not of the same dataset: expected {len(entries)} "
+            f"columns, found {len(attributes)}."
+        )
+    for number, (entry, attribute) in enumerate(zip(entries, attributes, strict=True)):
+        if _plain(entry["name"]) != _plain(attribute.name):
+            raise SourceError(
+                f"{FEATURES} and the file are not of the same dataset: expected the column "
+                f"{number} to be {entry['name']!r}, found {attribute.name!r}."
+            )
+
+
+def _plain(name: str) -> str:
+    """Return the letters and digits of a name; its quotes and what is not ASCII may differ."""
+    return re.sub(r"\\x[0-9a-f]{2}|[^A-Za-z0-9]", "", name)
 
 
 def _why_left_out(entry: Entry, attribute: Attribute) -> str:

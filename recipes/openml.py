@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from datasets_cli.recipe import (
     Block,
     Description,
+    Place,
     Recipe,
     Resource,
     Row,
@@ -42,6 +44,7 @@ from ._openml_table import (
 )
 from ._openml_torchrl import Prepared, prepare
 
+IDENTITY = {"data_id": "id", "openml_name": "name", "version": "version"}
 DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
 STATED = ("name", "version", "status", "licence", "citation", "creator", "upload_date")
 
@@ -68,7 +71,7 @@ def find(name: str, web: Web | None) -> Row | None:
     if _is_number(name):
         same = (row for row in datasets(None) if row.details["data_id"] == name)
         known = next((row for row in same if not row.details["encoding"]), Row(name))
-        return Row(name, known.size, known.num_transitions, known.num_trajectories, known.details)
+        return replace(known, name=name, details={**known.details, "data_id": name})
     if at:
         details = {"openml_name": base, "version": version}
         return Row(name, details=details) if _is_number(version) else None
@@ -88,19 +91,32 @@ def find(name: str, web: Web | None) -> Row | None:
 def resources(name: str, web: Web | None) -> list[Resource]:
     """Return the two documents on a dataset, and its file.
 
+    Args:
+        name: of the dataset.
+        web: OpenML.
+
     Raises:
         UnknownDataset: OpenML has it not.
         UsageError: it is Parquet alone, and no reader is installed.
         SourceError, AccessError, NetworkError: what OpenML answers is of no use.
     """
-    if web is None:
-        return [Resource((), filename) for filename in (DESCRIPTION, FEATURES, ARFF)]
+    assert web is not None, "files under --source are found by resources_at"
     number = _data_id(name, web)
     return [
         Resource((f"{api.API}/{number}",), DESCRIPTION, magic=b"{"),
         Resource((f"{api.API}/features/{number}",), FEATURES, magic=b"{"),
         _file(name, api.description(number, web)),
     ]
+
+
+def resources_at(name: str, place: Place) -> list[Resource]:
+    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated."""
+    said = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)
+    documents = [Resource((), DESCRIPTION), Resource((), FEATURES)]
+    if not place.has(ARFF) and place.has(PARQUET):
+        check_reader(f"openml/{name}")
+        return [*documents, Resource((), PARQUET, magic=b"PAR1")]
+    return [*documents, Resource((), ARFF, checksums=_md5(said))]
 
 
 def describe(source: Source) -> Description:
@@ -157,22 +173,26 @@ def _data_id(name: str, web: Web) -> str:
 def _file(name: str, description: api.Entry) -> Resource:
     url = api.text(description, "url")
     if url and not url.endswith((".pq", ".parquet")):
-        md5 = api.text(description, "md5_checksum")
-        return Resource(api.file_urls(url), ARFF, checksums={"md5": md5} if md5 else {})
+        return Resource(api.file_urls(url), ARFF, checksums=_md5(description))
     check_reader(f"openml/{name}")
     urls = [url, *(api.text(description, key) for key in ("parquet_url", "minio_url"))]
     return Resource(tuple(dict.fromkeys(filter(None, urls))), PARQUET, magic=b"PAR1")
 
 
+def _md5(description: api.Entry) -> dict[str, str]:
+    md5 = api.text(description, "md5_checksum").lower()
+    return {"md5": md5} if md5 else {}
+
+
 def _check_identity(source: Source, table: Table) -> None:
-    """Refuse the files of another dataset than the name says."""
-    expected = source.row.details if source.row else {}
-    for key, field in (("openml_name", "name"), ("version", "version")):
-        found = api.text(table.description, field)
-        if key in expected and str(expected[key]).lower() != found.lower():
+    """Refuse the files of another dataset than the name says; a bare name says no version."""
+    expected = source.row.details if source.row else {"openml_name": source.name}
+    for key, field in IDENTITY.items():
+        wanted, found = expected.get(key), api.text(table.description, field)
+        if wanted and str(wanted).lower() != found.lower():
             raise SourceError(
-                f"{DESCRIPTION} is that of another dataset: expected the {field} {expected[key]}, "
-                f"found {found}. Check --source."
+                f"{DESCRIPTION} is that of another dataset: expected the {field} {wanted}, "
+                f"found {found or 'none'}. Check --source."
             )
 
 
@@ -203,6 +223,7 @@ RECIPE = Recipe(
     homepage="https://www.openml.org",
     datasets=datasets,
     resources=resources,
+    resources_at=resources_at,
     blocks=blocks,
     describe=describe,
     unlisted=True,

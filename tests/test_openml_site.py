@@ -223,7 +223,7 @@ def test_an_address_of_another_host_is_taken_from_its_mirror(site):
 @pytest.mark.parametrize("page", [[], {"data_set_description": None}, {"other": {}}])
 def test_an_answer_that_is_not_openml_s_is_refused(page, site, direct):
     site.page("5", page)
-    with pytest.raises(SourceError, match="does not answer as OpenML does"):
+    with pytest.raises(SourceError, match="/5 is not OpenML's: expected an object"):
         install(site, "5")
 
 

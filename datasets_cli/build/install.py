@@ -18,7 +18,7 @@ from datasets_cli.build.place import Address, Folder
 from datasets_cli.build.reading import source_errors
 from datasets_cli.build.wish import Plan, Wish
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, RldsError, UsageError
+from datasets_cli.errors import AccessError, RldsError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Resource
 from datasets_cli.registry import Resolved, resolve
@@ -147,7 +147,7 @@ def _resources(resolved: Resolved, wish: Wish, http: Http) -> list[Resource]:
     with source_errors(resolved.id):
         if wish.source is None:
             return recipe.resources(name, http)
-        place = Address(wish.source, http) if folder is None else Folder(folder)
+        place = Address(wish.source, http) if folder is None else Folder(folder, resolved.id)
         look = recipe.resources_at
         resources = look(name, place) if look else recipe.resources(name, None)
     return [replace(each, urls=(place.url(each.filename),)) for each in resources]
@@ -180,12 +180,7 @@ def _raw_file(
     folder = wish.source_folder
     if folder is None:
         return fetch(resource, root.downloads(id), http, progress, accept_any=wish.accept_any)
-    path = folder / resource.filename
-    if not path.is_file():
-        raise UsageError(
-            f"{id} needs the file {resource.filename}, which is not in --source {folder}. "
-            "Give the folder that holds the publisher's files under their own names."
-        )
+    path = Folder(folder, id).file(resource.filename)
     digests = resource.new_digests()
     resource.check_magic(digests.read(path), str(path))
     return examine(resource, path, str(path.absolute()), digests, accept_any=wish.accept_any)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from datasets_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -17,9 +20,11 @@ class Folder:
 
     Args:
         path: the folder.
+        id: of the dataset whose files are to be there.
     """
 
     path: Path
+    id: str
 
     def __str__(self) -> str:
         return f"--source {self.path}"
@@ -32,6 +37,23 @@ class Folder:
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""
         return (self.path / filename).is_file()
+
+    def file(self, filename: str) -> Path:
+        """Return where a file is.
+
+        Raises:
+            UsageError: it is not there.
+        """
+        if not self.has(filename):
+            raise UsageError(
+                f"{self.id} needs the file {filename}, which is not in {self}. Give the folder "
+                "that holds the publisher's files under their own names."
+            )
+        return self.path / filename
+
+    def json(self, filename: str) -> Any:
+        """Return the JSON document in a file."""
+        return json.loads(self.file(filename).read_bytes())
 
     def url(self, filename: str) -> str:
         """Return where a file is."""
@@ -59,6 +81,10 @@ class Address:
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""
         return self.http.has(self.url(filename))
+
+    def json(self, filename: str) -> Any:
+        """Return the JSON document in a file."""
+        return self.http.json(self.url(filename))
 
     def url(self, filename: str) -> str:
         """Return where a file is."""

@@ -35,6 +35,9 @@ class Place(Protocol):
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""
 
+    def json(self, filename: str) -> Any:
+        """Return the JSON document in a file."""
+
 
 @dataclass(frozen=True)
 class Content:
