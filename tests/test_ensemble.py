@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -95,6 +96,49 @@ def test_iteration_ends_with_the_first_epoch_that_ends_and_state_is_resumed() ->
     other = ensemble()
     other.load_state_dict(state)
     assert torch.equal(other.sample()["number"], first.sample()["number"])
+
+
+def test_an_epoch_that_ended_does_not_end_later_iterations() -> None:
+    members = [member(8, 0, sampler=SamplerWithoutReplacement()), member(8, 100)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=2, num_buffer_sampled=1, seed=1)
+    for _ in range(8):
+        parts = [batch["index", "buffer_ids"].flatten() for batch in ensemble]
+        assert torch.cat(parts).eq(0).sum() == 8  # the whole epoch of the first
+
+
+def test_a_copy_begins_the_seeds_stream_anew_and_leaves_the_global_one_alone() -> None:
+    members = [member(50, 0, seed=1), member(50, 100, seed=2)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=20, seed=3)
+    first = ensemble.sample()
+    assert bool((pickle.loads(pickle.dumps(ensemble)).sample() == first).all())
+    blob = pickle.dumps(ReplayBufferEnsemble(*members))
+    assert pickle.loads(blob).generator is torch.default_generator
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_what_samplers_say_comes_beside_the_batch(flat: bool) -> None:
+    members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=12, sample_from_all=True)
+    batch, info = (ensemble.sample_flat if flat else ensemble.sample)(return_info=True)
+    assert info.shape == batch.shape
+    for key in (("index", "index"), ("index", "buffer_ids"), "priority_weight"):
+        assert torch.equal(info[key], batch[key])
+
+
+def test_a_collate_fn_makes_the_batch_of_the_parts() -> None:
+    ensemble = ReplayBufferEnsemble(
+        member(10, 0), member(10, 100), sample_from_all=True, collate_fn=torch.cat
+    )
+    assert ensemble.sample(12)["index", "buffer_ids"].tolist() == [0] * 6 + [1] * 6
+
+
+def test_weights_that_draw_nothing_are_refused() -> None:
+    for p in ([0, 0], [-1, 2], [float("nan"), 1]):
+        with pytest.raises(UsageError, match="p is numbers from 0 on"):
+            ReplayBufferEnsemble(member(10, 0), member(10, 100), p=p)
+    empty = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
+    with pytest.raises(UsageError, match="empty storage"):
+        ReplayBufferEnsemble(empty, empty, p="size").sample(4)
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -10,8 +11,12 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.buffers import ReplayBuffer
+from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.columns import show_key
+
+Info = dict[Any, Any]
+"""What a sampler says of a part, as a buffer's ``sample`` returns it."""
 
 Weights = Sequence[float] | torch.Tensor | Literal["size"]
 
@@ -29,6 +34,8 @@ class ReplayBufferEnsemble:
         buffers: the members, whose own batch sizes do not matter.
         transform: applied to every batch.
         batch_size: rows in a batch; ``sample`` can override it.
+        collate_fn: takes the list of the members' parts and returns the batch of ``sample``; a
+            stack of them by default.
         p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
             by default.
         sample_from_all: take a part from every member, in their order; excludes ``p``.
@@ -46,6 +53,7 @@ class ReplayBufferEnsemble:
         *buffers: ReplayBuffer,
         transform: Transform | None = None,
         batch_size: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         p: Weights | None = None,
         sample_from_all: bool = False,
         num_buffer_sampled: int | None = None,
@@ -60,6 +68,10 @@ class ReplayBufferEnsemble:
             )
         if p is not None and p != "size" and len(p) != len(buffers):
             raise UsageError(f"p has {len(p)} numbers for {len(buffers)} buffers.")
+        if p is not None and p != "size":
+            p = torch.as_tensor(p, dtype=torch.float64)
+            if not (bool((p >= 0).all()) and 0 < float(p.sum()) < math.inf):
+                raise UsageError(f"p is numbers from 0 on, one of them more, not {p.tolist()}.")
         if generator is not None and seed is not None:
             raise UsageError("Give the ensemble a generator or a seed, not both.")
         self.buffers = buffers
@@ -67,10 +79,12 @@ class ReplayBufferEnsemble:
         self.generator = generator or torch.default_generator
         if seed is not None:
             self.generator = torch.Generator().manual_seed(seed)
+        self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
         self._p = p
         self._from_all = sample_from_all
         self._num_drawn = num_buffer_sampled or len(buffers)
         self._transforms = [] if transform is None else [transform]
+        self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
 
     def __len__(self) -> int:
         return sum(len(buffer) for buffer in self.buffers)
@@ -79,10 +93,15 @@ class ReplayBufferEnsemble:
         members = ", ".join(map(repr, self.buffers))
         return f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})"
 
-    def sample(self, batch_size: int | None = None) -> Any:
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
         """Return a batch ``[members drawn, B / members drawn]``.
 
         Members with other keys than the rest make these exclusive to their part.
+
+        Args:
+            batch_size: rows to draw; the ensemble's own by default.
+            return_info: return ``(batch, info)``, where info is a TensorDict of the batch's shape
+                with ``index`` and what else the members' samplers say.
 
         Raises:
             UsageError: the members do not divide the batch size, or one cannot give its part.
@@ -91,11 +110,13 @@ class ReplayBufferEnsemble:
         if size % self._num_drawn:
             raise UsageError(f"A batch of {size} cannot be shared by {self._num_drawn} buffers.")
         members = range(len(self.buffers)) if self._from_all else self._draw(self._num_drawn)
-        parts = [self._part(int(member), size // self._num_drawn) for member in members]
-        return self._transformed(LazyStackedTensorDict.lazy_stack(parts))
+        parts, marks = self._parts((int(member), size // self._num_drawn) for member in members)
+        info = LazyStackedTensorDict.lazy_stack(_infos(marks)) if return_info else None
+        batch = self._transformed(self._collate_fn(parts))
+        return (batch, info) if return_info else batch
 
-    def sample_flat(self, batch_size: int | None = None) -> Any:
-        """Return a batch ``[B]``, members in their order.
+    def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return a batch ``[B]``, members in their order; see ``sample``.
 
         Raises:
             UsageError: the members that were drawn have different keys.
@@ -107,7 +128,7 @@ class ReplayBufferEnsemble:
         else:
             counts = torch.bincount(self._draw(size), minlength=len(self.buffers))
         drawn = [(member, count) for member, count in enumerate(counts.tolist()) if count]
-        parts = [self._part(member, count) for member, count in drawn]
+        parts, marks = self._parts(drawn)
         first = set(parts[0].keys(True, True))
         for (member, _), part in zip(drawn, parts, strict=True):
             if odd := first ^ set(part.keys(True, True)):
@@ -116,7 +137,8 @@ class ReplayBufferEnsemble:
                     f"Buffers {drawn[0][0]} and {member} differ in {names}: select the same keys "
                     "with a transform of each, or sample() parts that may differ."
                 )
-        return self._transformed(torch.cat(parts))
+        batch = self._transformed(torch.cat(parts))
+        return (batch, torch.cat(_infos(marks))) if return_info else batch
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
@@ -124,7 +146,7 @@ class ReplayBufferEnsemble:
             raise UsageError("Iteration needs a batch size. Give the ensemble a batch_size.")
         while True:
             yield self.sample()
-            if any(buffer.ran_out for buffer in self.buffers):
+            if self.ran_out:
                 return
 
     def __getitem__(self, index: Any) -> Any:
@@ -179,20 +201,45 @@ class ReplayBufferEnsemble:
             return torch.randint(len(self.buffers), (count,), generator=self.generator)
         sizes = [len(buffer) for buffer in self.buffers] if self._p == "size" else self._p
         weights = torch.as_tensor(sizes, dtype=torch.float64)
+        if not weights.any():
+            raise UsageError(NO_ROWS)
         return torch.multinomial(weights, count, replacement=True, generator=self.generator)
 
-    def _part(self, member: int, size: int) -> TensorDict:
-        batch, info = self.buffers[member].sample(size, return_info=True)
-        if not isinstance(batch, TensorDictBase):
-            raise UsageError(f"Buffer {member} has rows that are no TensorDicts.")
-        ids = torch.full((len(batch),), member, device=info["index"].device)
-        index = TensorDict({"buffer_ids": ids, "index": info["index"]}, [len(batch)])
-        return batch.set("index", index)
+    def _parts(self, drawn: Iterable[tuple[int, int]]) -> tuple[list[Any], list[Info]]:
+        """Return the parts of a batch, and what samplers say of them, of members and counts."""
+        self.ran_out = False
+        parts, marks = [], []
+        for member, size in drawn:
+            batch, info = self.buffers[member].sample(size, return_info=True)
+            if not isinstance(batch, TensorDictBase):
+                raise UsageError(f"Buffer {member} has rows that are no TensorDicts.")
+            ids = torch.full((len(batch),), member, device=info["index"].device)
+            index = TensorDict({"buffer_ids": ids, "index": info["index"]}, [len(batch)])
+            parts.append(batch.set("index", index))
+            marks.append({**info, "index": index})
+            self.ran_out |= self.buffers[member].ran_out
+        return parts, marks
 
     def _transformed(self, batch: Any) -> Any:
         for transform in self._transforms:
             batch = transform(batch)
         return batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As of a buffer: a copy begins the seed's stream anew.
+        is_own = self.generator is not torch.default_generator
+        return {**self.__dict__, "generator": self.generator.initial_seed() if is_own else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        seed = state["generator"]
+        self.generator = torch.default_generator
+        if seed is not None:
+            self.generator = torch.Generator().manual_seed(seed)
+
+
+def _infos(marks: list[Info]) -> list[TensorDict]:
+    return [TensorDict(mark, mark["index"].batch_size).clone() for mark in marks]
 
 
 def _tuple(key: str | tuple[str, ...]) -> tuple[str, ...]:
