@@ -55,6 +55,15 @@ def test_download_without_the_published_checksum_is_refused(
     assert not (config.root / "datasets").exists()
 
 
+@pytest.mark.parametrize("ids", [[DOOR, "d4rl/pen-human-v0"], ["d4rl/door-*-v0"]])
+def test_one_source_is_not_installed_under_several_names(
+    ids: list[str], door_source: str, config: Config, capsys: Capture
+) -> None:
+    assert main(["download", *ids, "--source", door_source, "--no-verify", "--yes"]) == 2
+    assert "--source holds the files of one dataset, but" in capsys.readouterr().err
+    assert not (config.root / "datasets").exists()
+
+
 def test_download_of_several_names_each_failure_and_exits_with_9(
     door: str, capsys: Capture
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from datasets_cli.cli.state import State, error_document, human_bytes, human_count, state_of
-from datasets_cli.errors import PartialFailure, RldsError, UnknownDataset
+from datasets_cli.errors import PartialFailure, RldsError, UnknownDataset, UsageError
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs ('d4rl/hopper-*').")]
 
@@ -59,6 +59,11 @@ def download(
     options = {name: value for name, value in wished.items() if value is not None}
     wish = Wish(layout, force, source, no_verify, keep_raw, options, workers)
     wanted = expand(state, ids)
+    if source is not None and len(wanted) > 1:
+        raise UsageError(
+            f"--source holds the files of one dataset, but {len(wanted)} are asked for: "
+            f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
+        )
     if dry_run:
         _show_plans(state, wanted, wish)
         return
