@@ -17,6 +17,9 @@ from ._gzip import GZIP_MAGIC
 BUCKET = "atari-replay-datasets"
 COUNT = "add_count"
 STORES = ("observation", "action", "reward", "terminal")
+LAST = 50
+"""Number of the last log that any run has; some end with the one before."""
+
 _FILE = re.compile(rf"(?:{COUNT}|\$store\$_(?:{'|'.join(STORES)}))_ckpt\.(\d+)\.gz")
 
 
@@ -43,7 +46,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
         AccessError: the bucket is closed, or has nothing of this run.
         NetworkError: no answer.
         SourceError: a log is not complete.
-        UsageError: it has logs, but none of the chosen ones.
+        UsageError: it has logs, but not all of the chosen ones.
     """
     folder = f"dqn/{game}/{run}/replay_logs/"
     listed: dict[str, Object] = {}
@@ -77,7 +80,7 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
 
     Raises:
         SourceError: a log is not complete.
-        UsageError: there is no log, or none of the chosen ones.
+        UsageError: there is no log, or not all of the chosen ones.
     """
     names = place.names()
     numbers = _ask(chosen, place.has) if names is None else numbers_of(names)
@@ -113,11 +116,14 @@ def _files(
 ) -> list[str]:
     """Return the names of the files to fetch; ``names`` are those known to be there, if any."""
     wanted = [number for number in numbers if chosen is None or number in chosen]
-    if not wanted:
+    sought = range(chosen.start, min(chosen.stop, LAST + 2)) if chosen else ()
+    lacking = [number for number in sought if number not in (*wanted, LAST)]
+    if lacking or not wanted:
         assert chosen is not None
+        listed = ", ".join(map(str, lacking[:5])) + (" …" if lacking[5:] else "")
         raise UsageError(
-            f"{where} has the checkpoints {numbers[0]} to {numbers[-1]}, none of which is in "
-            f"--checkpoints {chosen.start}:{chosen.stop}."
+            f"{where} has the checkpoints {numbers[0]} to {numbers[-1]}, and lacks "
+            f"{listed or chosen.start} of --checkpoints {chosen.start}:{chosen.stop}. Take fewer, or complete it."
         )
     files = [filename(what, number) for number in wanted for what in (COUNT, *STORES)]
     if names and (missing := sorted(set(files) - set(names))):

@@ -24,7 +24,7 @@ from datasets_cli.recipe import (
 )
 
 from . import _atari_unplugged as unplugged
-from ._atari_logs import placed, published
+from ._atari_logs import LAST, placed, published
 from ._atari_names import fallback, parse, variant
 from ._atari_order import FRAME, read_turns
 from ._atari_pictures import OBSERVATION, part_of, read_pictures
@@ -40,9 +40,6 @@ StarGunner Tennis TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor Y
 """
 GAMES = tuple(_GAMES.split())
 RUNS = range(1, 6)
-FULL_RUN = 50
-"""A run has 50 or 51 checkpoints."""
-
 TRAPS = {"Asterix/1": "reported as corrupt (google-research/batch_rl issue 28)"}
 ROW_BYTES = 16  # of a step without its picture
 
@@ -111,8 +108,8 @@ def describe(source: Source) -> Description:
         **({"known_traps": [trap]} if trap else {}),
     }
     notes = [f"known trap: {trap}"] if trap else []
-    if name.checkpoints is None and len(steps) < FULL_RUN:
-        notes.append(f"{len(steps)} checkpoints; a whole run has {FULL_RUN} or {FULL_RUN + 1}")
+    if name.checkpoints is None and len(steps) < LAST:
+        notes.append(f"{len(steps)} checkpoints; a whole run has {LAST} or {LAST + 1}")
     return Description(metadata, (*notes, *_notes(steps)))
 
 

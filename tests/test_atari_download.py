@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from datasets_cli.build import Wish, get, installed_id
+from datasets_cli.build.place import Folder
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import (
@@ -21,6 +23,7 @@ from datasets_cli.errors import (
     UnknownDataset,
     UsageError,
 )
+from datasets_cli.recipes._atari_logs import placed
 from datasets_cli.registry import catalogue, load_recipe, resolve
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layout import CacheRoot
@@ -247,10 +250,37 @@ def test_a_folder_without_a_run_says_what_to_give(tmp_path: Path, config: Config
         get(ID, config, Wish(source=str(tmp_path)))
 
 
-def test_checkpoints_that_are_not_there_are_refused(run: Logger, config: Config) -> None:
-    wish = Wish(source=str(run.folder), options={"checkpoints": "7:9"})
-    with pytest.raises(UsageError, match=r"has the checkpoints 0 to \d, none of which is in"):
-        get(ID, config, wish)
+@pytest.mark.parametrize(
+    ("chosen", "lacking"),
+    [
+        ("0:6", "4, 5"),
+        ("7:9", "7, 8"),
+        ("0:51", "4, 5, 6, 7, 8 …"),
+        ("50:51", "50"),
+        ("0:999999999", "4, 5, 6, 7, 8 …"),
+        ("60:70", "60"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["folder", "url", "bucket"])
+def test_checkpoints_that_are_not_there_are_refused_by_their_numbers(
+    google: Origin, run: Logger, config: Config, chosen: str, lacking: str, kind: str
+) -> None:
+    publish(google, run, pages=1)
+    url = f"{google.url}atari-replay-datasets/{RUN}"
+    source = {"folder": str(run.folder), "url": url}.get(kind)
+    with pytest.raises(UsageError) as caught:
+        get(ID, config, Wish(source=source, options={"checkpoints": chosen}))
+    assert re.search(rf"lacks {lacking}[. ]|has no add_count_ckpt\.{lacking[0]}", str(caught.value))
+
+
+def test_the_last_checkpoint_of_a_longer_run_may_be_missing(run: Logger, tmp_path: Path) -> None:
+    for file in run.folder.glob("*_ckpt.1.gz"):
+        (tmp_path / file.name.replace("_ckpt.1.", "_ckpt.49.")).write_bytes(file.read_bytes())
+    place = Folder(tmp_path, ID)
+    names = [resource.filename for resource in placed(place, range(49, 51))]
+    assert names == [name for name in names if ".49." in name] != []
+    with pytest.raises(UsageError, match="lacks 51 of"):
+        placed(place, range(49, 52))
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
