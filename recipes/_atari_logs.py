@@ -123,7 +123,8 @@ def _files(
         listed = ", ".join(map(str, lacking[:5])) + (" …" if lacking[5:] else "")
         raise UsageError(
             f"{where} has the checkpoints {numbers[0]} to {numbers[-1]}, and lacks "
-            f"{listed or chosen.start} of --checkpoints {chosen.start}:{chosen.stop}. Take fewer, or complete it."
+            f"{listed or chosen.start} of --checkpoints {chosen.start}:{chosen.stop}. Take fewer, "
+            "or complete it."
         )
     files = [filename(what, number) for number in wanted for what in (COUNT, *STORES)]
     if names and (missing := sorted(set(files) - set(names))):

@@ -289,10 +289,30 @@ def test_every_failure_is_in_the_message(config: Config, origin: Origin) -> None
     closed = closed_port_url()
     mirrors = ((origin.url + "new/", origin.url + "old/"), (origin.url + "new/", closed))
     http = Http(replace(config, mirrors=mirrors), retries=0)
-    with pytest.raises(AccessError) as caught:
+    with pytest.raises(NetworkError) as caught:
         http.json(origin.url + "new/a")
     for part in ("old/a", "HTTP 410", f"{closed}a", "refused", "new/a", "HTTP 404"):
         assert part in str(caught.value)
+
+
+def test_only_a_refusal_by_every_server_is_a_refusal(config: Config, origin: Origin) -> None:
+    mirrors = ((origin.url + "new/", origin.url + "old/"),)
+    http = Http(replace(config, mirrors=mirrors), retries=0)
+    for status, kind in ((403, AccessError), (503, NetworkError)):
+        origin.always("old/a", Fault(status=status))
+        origin.always("new/a", Fault(status=401))
+        for ask in (http.json, http.has):
+            with pytest.raises(kind):
+                ask(origin.url + "new/a")
+
+
+def test_a_server_without_an_answer_ends_with_what_to_do(http: Http, origin: Origin) -> None:
+    origin.always("a", Fault(status=503))
+    with pytest.raises(NetworkError) as caught:
+        http.json(origin.url + "a")
+    assert type(caught.value) is NetworkError
+    assert "HTTP 503" in str(caught.value)
+    assert str(caught.value).endswith("what is downloaded is kept.")
 
 
 def test_offline_mode_opens_no_socket(
@@ -316,6 +336,16 @@ def test_exception_that_the_caller_handles_is_not_taken_for_the_cause(http: Http
         with pytest.raises(NetworkError) as caught:
             http.json(closed_port_url())
     assert "unrelated" not in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+def test_an_error_of_ours_that_the_caller_handles_is_not_taken_for_the_cause(http: Http) -> None:
+    try:
+        raise NetworkError("an older one")
+    except NetworkError:
+        with pytest.raises(NetworkError) as caught:
+            http.json(closed_port_url())
+    assert "an older one" not in str(caught.value)
     assert "refused" in str(caught.value)
 
 

@@ -34,7 +34,15 @@ NOT_AN_ADDRESS = (
     requests.exceptions.InvalidSchema,
     requests.exceptions.MissingSchema,
 )
+THEIRS = (OSError, urllib3.exceptions.HTTPError, HTTPException)
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+WORST = (IntegrityError, NetworkError, AccessError)
+UNREACHABLE = (
+    "Check the connection, or use --mirror or --source if you have a copy; what is downloaded is "
+    "kept."
+)
 
 
 class TransientError(NetworkError):
@@ -44,12 +52,21 @@ class TransientError(NetworkError):
 
 
 def all_failed(what: str, failures: list[RldsError]) -> RldsError:
-    """Return one error for all origins: an IntegrityError or of the first's kind, naming each."""
+    """Return one error for all origins, naming each.
+
+    Returns:
+        An IntegrityError where any sent wrong bytes, else a NetworkError where any did not answer,
+        so that an AccessError says that every one of them refuses.
+    """
+    found = (error for kind in WORST for error in failures if isinstance(error, kind))
+    worst = next(found, failures[0])
+    lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
+    heading = f"{what} could not be had from any of its origins:"
+    is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
-        return failures[0]
-    lines = "\n".join(f"  {number}. {error}" for number, error in enumerate(failures, 1))
-    worst = max(failures, key=lambda error: isinstance(error, IntegrityError))
-    return type(worst)(f"{what} could not be had from any of its origins:\n{lines}")
+        return NetworkError(f"{worst} {UNREACHABLE}") if is_transient else worst
+    text = "\n".join((heading, *lines, *([UNREACHABLE] if is_transient else [])))
+    return NetworkError(text) if is_transient else type(worst)(text)
 
 
 def check_status(url: str, response: requests.Response) -> None:
@@ -98,8 +115,9 @@ def translated(url: str) -> Iterator[None]:
 
 def _root_cause(error: BaseException) -> str:
     # No further: what lies below may be an exception that our caller was handling.
-    while isinstance(error.__context__, (OSError, urllib3.exceptions.HTTPError, HTTPException)):
-        error = error.__context__
+    below = error.__context__
+    while isinstance(below, THEIRS) and not isinstance(below, RldsError):
+        error, below = below, below.__context__
     return f"{type(error).__name__}: {error}"
 
 
