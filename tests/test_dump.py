@@ -11,16 +11,18 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import (
+    ExperienceReplay,
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
     ReplayBuffer,
     SamplerWithoutReplacement,
+    SliceSampler,
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from tests.test_storages import steps
 
 with warnings.catch_warnings():
@@ -129,7 +131,155 @@ def test_rows_that_do_not_fit_or_cannot_be_kept_are_refused(tmp_path: Path) -> N
     buffer.dumps(tmp_path)
     with pytest.raises(UsageError, match="room for 3"):
         ReplayBuffer(storage=LazyTensorStorage(3)).loads(tmp_path)
+    with pytest.raises(UsageError, match="buffer is empty"):
+        ReplayBuffer(storage=LazyTensorStorage(3)).dumps(tmp_path)
+    listed = ReplayBuffer(storage=ListStorage(3))
+    listed.extend(steps(2))
     with pytest.raises(UsageError, match="TensorDicts"):
-        ReplayBuffer(storage=ListStorage(3)).dumps(tmp_path)
+        listed.dumps(tmp_path)
     with pytest.raises(FileNotFoundError):
         buffer.loads(tmp_path / "nothing")
+
+
+def slices_of(storage: Any) -> TensorDictReplayBuffer:
+    sampler = SliceSampler(slice_len=2, end_key=("next", "done"))
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=600, seed=0)
+
+
+@pytest.mark.parametrize(("ndim", "room"), [(1, 16), (1, 40), (2, 16), (2, 40)])
+def test_slices_of_a_full_ring_that_was_loaded_never_cross_its_seam(
+    tmp_path: Path, ndim: int, room: int
+) -> None:
+    first, other = (slices_of(LazyTensorStorage(size, ndim=ndim)) for size in (16, room))
+    data = steps(23) if ndim == 1 else torch.stack([steps(11), steps(11, 100)])
+    first.extend(data)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    drawn = [buffer.sample()["number"].view(-1, 2) for buffer in (first, other)]
+    assert all(bool((pairs.diff() == 1).all()) for pairs in drawn)
+    assert set(drawn[0].flatten().tolist()) == set(drawn[1].flatten().tolist())
+    other.extend(data[..., :2])
+    assert len(other) == min(room, 16 + data[..., :2].numel())  # nothing newer is written over
+
+
+def test_priorities_follow_a_ring_into_a_larger_storage(tmp_path: Path) -> None:
+    first, other = (
+        TensorDictReplayBuffer(
+            storage=LazyTensorStorage(size), sampler=PrioritizedSampler(20, 1.0, 1.0, eps=0.0)
+        )
+        for size in (10, 20)
+    )
+    first.extend(steps(13))
+    first.update_priority(torch.arange(10), torch.arange(10) == 1)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert (
+        set(other.sample(20)["number"].tolist()) == {11} == set(first.sample(20)["number"].tolist())
+    )
+
+
+def test_batches_drawn_ahead_are_drawn_again(tmp_path: Path) -> None:
+    first, other = (
+        TensorDictReplayBuffer(
+            storage=LazyTensorStorage(20),
+            sampler=SamplerWithoutReplacement(shuffle=False),
+            batch_size=2,
+            prefetch=3,
+        )
+        for _ in range(2)
+    )
+    first.extend(steps(20))
+    assert first.sample()["index"].tolist() == [0, 1]
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert other.sample()["index"].tolist() == [2, 3]
+
+
+def test_a_storage_that_was_rounded_up_takes_its_own_dump(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10, ndim=2)) for _ in range(2))
+    first.extend(torch.stack([steps(3, 100 * number) for number in range(4)]))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert len(other) == 12 and bool((other[:] == first[:]).all())
+
+
+def test_rows_with_a_shape_of_their_own_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
+    first.extend(steps(20).reshape(4, 5))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert bool((other[:] == first[:]).all()) and other[:].batch_size == (4, 5)
+    assert other.extend(steps(10).reshape(2, 5)).tolist() == [4, 5]
+
+
+def test_names_that_are_no_file_names_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
+    number = torch.arange(4)
+    first.extend(TensorDict({"a/b": {"c%d": number}, "e f": number}, [4]))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert torch.equal(other[:]["a/b", "c%d"], number)
+    (tmp_path / "storage" / "a%2Fb" / "c%25d.memmap").unlink()
+    with pytest.raises(DamagedDataset, match="0 of 32 bytes"):
+        other.loads(tmp_path)
+
+
+def test_ranks_that_torchrl_kept_are_made_anew(tmp_path: Path) -> None:
+    theirs = peer.ReplayBuffer(
+        storage=peer.LazyTensorStorage(4), writer=peer.TensorDictMaxValueWriter(rank_key="number")
+    )
+    theirs.extend(steps(9))
+    theirs.dumps(tmp_path)
+    ours = ReplayBuffer(storage=LazyTensorStorage(4), writer=TensorDictMaxValueWriter("number"))
+    ours.loads(tmp_path)
+    assert ours.extend(steps(1, 4)).tolist() == [-1]
+    ours.extend(steps(1, 20))
+    assert sorted(ours[:]["number"].tolist()) == [6, 7, 8, 20]
+
+
+def test_an_epoch_that_torchrl_dumped_begins_anew(tmp_path: Path) -> None:
+    arguments: Any = {"batch_size": 4}
+    theirs = peer.TensorDictReplayBuffer(
+        storage=peer.LazyTensorStorage(20), sampler=peer.SamplerWithoutReplacement(), **arguments
+    )
+    theirs.extend(steps(12))
+    theirs.sample()
+    theirs.dumps(tmp_path)
+    ours = ReplayBuffer(
+        storage=LazyTensorStorage(20), sampler=SamplerWithoutReplacement(), **arguments
+    )
+    ours.loads(tmp_path)
+    assert sorted(torch.cat([batch["number"] for batch in ours]).tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize("data", [torch.arange(6), (torch.arange(6), torch.arange(6))])
+def test_what_torchrl_dumped_outside_of_tensordicts_is_refused(tmp_path: Path, data: Any) -> None:
+    theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(10))
+    theirs.extend(data)
+    theirs.dumps(tmp_path)
+    with pytest.raises(UsageError, match="in no TensorDict"):
+        ReplayBuffer(storage=LazyTensorStorage(10)).loads(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["sampler/sampler_metadata.json", "writer/metadata.json"])
+def test_a_dump_with_a_part_missing_leaves_the_buffers_rows(tmp_path: Path, missing: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 1.0, 1.0))
+    buffer.extend(steps(4))
+    buffer.dumps(tmp_path)
+    (tmp_path / missing).unlink()
+    buffer.extend(steps(3))
+    with pytest.raises(FileNotFoundError, match=r"dumped there"):
+        buffer.loads(tmp_path)
+    assert len(buffer) == 7
+
+
+def test_a_datasets_rows_are_loaded_into_a_buffer_that_goes_on_behind_them(
+    tmp_path: Path, door: str
+) -> None:
+    replay = ExperienceReplay(door)
+    replay.dumps(tmp_path)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(len(replay) + 9))
+    buffer.loads(tmp_path)
+    assert buffer.extend(replay[:2]).tolist() == [len(replay), len(replay) + 1]
+    with pytest.raises(ImmutableError):
+        replay.loads(tmp_path)

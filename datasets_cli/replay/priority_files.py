@@ -42,6 +42,11 @@ def read_priorities(folder: Path, max_capacity: int) -> dict[str, Any]:
         FileNotFoundError: nothing was written there.
         UsageError: it was written with another capacity, or by another version.
     """
+    if not (folder / METADATA).exists():
+        raise FileNotFoundError(
+            f"{folder} has no priorities ({METADATA}): nothing was dumped there, or a buffer with "
+            "another sampler. Load that into a buffer with such a one."
+        )
     metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     capacity, version = int(metadata["_max_capacity"]), metadata.get("_schema_version", 0)
     if capacity != max_capacity:
