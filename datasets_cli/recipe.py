@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.errors import AccessError, SourceError, UnknownDataset, UsageError
+from datasets_cli.errors import (
+    AccessError,
+    NetworkError,
+    OfflineError,
+    RldsError,
+    SourceError,
+    UnknownDataset,
+    UsageError,
+)
 from datasets_cli.sources.hdf5 import fastest_zlib, open_hdf5, read_rows
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
 from datasets_cli.store.columns import CUT, Key, can_store, rows_per_block
@@ -36,6 +44,7 @@ __all__ = [
     "Content",
     "Description",
     "Key",
+    "NetworkError",
     "Pictures",
     "Place",
     "Recipe",
@@ -48,6 +57,7 @@ __all__ = [
     "Web",
     "can_store",
     "fastest_zlib",
+    "may_lack_list",
     "open_hdf5",
     "read_rows",
     "read_tsv",
@@ -205,6 +215,23 @@ class Recipe:
             "citation": self.citation,
             "homepage": self.homepage,
         }
+
+
+def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
+    """Tell whether files may be had although their list cannot.
+
+    Args:
+        error: why the list cannot be had.
+        url: of the files, or the beginning of it.
+        web: who was asked for the list.
+
+    Returns:
+        True where the list is refused, or where its server does not answer but the user has a
+        mirror of the files, which need not have any list.
+    """
+    if isinstance(error, NetworkError) and not isinstance(error, OfflineError):
+        return len(web.candidates(url)) > 1
+    return isinstance(error, AccessError)
 
 
 def read_tsv(path: Path) -> list[dict[str, str]]:

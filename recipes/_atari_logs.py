@@ -9,7 +9,16 @@ import re
 from collections.abc import Callable, Collection
 from itertools import count
 
-from datasets_cli.recipe import AccessError, Place, Resource, SourceError, UsageError, Web
+from datasets_cli.recipe import (
+    AccessError,
+    NetworkError,
+    Place,
+    Resource,
+    SourceError,
+    UsageError,
+    Web,
+    may_lack_list,
+)
 
 from ._gcs import Object, list_objects, object_url
 from ._gzip import GZIP_MAGIC
@@ -54,7 +63,9 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
         objects = list_objects(BUCKET, folder, web)
         listed = {item.name.removeprefix(folder): item for item in objects}
         numbers = numbers_of(listed)
-    except AccessError as refusal:
+    except (AccessError, NetworkError) as refusal:
+        if not may_lack_list(refusal, object_url(BUCKET, folder), web):
+            raise
         try:
             numbers = _ask(chosen, lambda name: web.has(object_url(BUCKET, folder + name)))
         except AccessError:

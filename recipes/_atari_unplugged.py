@@ -16,11 +16,13 @@ from datasets_cli.recipe import (
     Block,
     Description,
     Key,
+    NetworkError,
     Pictures,
     Resource,
     Source,
     SourceError,
     Web,
+    may_lack_list,
     rows_per_block,
 )
 
@@ -88,7 +90,9 @@ def resources(game: str, run: int, web: Web | None) -> list[Resource]:
     if web is not None:
         try:
             listed = {item.name: item for item in list_objects(BUCKET, prefix, web)}
-        except AccessError:
+        except (AccessError, NetworkError) as error:
+            if not may_lack_list(error, object_url(BUCKET, prefix), web):
+                raise
             web = None  # a mirror may have the files alone; a closed bucket will refuse them too
     total = FILES - (game in FILES_LESS_ONE) if web is None else _num_files(prefix, listed)
     names = [f"{prefix}{number:05d}-of-{total:05d}" for number in range(total)]

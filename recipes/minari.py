@@ -19,12 +19,14 @@ from datasets_cli.recipe import (
     AccessError,
     Block,
     Description,
+    NetworkError,
     Recipe,
     Resource,
     Row,
     Source,
     SourceError,
     Web,
+    may_lack_list,
     open_hdf5,
     read_tsv,
 )
@@ -73,7 +75,9 @@ def resources(name: str, web: Web | None) -> list[Resource]:
             revision = web.json(listing)["sha"]
             entries = web.json(f"{listing}/tree/{revision}/{folder}data")
             files = {entry["path"].rpartition("/")[2]: entry for entry in entries}
-        except AccessError:
+        except (AccessError, NetworkError) as error:
+            if not may_lack_list(error, f"{HUGGING_FACE}datasets/{repository}/", web):
+                raise
             revision = "main"  # a plain mirror of the files has no API
         except (KeyError, TypeError) as error:
             raise SourceError(f"{listing} does not answer as Hugging Face does.") from error

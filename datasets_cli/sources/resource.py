@@ -25,6 +25,9 @@ class Web(Protocol):
     def has(self, url: str) -> bool:
         """Tell whether there is a file at ``url``."""
 
+    def candidates(self, url: str) -> list[str]:
+        """Return what is tried for ``url``: the user's mirrors of it, then itself."""
+
 
 class Place(Protocol):
     """Where ``--source`` says that one dataset's raw files are; as text, what the user gave."""
