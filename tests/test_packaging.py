@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import datasets_cli
+import datasets_cli.replay
 
 PROJECT = Path(__file__).parent.parent
 
@@ -44,6 +45,14 @@ def test_the_public_names_are_these_and_all_can_be_imported() -> None:
     for name in datasets_cli.__all__:
         assert getattr(datasets_cli, name) is not None
     assert set(datasets_cli.__all__) == {"__version__", *datasets_cli._HOMES}
+
+
+def test_the_replay_librarys_names_stand_in_its_room_too() -> None:
+    names = dir(datasets_cli.replay)
+    assert {"ReplayBuffer", "ListStorage", "Compose", "split_trajectories"} <= set(names)
+    for name in names:
+        assert getattr(datasets_cli.replay, name) is getattr(datasets_cli, name)
+    assert not hasattr(datasets_cli.replay, "ExperienceReplay")
 
 
 def test_the_demo_data_is_small_and_names_its_origin() -> None:
