@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
-from datasets_cli.errors import RldsError, UnknownDataset, UsageError
+from datasets_cli.errors import OfflineError, RldsError, UnknownDataset, UsageError
 from datasets_cli.recipe import Recipe, Row, Web
 from datasets_cli.store.layout import CacheRoot, check_id
 
@@ -179,7 +179,7 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
         row = recipe.find(name, None)
         if row is None and unlisted and recipe.unlisted:
             return Resolved(recipe, name, None)
-        if row := row or recipe.find(name, web):
+        if row := row or _ask(recipe, name, web, rows, root):
             return Resolved(recipe, row.name, row)
         raise _unknown(text, [f"{family}/{name}" for name in rows])
     name, tilde, variant = text.partition("~")
@@ -187,7 +187,7 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
     found_in = {
         family: found
         for family, (_, rows) in by_recipe.items()
-        if (found := _newest(name, rows)) is not None
+        if (found := _newest(name, rows) or _with_versions(name, rows)) is not None
     }
     if len(found_in) > 1:
         listed = " or ".join(f"{family}/{name}" for family, name in found_in.items())
@@ -197,6 +197,32 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
         raise _unknown(text, ids)
     (family, name), *_ = found_in.items()
     return _find(f"{family}/{name}{tilde}{variant}", root, unlisted, web)
+
+
+def _ask(
+    recipe: Recipe, name: str, web: Web | None, rows: Mapping[str, Row], root: CacheRoot
+) -> Row | None:
+    """Return what a name outside the catalogue means; where nobody answers, its highest ``@N``."""
+    try:
+        return recipe.find(name, web) if web else _highest(recipe, name, rows, root)
+    except OfflineError:
+        if row := _highest(recipe, name, rows, root):
+            return row
+        raise
+
+
+def _highest(recipe: Recipe, name: str, rows: Mapping[str, Row], root: CacheRoot) -> Row | None:
+    """Return the highest version ``name@N`` in the catalogue or installed."""
+    family = f"{recipe.family}/"
+    here = (id.removeprefix(family) for id in root.installed() if id.startswith(family))
+    parts = (known.rpartition("@") for known in (*rows, *here))
+    versions = [int(version) for base, _, version in parts if base == name and version.isdecimal()]
+    return recipe.find(f"{name}@{max(versions)}", None) if versions else None
+
+
+def _with_versions(name: str, rows: Iterable[str]) -> str | None:
+    """Return a name that stands for its versions ``name@N``; which one, its publisher says."""
+    return name if any(row.startswith(f"{name}@") for row in rows) else None
 
 
 def match(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from datasets_cli import OpenMLExperienceReplay
 from datasets_cli.build import get
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
@@ -177,6 +178,22 @@ def test_offline_a_bare_name_needs_its_version(config: Config, capsys: Capture):
     assert main(["path", "openml/credit-g"]) == 3
     assert main(["info", "openml/credit-g@1"]) == 0
     assert "rlds download openml/credit-g@1" in capsys.readouterr().out
+
+
+def test_offline_a_bare_name_is_the_highest_version_that_is_known_here(
+    site, config: Config, capsys: Capture
+):
+    site.captured(40589)
+    folder = get("openml/40589", site.config)
+    folder.rename(folder.with_name("mood@3"))
+    for name in ("openml/mood", "openml/emotions", "emotions"):  # the second is in the catalogue
+        code = 0 if "mood" in name else 3
+        assert main(["path", name]) == code
+        assert main(["verify", name, "--quick"]) == code
+        assert main(["info", name]) == 0
+        assert main(["download", name, "--offline"]) == (5 if code else 0)
+    assert len(OpenMLExperienceReplay("mood", 32, download=False)) == 13
+    assert main(["delete", "openml/mood", "--yes"]) == 0
 
 
 # Odd answers
