@@ -234,6 +234,8 @@ def test_no_writer_writes_into_a_dataset(door: str) -> None:
     replay.set_writer(RoundRobinWriter())
     with pytest.raises(ImmutableError, match="preprocess"):
         replay.extend(replay[:3])
+    with pytest.raises(ImmutableError, match="preprocess"):
+        replay.empty()
 
 
 @pytest.mark.parametrize(

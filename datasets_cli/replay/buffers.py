@@ -134,7 +134,13 @@ class ReplayBuffer(BatchReader):
         return numbers_of(self.storage, rows)
 
     def empty(self) -> None:
-        """Forget every row."""
+        """Forget every row.
+
+        Raises:
+            ImmutableError: they are a dataset.
+        """
+        if self._is_constant:
+            ImmutableDatasetWriter().emptied()
         with self._lock:
             self.writer.emptied()
             self.storage.empty()
@@ -186,7 +192,10 @@ class ReplayBuffer(BatchReader):
     def loads(self, path: str | Path) -> None:
         """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
 
+        In a larger storage the rows of a ring begin with the oldest one.
+
         Raises:
+            ImmutableError: the rows there are are a dataset.
             FileNotFoundError: nothing was written there.
             DamagedDataset: a file is missing or too short.
             UsageError: the storage has no room for the rows.
