@@ -136,6 +136,11 @@ def _read_log(source: Source, number: int) -> Log:
                 f"Checkpoint {number} has {capacity} observations but {length} rows in "
                 f"{files[store].name}. One of the files is damaged, or another run's."
             )
+    if capacity < 2:
+        raise SourceError(
+            f"Checkpoint {number} has {capacity} rows; the writer's buffer has a million. Its "
+            "files are damaged, or not the published ones."
+        )
     return Log(number, add_count, capacity, files)
 
 

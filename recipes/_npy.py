@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Generator
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 from datasets_cli.recipe import SourceError, rows_per_block
@@ -79,13 +81,19 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
-        shape, fortran_order, found = read(stream)
-    except (ValueError, KeyError) as error:
+        with warnings.catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # of Python 2's headers
+            shape, fortran_order, found = read(stream)
+    except SourceError:
+        raise
+    except (ValueError, TypeError, LookupError, SyntaxError, TokenError) as error:
         raise SourceError(
             f"{path.name} is not an array as numpy saves it ({error}). Check --source or --mirror."
         ) from error
     fits = len(shape) == len(expected) and all(
-        length in (None, actual) for length, actual in zip(expected, shape, strict=True)
+        actual >= 0 and length in (None, actual)
+        for length, actual in zip(expected, shape, strict=True)
     )
     if not fits or found != np.dtype(dtype) or (fortran_order and len(shape) > 1):
         wanted = "[" + ", ".join("n" if n is None else str(n) for n in expected) + "]"

@@ -110,7 +110,9 @@ def read_table(source: Source) -> Table:
             (targets if is_true(entry, "is_target") else features).append(column)
     if not features:
         listed = "; ".join(f"{shown(names)} ({why})" for why, names in left_out.items())
-        raise SourceError(f"no column is left to learn from; left out: {listed}.")
+        raise SourceError(
+            f"no column is left to learn from; left out: {listed or 'none, for all are labels'}."
+        )
     return Table(description, tuple(features), tuple(targets), left_out)
 
 

@@ -15,6 +15,7 @@ import pytest
 from datasets_cli.build import Wish, get
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
+from datasets_cli.recipes._npy import read_array
 
 from .atari_files import Logger, record, save
 from .test_atari import ID, invented
@@ -75,6 +76,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         replace_bytes(REWARD, lambda _: gzip.compress(b"hello")),
         "is not an array as numpy saves it",
     ),
+    "a header that is no Python": (
+        replace_bytes(
+            REWARD, lambda d: gzip.compress(gzip.decompress(d).replace(b"), }", b", ,}"))
+        ),
+        "is not an array as numpy saves it",
+    ),
+    "a header that ends too early": (
+        replace_bytes(REWARD, lambda d: gzip.compress(gzip.decompress(d).replace(b"), }", b"   "))),
+        "is not an array as numpy saves it",
+    ),
     "a pickle": (
         replace_bytes(REWARD, lambda _: pickled()),
         r"expected float32 \[n\], found object",
@@ -107,6 +118,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         ],
         "different numbers of rows",
     ),
+    **{
+        f"arrays of length {length}": (
+            lambda folder, length=length: [  # type: ignore[misc]
+                edit(f"$store$_{name}_ckpt.{number}.gz", lambda rows: rows[:length])(folder)
+                for name in ("observation", "action", "reward", "terminal")
+                for number in range(4)
+            ],
+            f"Checkpoint 0 has {length} rows",
+        )
+        for length in (0, 1)
+    },
     "a count between": (edit("add_count_ckpt.1.gz", lambda _: np.array(77)), "is not what the"),
     "a count that falls": (edit("add_count_ckpt.1.gz", lambda _: np.array(39)), "is not what the"),
     "a count below 0": (edit("add_count_ckpt.3.gz", lambda _: np.array(-1)), "is not what the"),
@@ -126,3 +148,13 @@ def test_damage_is_refused_and_nothing_is_left(
         get(ID, config, Wish(source=str(tmp_path / "run")))
     assert not list((config.root / "datasets").rglob("*.json"))
     assert not list((config.root / "tmp").glob("*"))
+
+
+def test_a_header_of_python_2_is_read_without_a_word(
+    run: Logger, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    rewarded = gzip.decompress((run.folder / REWARD).read_bytes())
+    (tmp_path / REWARD).write_bytes(gzip.compress(rewarded.replace(b"(40,), ", b"(40L,),")))
+    found = read_array(tmp_path / REWARD, "float32", (None,))
+    assert found.tobytes() == read_array(run.folder / REWARD, "float32", (None,)).tobytes()
+    assert not recwarn.list

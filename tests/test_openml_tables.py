@@ -232,6 +232,10 @@ def only_text() -> tuple[bytes, list[files.Entry]]:
     return table("a,b,c\n", {"x": "string", "d": "date", "y": "{c}"}, "y")
 
 
+def only_labels() -> tuple[bytes, list[files.Entry]]:
+    return table("a\n", {"y": "{a}"}, "y")
+
+
 def a_missing_label() -> tuple[bytes, list[files.Entry]]:
     return table("1,a\n2,?\n", {"x": "real", "y": "{a}"}, "y")
 
@@ -242,6 +246,7 @@ def a_missing_label() -> tuple[bytes, list[files.Entry]]:
         (one_feature_more(), "not of the same dataset: expected 3 columns, found 2"),
         (with_target("y", "string"), "the label 'y' is text; expected classes or numbers"),
         (only_text(), "no column is left to learn from; left out: x, d (text or dates)"),
+        (only_labels(), "no column is left to learn from; left out: none, for all are labels"),
         (a_missing_label(), "a label is missing, though features.json counts none"),
         ((SMALL[0], []), "expected 0 columns, found 2"),
     ],

@@ -8,6 +8,17 @@ from contextlib import contextmanager
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.recipe import Block
 
+READERS_RAISE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    EOFError,
+)
+"""What a reader may raise over bytes that it does not expect."""
+
 
 def read_blocks(id: str, blocks: Iterator[Block]) -> Iterator[Block]:
     """Yield the blocks that a recipe yields.
@@ -33,7 +44,7 @@ def source_errors(id: str) -> Iterator[None]:
         raise (error if message.startswith(id) else SourceError(f"{id}: {message}")) from error
     except RldsError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError) as error:
+    except READERS_RAISE as error:
         raise SourceError(
             f"{id}: its files cannot be read ({type(error).__name__}: {error}). They are damaged, "
             f"or not what the recipe expects. Download them again: rlds download --force {id}"
