@@ -16,10 +16,11 @@ Facts: batch_rl's ``logged_replay_buffer.py``; every log of a writer that follow
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from datasets_cli.recipe import Source, SourceError
+from datasets_cli.recipe import SourceError
 
 from ._atari_logs import COUNT, STORES, filename, numbers_of
 from ._npy import read_array, read_rows, read_shape
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 FRAME = (84, 84)
 DTYPES = {"observation": "uint8", "action": "int32", "reward": "float32", "terminal": "uint8"}
 SMALL = ("action", "reward", "terminal")
+NUM_EMPTY = 3
 FEW_ROWS = 1000
 
 
@@ -79,6 +81,7 @@ class Turn(NamedTuple):
         num_rows: number of rows.
         follows: whether its first row was written next after the last one of the turn before.
         begins: whether its first row was the first that was ever written.
+        num_empty: of its first rows, how many are empty; where it follows, the turn before tells.
     """
 
     log: Log
@@ -86,6 +89,7 @@ class Turn(NamedTuple):
     num_rows: int
     follows: bool
     begins: bool = False
+    num_empty: int = 0
 
     @property
     def slots(self) -> np.ndarray:
@@ -95,14 +99,17 @@ class Turn(NamedTuple):
         return (self.first + np.arange(self.num_rows)) % self.log.capacity
 
 
-def read_turns(source: Source) -> list[Turn]:
+def read_turns(files: Mapping[str, Path]) -> list[Turn]:
     """Return what each log adds, in the order of time.
+
+    Args:
+        files: ``{filename: path}`` of the logs.
 
     Raises:
         SourceError: a file is damaged, the columns of the logs have unlike lengths, or the counts
             are none that the writer can have left.
     """
-    logs = [_read_log(source, number) for number in numbers_of(source.files)]
+    logs = [_read_log(files, number) for number in numbers_of(files)]
     sizes = {log.capacity: log.number for log in logs}
     if len(sizes) > 1:
         listed = ", ".join(f"{size} in {number}" for size, number in sorted(sizes.items()))
@@ -119,29 +126,29 @@ def read_turns(source: Source) -> list[Turn]:
         if is_final and log is not logs[-1]:
             raise _impossible(log, before)
         turns.append(_final(log, before) if is_final else _full(log, before))
-    return [turn for turn in turns if turn.num_rows]
+    return [turn._replace(num_empty=_num_empty(turn)) for turn in turns if turn.num_rows]
 
 
-def _read_log(source: Source, number: int) -> Log:
-    add_count = int(read_array(source.files[filename(COUNT, number)], "int64", ()))
-    files = {store: source.files[filename(store, number)] for store in STORES}
+def _read_log(files: Mapping[str, Path], number: int) -> Log:
+    add_count = int(read_array(files[filename(COUNT, number)], "int64", ()))
+    stores = {store: files[filename(store, number)] for store in STORES}
     lengths = {
         store: read_shape(path, DTYPES[store], (None, *(FRAME if store == "observation" else ())))
-        for store, path in files.items()
+        for store, path in stores.items()
     }
     capacity = lengths["observation"][0]
     for store, (length, *_) in lengths.items():
         if length != capacity:
             raise SourceError(
                 f"Checkpoint {number} has {capacity} observations but {length} rows in "
-                f"{files[store].name}. One of the files is damaged, or another run's."
+                f"{stores[store].name}. One of the files is damaged, or another run's."
             )
     if capacity < 2:
         raise SourceError(
             f"Checkpoint {number} has {capacity} rows; the writer's buffer has a million. Its "
             "files are damaged, or not the published ones."
         )
-    return Log(number, add_count, capacity, files)
+    return Log(number, add_count, capacity, stores)
 
 
 def _full(log: Log, before: Log | None) -> Turn:
@@ -178,6 +185,18 @@ def _same(log: Log, before: Log, start: int, stop: int) -> bool:
     # A few actions may be the same by chance.
     few = stop - start < FEW_ROWS
     return not few or bool((log.pictures(start, stop) == before.pictures(start, stop)).all())
+
+
+def _num_empty(turn: Turn) -> int:
+    """Return how many empty rows a turn begins with; where its past is missing, pictures tell."""
+    if turn.follows or turn.begins:
+        return NUM_EMPTY if turn.begins else 0
+    columns = [turn.log.column(store) for store in SMALL]
+    for number, slot in enumerate(turn.slots[:NUM_EMPTY].tolist()):
+        is_empty = not any(column[slot] for column in columns)
+        if not is_empty or turn.log.pictures(slot, slot + 1).any():
+            return number
+    return min(NUM_EMPTY, turn.num_rows)
 
 
 def _impossible(log: Log, before: Log | None) -> SourceError:

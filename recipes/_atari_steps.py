@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from datasets_cli.recipe import CUT, Key, SourceError
 
-from ._atari_order import SMALL, Turn
+from ._atari_order import NUM_EMPTY, SMALL, Turn
 
 if TYPE_CHECKING:
     import numpy as np
 
-NUM_EMPTY = 3
 MAX_EPISODE_STEPS = 27_000
 EMPTY = -1
 
@@ -89,8 +88,7 @@ def _read_turn(turn: Turn, before: Before, is_cut: bool) -> tuple[Steps, Before]
     _check_terminal(turn, terminal)
     has_content = (action != 0) | (reward != 0) | (terminal != 0)
     if not turn.follows:
-        num_empty = NUM_EMPTY if turn.begins else _num_empty(turn, has_content)
-        before = Before(num_empty, 0 if num_empty else None, before.num_steps)
+        before = Before(turn.num_empty, 0 if turn.num_empty else None, before.num_steps)
     ends = np.flatnonzero(terminal)
     is_empty = _empty_rows(ends, len(terminal), before.num_empty)
     _check_empty(turn, slots, is_empty & has_content)
@@ -139,14 +137,6 @@ def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
         behind = ends + distance
         is_empty[behind[behind < num_rows]] = True
     return is_empty
-
-
-def _num_empty(turn: Turn, has_content: np.ndarray) -> int:
-    """Return how many empty rows a turn begins with whose past is missing; the pictures tell."""
-    for number, slot in enumerate(turn.slots[:NUM_EMPTY].tolist()):
-        if has_content[number] or turn.log.pictures(slot, slot + 1).any():
-            return number
-    return min(NUM_EMPTY, turn.num_rows)
 
 
 def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.ndarray:

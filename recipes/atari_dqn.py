@@ -26,9 +26,10 @@ from datasets_cli.recipe import (
 from . import _atari_unplugged as unplugged
 from ._atari_logs import LAST, placed, published
 from ._atari_names import fallback, parse, variant
-from ._atari_order import FRAME, read_turns
-from ._atari_pictures import OBSERVATION, part_of, read_pictures
-from ._atari_steps import MAX_EPISODE_STEPS, Steps, read_steps
+from ._atari_order import FRAME
+from ._atari_pictures import OBSERVATION, read_pictures
+from ._atari_steps import MAX_EPISODE_STEPS, read_steps
+from ._atari_survey import survey
 
 _GAMES = """
 AirRaid Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk
@@ -94,7 +95,7 @@ def describe(source: Source) -> Description:
     name = parse(source.name)
     if name.unplugged:
         return unplugged.describe(source)
-    steps = list(map(_summary, read_steps(read_turns(source))))
+    steps = survey(source).checkpoints
     trap = TRAPS.get(f"{name.game}/{name.run}")
     metadata: dict[str, Any] = {
         "upstream": "dqn_replay",
@@ -111,20 +112,6 @@ def describe(source: Source) -> Description:
     if name.checkpoints is None and len(steps) < LAST:
         notes.append(f"{len(steps)} checkpoints; a whole run has {LAST} or {LAST + 1}")
     return Description(metadata, (*notes, *_notes(steps)))
-
-
-def _summary(steps: Steps) -> dict[str, Any]:
-    """Return the manifest's entry of a checkpoint."""
-    log = steps.turn.log
-    return {
-        "number": log.number,
-        "add_count": log.add_count,
-        "capacity": log.capacity,
-        "steps": steps.num_steps,
-        "follows": steps.turn.follows or steps.turn.begins,
-        "episodes_at_step_limit": steps.num_limited,
-        "episodes_of_unknown_length": steps.num_unknown,
-    }
 
 
 def _notes(steps: list[dict[str, Any]]) -> Iterator[str]:
@@ -151,7 +138,7 @@ def blocks(source: Source) -> Iterator[Block]:
         yield from unplugged.blocks(source)
         return
     num_rows = rows_per_block(ROW_BYTES)
-    for steps in read_steps(read_turns(source)):
+    for steps in read_steps(survey(source).turns):
         for start in range(0, steps.num_steps, num_rows):
             some = slice(start, start + num_rows)
             yield Block({key: values[some] for key, values in steps.columns.items()})
@@ -165,8 +152,7 @@ def pictures(source: Source) -> Pictures:
     """
     if parse(source.name).unplugged:
         return unplugged.pictures(source)
-    parts = [part_of(steps) for steps in read_steps(read_turns(source))]
-    return Pictures(OBSERVATION, FRAME, parts, read_pictures)
+    return Pictures(OBSERVATION, FRAME, survey(source).parts, read_pictures)
 
 
 RECIPE = Recipe(

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from datasets_cli.build import Wish, get
 from datasets_cli.build.relayout import relayout
 from datasets_cli.config import Config, load_config
+from datasets_cli.recipes._atari_order import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.pictures import Bounds
 
 from .ale_games import Episode, play
 from .atari_files import CAP, Key, expected, record
@@ -55,8 +57,9 @@ def install(
 
 
 def assert_same(dataset: Dataset, wanted: Mapping[Key, np.ndarray]) -> None:
-    keys = [key for key in dataset.keys if key in wanted]
-    assert len(keys) == len(wanted) >= 9
+    keys = [key for key in dataset.keys if key in wanted or key[-1] != "observation"]
+    assert set(keys) == wanted.keys()
+    assert len(keys) >= 9
     found = {key: dataset.columns(key)[key].numpy() for key in keys}
     for key, values in wanted.items():
         assert (found[key].dtype, found[key].shape) == (values.dtype, values.shape), key
@@ -100,6 +103,21 @@ def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: P
     assert_same(dataset, expected(breakout(), logger.logged))
     assert follows(dataset) == [True, True, True, True, False, True]
     assert "before checkpoint 4" in dataset.manifest.metadata["notes"][1]
+
+
+def test_how_the_logs_join_is_found_once(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(tmp_path / "run", breakout(), 300)  # with a seam, where pictures must tell
+    looked, pictures = [], Log.pictures
+
+    def look(log: Log, start: int, stop: int) -> np.ndarray:
+        looked.append((log.number, start, stop))
+        return pictures(log, start, stop)
+
+    monkeypatch.setattr(Log, "pictures", look)
+    install(config, tmp_path / "run")
+    assert len(looked) == len(set(looked)) > 0
 
 
 def test_an_unlogged_round_before_the_end_is_kept_as_far_as_the_ring_has_it(
@@ -158,6 +176,24 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     dataset = install(config, tmp_path / "run", checkpoints=f"2:{logger.num_logs}")
     assert_same(dataset, expected(episodes, logger.logged_from(2), pictures=False))
     assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
+
+
+def test_the_comparison_finds_a_leaf_too_many(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Bounds.take
+    leak = {("info", "leak"): np.zeros(1)}
+
+    def taken(self: Bounds, rows: Any) -> Any:
+        return take(self, rows) | {
+            key: zero.repeat(len(rows["action",])) for key, zero in leak.items()
+        }
+
+    monkeypatch.setattr(Bounds, "take", taken)
+    episodes = invented([30, 20])
+    logger = record(tmp_path / "run", episodes, 40)
+    with pytest.raises(AssertionError):
+        assert_same(install(config, tmp_path / "run"), expected(episodes, logger.logged))
 
 
 def shifted(rows: np.ndarray) -> np.ndarray:
