@@ -221,6 +221,9 @@ def test_the_other_form_answers_where_it_alone_is_installed(
         installed_id("Pong/5", config, {"upstream": "dqn_replay"})
     with pytest.raises(DatasetNotInstalled):
         installed_id("Pong/5~ckpt0-1", config)
+    assert main(["delete", "Pong/5", "--yes"]) == DatasetNotInstalled.exit_code
+    assert other.exists()
+    assert main(["delete", "Pong/5~unplugged", "--yes"]) == 0
 
 
 # What is refused.
@@ -243,6 +246,14 @@ def test_a_bucket_without_the_run_says_so(google: Origin, config: Config) -> Non
     google.put(LIST, b"{}")
     with pytest.raises(AccessError, match="is empty"):
         get("Pong/5", config, Wish(options={"upstream": "dqn_replay"}))
+
+
+def test_files_in_folders_below_the_source_are_no_part_of_it(run: Logger, tmp_path: Path) -> None:
+    (tmp_path / "below").symlink_to(run.folder)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "other").touch()
+    assert Folder(tmp_path, ID).names() == []
+    assert "add_count_ckpt.0.gz" in Folder(run.folder, ID).names()
 
 
 def test_a_folder_without_a_run_says_what_to_give(tmp_path: Path, config: Config) -> None:

@@ -55,6 +55,11 @@ def test_download_without_the_published_checksum_is_refused(
     assert not (config.root / "datasets").exists()
 
 
+def test_info_shows_what_is_false(capsys: Capture) -> None:
+    assert main(["info", "atari_dqn/Venture/1"]) == 0
+    assert "rl_unplugged       False" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("ids", [[DOOR, "d4rl/pen-human-v0"], ["d4rl/door-*-v0"]])
 def test_one_source_is_not_installed_under_several_names(
     ids: list[str], door_source: str, config: Config, capsys: Capture

@@ -90,6 +90,19 @@ def test_a_closed_first_publisher_leads_to_the_second_in_one_line(
     installed(config, capsys)
 
 
+def test_a_dry_run_says_which_form_would_be_taken(
+    google: Origin, folder: Path, capsys: Capture
+) -> None:
+    publish(google, folder)
+    assert main(["download", "Pong/5", "--dry-run"]) == 0
+    assert (
+        f"atari_dqn/Pong/5 is refused by its publisher; {UNPLUGGED} is" in capsys.readouterr().err
+    )
+    assert main(["download", "Pong/5", "--dry-run", "--json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert (plan["id"], plan["instead_of"]) == (UNPLUGGED, "atari_dqn/Pong/5")
+
+
 def test_two_closed_publishers_are_one_clear_paragraph(google: Origin, capsys: Capture) -> None:
     google.always(LIST, Fault(status=403))
     google.always(FOLDER + shard_name(0, run=5), Fault(status=403))

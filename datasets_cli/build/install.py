@@ -43,7 +43,9 @@ def plan(text: str, config: Config, wish: Wish, http: Http) -> Plan:
     try:
         resources = _resources(resolved, wish, http)
     except AccessError as refusal:
-        return plan(_instead(resolved, wish, refusal), config, replace(wish, options={}), http)
+        other = _instead(resolved, wish, refusal)
+        found = plan(other, config, replace(wish, options={}), http)
+        return replace(found, instead_of=resolved.id)
     return Plan(resolved.id, False, tuple(resources), root.dataset(resolved.id))
 
 

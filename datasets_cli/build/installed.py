@@ -20,13 +20,20 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 logger = logging.getLogger(__name__)
 
 
-def installed_id(text: str, config: Config, options: Mapping[str, str] | None = None) -> str:
+def installed_id(
+    text: str,
+    config: Config,
+    options: Mapping[str, str] | None = None,
+    *,
+    accept_stand_in: bool = True,
+) -> str:
     """Return the id of an installed dataset that a user means; its recipe may be gone.
 
     Args:
         text: an id, or a name that resolves to one.
         config: the root.
         options: of the family, which make a variant of it.
+        accept_stand_in: whether another dataset may answer for one that is not there.
 
     Raises:
         DatasetNotInstalled: it is known, but not under this root.
@@ -38,7 +45,7 @@ def installed_id(text: str, config: Config, options: Mapping[str, str] | None = 
     resolved = resolve(text, root, options=options)
     if is_installed(root, resolved.id):
         return resolved.id
-    if other := stand_in(resolved, root, options or {}):
+    if accept_stand_in and (other := stand_in(resolved, root, options or {})):
         return other
     raise DatasetNotInstalled(
         f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id}"
@@ -121,9 +128,13 @@ def verify(text: str, config: Config, *, quick: bool = False) -> Manifest:
 
 
 def remove(text: str, config: Config) -> str:
-    """Delete an installed dataset and what is left of its downloads; return its id."""
+    """Delete an installed dataset and what is left of its downloads; return its id.
+
+    Raises:
+        DatasetNotInstalled: it is not there; nothing that stands in for it is deleted.
+    """
     root = CacheRoot(config.root)
-    id = installed_id(text, config)
+    id = installed_id(text, config, accept_stand_in=False)
     with locked(root, id, config.lock_timeout):
         remove_dataset(root, id)
         remove_raw(root, id)

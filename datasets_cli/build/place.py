@@ -30,9 +30,8 @@ class Folder:
         return f"--source {self.path}"
 
     def names(self) -> list[str]:
-        """Return the names of all files in the folder and below it, with ``/`` between parts."""
-        files = (path for path in self.path.rglob("*") if path.is_file())
-        return sorted(path.relative_to(self.path).as_posix() for path in files)
+        """Return the names of the files in the folder; what lies in folders below is no part."""
+        return sorted(path.name for path in self.path.glob("*") if path.is_file())
 
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""

@@ -61,12 +61,14 @@ class Plan:
         installed: whether it is there already, so that nothing would be done.
         resources: the files it is made of.
         folder: where it lies, or will lie.
+        instead_of: the id that was asked for, where its publisher refuses it and this one is taken.
     """
 
     id: str
     installed: bool
     resources: tuple[Resource, ...]
     folder: Path
+    instead_of: str | None = None
 
     @property
     def size(self) -> int | None:
@@ -78,6 +80,7 @@ class Plan:
         """Return the plan as JSON values."""
         return {
             "id": self.id,
+            "instead_of": self.instead_of,
             "installed": self.installed,
             "folder": str(self.folder),
             "bytes": self.size,

@@ -174,7 +174,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
         "homepage": document.get("homepage"),
     }
     # A space of images is written out bound by bound; --json has it whole.
-    texts = {name: textwrap.shorten(str(value), 400) for name, value in cells.items() if value}
+    texts = {
+        name: textwrap.shorten(str(value), 400)
+        for name, value in cells.items()
+        if value not in (None, "")
+    }
     lines = [f"{name:18} {text}" for name, text in texts.items()]
     if document["installed"]:
         lines += _manifest_lines(document["manifest"])

@@ -78,7 +78,9 @@ def delete(
 
     state = state_of(context)
     root = CacheRoot(state.config.root)
-    found = [build.installed_id(id, state.config) for id in _expand(state, ids)]
+    found = [
+        build.installed_id(id, state.config, accept_stand_in=False) for id in _expand(state, ids)
+    ]
     sizes = {id: folder_size(root.dataset(id)) + folder_size(root.downloads(id)) for id in found}
     lines = [f"{id}: {human_bytes(size)}" for id, size in sizes.items()]
     if not dry_run:

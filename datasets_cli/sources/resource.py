@@ -33,7 +33,7 @@ class Place(Protocol):
     """Where ``--source`` says that one dataset's raw files are; as text, what the user gave."""
 
     def names(self) -> list[str] | None:
-        """Return the names of all files there; None where they cannot be listed."""
+        """Return the names of the files there; None where they cannot be listed."""
 
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""
