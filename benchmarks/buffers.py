@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable
@@ -73,6 +74,7 @@ def main() -> None:
     from torchrl.data import replay_buffers as peer
     from torchrl.data.replay_buffers import samplers as peers
 
+    logging.getLogger("torchrl").setLevel(logging.WARNING)  # it reports to stdout
     cases = {}
     for storage, capacity in STORAGES.items():
         data = rows(capacity)
