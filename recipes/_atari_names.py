@@ -73,10 +73,10 @@ def variant(name: str, options: Mapping[str, str]) -> str:
     if tilde or not wishes:
         wishes.append(name)
     if len(set(wishes)) > 1 or (upstream == "dqn_replay" and parse(name).unplugged):
+        given = [f"atari_dqn/{name}", *(f"--{key} {value}" for key, value in options.items())]
         raise UsageError(
-            f"atari_dqn/{name}, --checkpoints {options.get('checkpoints', '(all)')} and --upstream "
-            f"{upstream} do not go together: the checkpoints are parts of the upstream dqn_replay, "
-            f"and names that end in ~{UNPLUGGED} are of rl_unplugged."
+            f"{' and '.join(given)} do not go together: the checkpoints are parts of the "
+            f"upstream dqn_replay, and names that end in ~{UNPLUGGED} are of rl_unplugged."
         )
     return wishes[0]
 

@@ -190,7 +190,11 @@ def test_options_make_variants(config: Config, text: str, options: dict[str, str
         ("Pong/5", {"upstream": "other"}, "none of auto, dqn_replay, rl_unplugged"),
         ("Pong/5", {"checkpoints": "0:5", "upstream": "rl_unplugged"}, "do not go together"),
         ("Pong/5~unplugged", {"upstream": "dqn_replay"}, "do not go together"),
-        ("Pong/5~ckpt0-4", {"checkpoints": "0:5"}, "do not go together"),
+        (
+            "Pong/5~ckpt0-4",
+            {"checkpoints": "0:5"},
+            "^atari_dqn/Pong/5~ckpt0-4 and --checkpoints 0:5 do not go together",
+        ),
         ("Pong/5~ckpt4-4", {}, "has no meaning"),
         ("Pong/5~other", {}, "has no meaning"),
         ("d4rl/hopper-medium-v2", {"checkpoints": "0:5"}, "has no --checkpoints"),
