@@ -299,8 +299,8 @@ def test_only_a_refusal_by_every_server_is_a_refusal(config: Config, origin: Ori
     mirrors = ((origin.url + "new/", origin.url + "old/"),)
     http = Http(replace(config, mirrors=mirrors), retries=0)
     for status, kind in ((403, AccessError), (503, NetworkError)):
-        origin.always("old/a", Fault(status=status))
-        origin.always("new/a", Fault(status=401))
+        origin.always("old/a", Fault(status=401))
+        origin.always("new/a", Fault(status=status))
         for ask in (http.json, http.has):
             with pytest.raises(kind):
                 ask(origin.url + "new/a")
