@@ -197,13 +197,10 @@ def test_damage_to_any_file_is_refused_and_leaves_nothing(
 
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_once_the_publisher_has_repaired_a_file_a_repeated_run_succeeds(
-    damage: str, publisher: Publisher, request: pytest.FixtureRequest
+    damage: str, publisher: Publisher
 ) -> None:
     fault, error = DAMAGES[damage]
     resource = min(publisher.resources, key=lambda each: len(each.checksums))
-    if damage == "truncated" and not resource.checksums:
-        why = "a complete download that no checksum vouches for is never asked for again"
-        request.applymarker(pytest.mark.xfail(raises=IntegrityError, strict=True, reason=why))
     publisher.damage(resource, fault)
     assert_refused(publisher, error)
     publisher.heal(resource)

@@ -18,7 +18,7 @@ from datasets_cli.build.place import Address, Folder
 from datasets_cli.build.reading import source_errors
 from datasets_cli.build.wish import Plan, Wish
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, RldsError
+from datasets_cli.errors import AccessError, RldsError, SourceError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Resource
 from datasets_cli.registry import Resolved, resolve
@@ -135,12 +135,24 @@ def _install(
             raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
     _preflight(root, resolved.id, resources, wish)
     files = [_raw_file(resource, root, resolved.id, wish, http, progress) for resource in resources]
-    manifest, staging = convert(resolved, files, root, wish.layout, progress, wish.num_workers)
+    try:
+        manifest, staging = convert(resolved, files, root, wish.layout, progress, wish.num_workers)
+    except SourceError:
+        if wish.source_folder is None:
+            _doubt(files)
+        raise
     if not commit(root, staging, manifest, replace=wish.force):
         progress.note(f"{resolved.id} was installed by another process meanwhile; its copy is kept")
     if not wish.keep_raw and wish.source_folder is None:
         remove_raw(root, resolved.id)
     return root.dataset(resolved.id)
+
+
+def _doubt(files: list[RawFile]) -> None:
+    """Have the next run fetch anew what no checksum vouches for: it may be the damaged one."""
+    for file in files:
+        if file.checked in ("size", "nothing"):
+            Path(f"{file.path}.json").unlink(missing_ok=True)
 
 
 def _resources(resolved: Resolved, wish: Wish, http: Http) -> list[Resource]:
