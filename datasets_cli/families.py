@@ -58,7 +58,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
     @property
     def max_outcome_val(self) -> int | float:
         """The largest label; counted from 0, there is one class more."""
-        largest: int | float = self["action"].max().item()
+        largest: int | float = self.storage.column(("action",)).max().item()
         return largest
 
 
@@ -111,5 +111,5 @@ class AtariDQNExperienceReplay(ExperienceReplay):
     @property
     def episodes(self) -> torch.Tensor:
         """The number of each row's trajectory, int64 ``[N]``."""
-        episodes: torch.Tensor = self["episode"]
+        episodes: torch.Tensor = self.storage.column(("episode",))
         return episodes
