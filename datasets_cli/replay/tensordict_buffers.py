@@ -97,7 +97,11 @@ def _end_marks(
     """Return what follows from the ends of slices bool ``[B, 1]``: done, and where others begin."""
     beside = truncated_key[:-1]
     done, first = entry(rows, (*beside, "done")), entry(rows, ("is_init",))
-    marks = {(*beside, "done"): last.clone() if done is None else done | last.view(done.shape)}
+    if done is None:
+        done = torch.zeros_like(last)
+    marks = {
+        (*beside, "done"): done | (last if done.shape == last.shape else last.view(done.shape))
+    }
     if entry(rows, (*beside, "terminated")) is None:
         marks[*beside, "terminated"] = torch.zeros_like(last)
     if first is not None:
