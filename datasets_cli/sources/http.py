@@ -162,7 +162,7 @@ class Http:
                     "What has been downloaded is kept."
                 ) from error
             seconds = error.wait
-        logger.warning("%s; trying again in %.1f s", error, seconds)
+        logger.warning("%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
 
 
