@@ -24,6 +24,7 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import write_manifest
 from tests import unplugged_files as files
+from tests.test_compact import assert_same, everything
 from tests.unplugged_files import Rows, Shards, cut, episodes, expected, in_shards
 
 RECIPE = Recipe(
@@ -79,18 +80,6 @@ def install(config: Config, tmp_path: Path) -> Install:
         return open_dataset(folder)
 
     return run
-
-
-def everything(dataset: Dataset) -> Rows:
-    return {key: leaf.numpy() for key, leaf in dataset.columns(()).items()}
-
-
-def assert_same(found: Rows, right: Rows) -> None:
-    assert found.keys() == right.keys()
-    for key, values in right.items():
-        assert (found[key].dtype, found[key].shape) == (values.dtype, values.shape), key
-        same = found[key].tobytes() == values.tobytes()
-        assert same, key
 
 
 # Values

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from datasets_cli.build.reading import read_blocks, source_errors
 from datasets_cli.errors import SourceError
 from datasets_cli.progress import Progress
-from datasets_cli.recipe import Source
+from datasets_cli.recipe import Description, Source
 from datasets_cli.registry import Resolved
 from datasets_cli.sources.resource import RawFile
 from datasets_cli.store.columns import Key
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datasets_cli.store.compact_writer import CompactWriter
     from datasets_cli.store.pictures import Bounds
     from datasets_cli.store.ted import Transitions
-    from datasets_cli.store.writer import TedWriter
+    from datasets_cli.store.writer import TedWriter, Written
 
 
 def convert(
@@ -89,7 +89,17 @@ def convert(
             progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
         if file.checked.startswith(UNVERIFIED):
             progress.note(f"{resolved.id}: {file.checked}")
-    manifest = Manifest(
+    return _manifest(resolved, files, description, transitions.rule, written), staging
+
+
+def _manifest(
+    resolved: Resolved,
+    files: list[RawFile],
+    description: Description,
+    successors: Mapping[str, Any],
+    written: Written,
+) -> Manifest:
+    return Manifest(
         id=resolved.id,
         layout=written.layout,
         num_transitions=written.num_transitions,
@@ -98,13 +108,12 @@ def convert(
         files=written.files,
         resources=tuple(file.to_json() for file in files),
         recipe=resolved.recipe.to_json(),
-        successors=transitions.rule,
+        successors=successors,
         metadata={**description.metadata, "notes": list(description.notes)},
         statistics=written.statistics,
         record=written.record,
         tool=TOOL,
     )
-    return manifest, staging
 
 
 def _rows(

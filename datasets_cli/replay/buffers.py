@@ -118,20 +118,7 @@ class ReplayBuffer(BatchReader):
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        is_list = isinstance(data, list) and bool(data)
-        if is_list and (self._transforms or not isinstance(self.storage, ListStorage)):
-            data = stack_rows(data)
-        for transform in reversed(self._transforms):
-            data = inverse(transform, data)
-            if data is None:  # the transform keeps the rows until it has more
-                return torch.empty(0, dtype=torch.int64)
-        with self._lock:
-            if self._is_constant:
-                ImmutableDatasetWriter().place(self.storage, data)
-            rows = self.writer.place(self.storage, data)
-            self._written(rows)
-            self._rewind()
-        return numbers_of(self.storage, rows)
+        return self._write(data, self._tell_sampler)
 
     def empty(self) -> None:
         """Forget every row.
@@ -232,7 +219,24 @@ class ReplayBuffer(BatchReader):
         writable = hasattr(self.storage, "write")
         return RoundRobinWriter() if writable else ImmutableDatasetWriter()
 
-    def _written(self, rows: torch.Tensor) -> None:
-        """Tell the sampler which flat rows were written."""
+    def _write(self, data: Any, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        """Write rows, tell of them, and return their numbers; see ``extend``."""
+        is_list = isinstance(data, list) and bool(data)
+        if is_list and (self._transforms or not isinstance(self.storage, ListStorage)):
+            data = stack_rows(data)
+        for transform in reversed(self._transforms):
+            data = inverse(transform, data)
+            if data is None:  # the transform keeps the rows until it has more
+                return torch.empty(0, dtype=torch.int64)
+        with self._lock:
+            if self._is_constant:
+                ImmutableDatasetWriter().place(self.storage, data)
+            rows = self.writer.place(self.storage, data)
+            tell(rows)
+            self._rewind()
+        return numbers_of(self.storage, rows)
+
+    def _tell_sampler(self, rows: torch.Tensor) -> None:
+        """Tell the sampler which flat rows were written; -1 was refused."""
         if written := getattr(self.sampler, "written", None):
             written(rows)

@@ -12,6 +12,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.buffers import ReplayBuffer
 from datasets_cli.replay.epoch import NO_ROWS
+from datasets_cli.replay.generators import choose_generator, seed_of, seeded
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.columns import show_key
 
@@ -72,13 +73,9 @@ class ReplayBufferEnsemble:
             p = torch.as_tensor(p, dtype=torch.float64)
             if not (bool((p >= 0).all()) and 0 < float(p.sum()) < math.inf):
                 raise UsageError(f"p is numbers from 0 on, one of them more, not {p.tolist()}.")
-        if generator is not None and seed is not None:
-            raise UsageError("Give the ensemble a generator or a seed, not both.")
         self.buffers = buffers
         self.batch_size = batch_size
-        self.generator = generator or torch.default_generator
-        if seed is not None:
-            self.generator = torch.Generator().manual_seed(seed)
+        self.generator = choose_generator(generator, seed)
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
         self._p = p
         self._from_all = sample_from_all
@@ -227,15 +224,11 @@ class ReplayBufferEnsemble:
 
     def __getstate__(self) -> dict[str, Any]:
         # As of a buffer: a copy begins the seed's stream anew.
-        is_own = self.generator is not torch.default_generator
-        return {**self.__dict__, "generator": self.generator.initial_seed() if is_own else None}
+        return {**self.__dict__, "generator": seed_of(self.generator)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        seed = state["generator"]
-        self.generator = torch.default_generator
-        if seed is not None:
-            self.generator = torch.Generator().manual_seed(seed)
+        self.generator = seeded(state["generator"])
 
 
 def _infos(marks: list[Info]) -> list[TensorDict]:

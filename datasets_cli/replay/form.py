@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase, is_non_tensor
@@ -12,24 +12,6 @@ from torch.utils import _pytree
 from datasets_cli.errors import UsageError
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.tree import TreePlan
-
-
-class Form(Protocol):
-    """How rows come apart into columns and together again."""
-
-    @property
-    def names(self) -> list[str]:
-        """The columns' names, for files and messages."""
-
-    def apart(self, rows: Any) -> list[torch.Tensor]:
-        """Return the columns of rows of this form.
-
-        Raises:
-            UsageError: they have another form.
-        """
-
-    def together(self, columns: Sequence[torch.Tensor]) -> Any:
-        """Return rows: a nested dict for a TensorDict, otherwise what was taken apart."""
 
 
 class TensorDictForm:

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,20 +22,6 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda several: several.mean(1),
     "median": lambda several: several.median(1).values,
 }
-
-
-class WriteListener(Protocol):
-    """What a sampler has that must know of writing. Its buffer calls this after every change.
-
-    A buffer makes these calls, ``sample`` and ``update_priority`` one at a time: nothing in a
-    sampler is safe for two threads at once.
-    """
-
-    def written(self, index: torch.Tensor) -> None:
-        """Take note that rows int64 ``[B]`` were written; -1 stands for a row that was refused."""
-
-    def emptied(self) -> None:
-        """Take note that the storage has no rows any more."""
 
 
 class Prioritized(ABC):

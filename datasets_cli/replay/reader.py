@@ -10,12 +10,14 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.generators import choose_generator, seed_of, seeded
 from datasets_cli.replay.list_storage import stack_rows
 from datasets_cli.replay.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
 from datasets_cli.replay.storage import make_batch
 from datasets_cli.replay.transforms.transform import Inverted, Transform
+from datasets_cli.store.placement import can_page_lock
 from datasets_cli.store.tree import Tree
 
 
@@ -54,17 +56,13 @@ class BatchReader:
             raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
         if prefetch is not None and prefetch < 0:
             raise UsageError(f"Batches to prefetch count from 0, not {prefetch}.")
-        if generator is not None and seed is not None:
-            raise UsageError("Give the buffer a generator or a seed, not both.")
         self._use(storage)
         self.sampler: Sampler = sampler or RandomSampler()
         self.batch_size = batch_size
-        self.generator = generator or torch.default_generator
-        if seed is not None:
-            self.generator = torch.Generator().manual_seed(seed)
+        self.generator = choose_generator(generator, seed)
         self._transforms: list[Transform] = [] if transform is None else [transform]
         self._collate_fn = collate_fn
-        self._pin_memory = pin_memory and torch.accelerator.is_available()
+        self._pin_memory = can_page_lock(pin_memory)
         self.ran_out = False
         self._depth = prefetch
         self._begin()
@@ -255,14 +253,10 @@ class BatchReader:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy begins the seed's stream anew; see BatchStream for streams of workers' own.
-        seeded = self.generator is not torch.default_generator
-        seed = self.generator.initial_seed() if seeded else None
+        seed = seed_of(self.generator)
         return {**self.__dict__, "generator": seed, "_lock": None, "_prefetch": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
-        seed = state["generator"]
-        self.generator = torch.default_generator
-        if seed is not None:
-            self.generator = torch.Generator().manual_seed(seed)
+        self.generator = seeded(state["generator"])

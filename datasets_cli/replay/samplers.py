@@ -19,7 +19,12 @@ Info = dict[tuple[str, ...], torch.Tensor]
 
 
 class Sampler(Protocol):
-    """What a replay buffer needs of a sampler."""
+    """What a replay buffer needs of a sampler.
+
+    One may also have ``written(index)`` and ``emptied()``, to be told when rows are written (-1 is
+    one that was refused) or forgotten, and ``update_priority(index, priority)``. A buffer makes
+    these calls and ``sample`` one at a time: nothing in a sampler is safe for two threads at once.
+    """
 
     @property
     def ran_out(self) -> bool:

@@ -29,7 +29,6 @@ class TensorDictReplayBuffer(ReplayBuffer):
     def __init__(self, *, priority_key: str = "td_error", **arguments: Any) -> None:
         super().__init__(**arguments)
         self.priority_key = priority_key
-        self._takes_priorities = True
 
     def extend(self, data: Any, update_priority: bool | None = None) -> torch.Tensor:
         """Write rows ``[n]``; see ``ReplayBuffer.extend``.
@@ -43,8 +42,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
             raise UsageError(f"This buffer takes TensorDicts, not {type(data).__name__}.")
         if isinstance(data, TensorDictBase) and "index" in data:
             data = data.exclude("index")  # of the batch that they were, perhaps in this buffer
-        self._takes_priorities = update_priority is not False
-        return super().extend(data)
+        takes_priorities = update_priority is not False
+        return self._write(data, self._tell_priorities if takes_priorities else self._tell_sampler)
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
@@ -60,10 +59,11 @@ class TensorDictReplayBuffer(ReplayBuffer):
             index = index.select(1, 0)
         self.update_priority(index, batch[self.priority_key])
 
-    def _written(self, rows: torch.Tensor) -> None:
-        super()._written(rows)
+    def _tell_priorities(self, rows: torch.Tensor) -> None:
+        """Tell the sampler which flat rows were written, and the priorities they came with."""
+        self._tell_sampler(rows)
         rows = rows[rows >= 0]
-        if self._takes_priorities and hasattr(self.sampler, "update_priority") and len(rows):
+        if hasattr(self.sampler, "update_priority") and len(rows):
             priority = self.storage.entry(key_of(self.priority_key), rows)
             if priority is not None:
                 self.sampler.update_priority(rows, priority)

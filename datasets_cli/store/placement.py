@@ -51,12 +51,21 @@ def choose_placement(
 ) -> Placement:
     """Return the placement that these arguments mean on this machine.
 
-    Memory can be page-locked only where there is an accelerator to copy to: elsewhere
-    ``pin_memory`` warns and does nothing, as in ``torch.utils.data.DataLoader``.
+    See ``can_page_lock`` for ``pin_memory``.
     """
-    if pin_memory and not torch.accelerator.is_available():
+    place = None if device is None else torch.device(device)
+    return Placement(place, can_page_lock(pin_memory), contiguous)
+
+
+def can_page_lock(wished: bool) -> bool:
+    """Tell whether memory is to be page-locked, where that is wished.
+
+    It can be only where there is an accelerator to copy to: elsewhere the wish is met with a
+    warning and nothing else, as in ``torch.utils.data.DataLoader``.
+    """
+    if wished and not torch.accelerator.is_available():
         warnings.warn(
-            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=3
+            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4
         )
-        pin_memory = False
-    return Placement(None if device is None else torch.device(device), pin_memory, contiguous)
+        return False
+    return wished
