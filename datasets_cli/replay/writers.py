@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -99,7 +100,7 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
 
 
 class TensorDictMaxValueWriter:
-    """Keeps the rows that rank highest; nothing else is written once the storage is full.
+    """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
 
     Args:
         rank_key: column to rank by; ``("next", "reward")`` by default.
@@ -120,10 +121,13 @@ class TensorDictMaxValueWriter:
             raise UsageError(
                 f"Expected reduction sum, max, min, mean or median, not {reduction!r}."
             )
-        self._ranks = torch.empty(0, dtype=torch.float64)
+        self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
     def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
         """Write the rows that rank among the highest; return their numbers, -1 for the others.
+
+        One after the other: of equal ranks the row that is there stays, and of several that rank
+        lowest the first goes.
 
         Raises:
             UsageError: a rank is NaN, or the storage has several dimensions.
@@ -132,37 +136,41 @@ class TensorDictMaxValueWriter:
         if storage.ndim > 1:
             raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
         columns = storage.apart(data)
-        new = self._reduce(data[self.rank_key].double().reshape(len(columns[0]), -1)).cpu()
-        if bool(new.isnan().any()):
-            raise UsageError(f"{self.rank_key} is NaN in row {int(new.isnan().nonzero()[0])}.")
-        old = len(self._ranks)
-        every = torch.cat((self._ranks, new))
-        # Stable: of equal ranks the one that is there stays.
-        kept = torch.argsort(every, descending=True, stable=True)[: storage.capacity]
-        stays = torch.zeros(len(every), dtype=torch.bool)
-        stays[kept] = True
-        taken = stays[old:].nonzero().flatten()
-        freed = torch.cat(((~stays[:old]).nonzero().flatten(), torch.arange(old, old + len(new))))
-        rows = freed[: len(taken)]
-        index = torch.full((len(new),), -1)
-        if len(taken):
+        ranks = self._reduce(data[self.rank_key].double().reshape(len(columns[0]), -1)).cpu()
+        if bool(ranks.isnan().any()):
+            raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
+        last: dict[int, int] = {}  # of those written to the same row, the last one is there
+        for number, rank in enumerate(ranks.tolist()):
+            if len(self._heap) < storage.capacity:
+                last[len(self._heap)] = number
+                heapq.heappush(self._heap, (rank, len(self._heap)))
+            elif rank > self._heap[0][0]:
+                row = self._heap[0][1]
+                last[row] = number
+                heapq.heapreplace(self._heap, (rank, row))
+        index = torch.full((len(ranks),), -1)
+        if last:
+            rows, taken = torch.tensor(list(last)), torch.tensor(list(last.values()))
             index[taken] = rows
             storage.write(rows, [_rows(column, taken) for column in columns])
-            self._ranks = torch.cat((self._ranks, new.new_zeros(max(0, int(rows.max()) + 1 - old))))
-            self._ranks[rows] = new[taken]
         return index
 
     def emptied(self) -> None:
         """Forget every rank."""
-        self._ranks = self._ranks[:0]
+        self._heap.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rank of every row."""
-        return {"ranks": self._ranks.clone()}
+        ranks = torch.empty(len(self._heap), dtype=torch.float64)
+        for rank, row in self._heap:
+            ranks[row] = rank
+        return {"ranks": ranks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken."""
-        self._ranks = torch.as_tensor(state["ranks"], dtype=torch.float64).clone()
+        ranks = torch.as_tensor(state["ranks"]).tolist()
+        self._heap = [(rank, row) for row, rank in enumerate(ranks)]
+        heapq.heapify(self._heap)
 
 
 class ImmutableDatasetWriter:
