@@ -14,6 +14,11 @@ import platformdirs
 from datasets_cli.errors import UsageError
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+CORE: dict[str, tuple[type, ...]] = {
+    "root": (str,),
+    "offline": (bool,),
+    "lock_timeout": (int, float),
+}
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,21 @@ def load_config(
         environ: the environment; the process's own unless a test passes another.
 
     Raises:
-        UsageError: a mirror without ``=``, or a config file that is not valid TOML.
+        UsageError: a mirror without ``=``, or a config file that is not valid TOML or has a name
+            or a value that nobody reads.
     """
     env = os.environ if environ is None else environ
-    table = _read_config_file()
-    core = _section(table, "core")
+    tables = _read_config_file()
+    core = tables["core"]
     chosen_root = root or env.get("RLDS_HOME") or core.get("root")
     if offline is None:
         word = env.get("RLDS_OFFLINE")
-        offline = bool(core.get("offline", False)) if word is None else word.lower() in TRUE_WORDS
+        offline = core.get("offline", False) if word is None else word.lower() in TRUE_WORDS
     pairs = [_split_mirror(text) for text in mirrors]
     pairs += [
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
     ]
-    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in _section(table, "mirrors").items()]
+    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in tables["mirrors"].items()]
     place = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
     if place.exists() and not place.is_dir():
         raise UsageError(f"The cache root {place} is not a folder. Check --root and RLDS_HOME.")
@@ -81,23 +87,29 @@ def load_config(
     )
 
 
-def _read_config_file() -> dict[str, Any]:
+def _read_config_file() -> dict[str, dict[str, Any]]:
+    """Return the tables ``core`` and ``mirrors`` of the user's file."""
     path = config_folder() / "config.toml"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        tables = {}
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
-
-
-def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
-    section = table.get(name, {})
-    if not isinstance(section, dict):
-        raise UsageError(f"In {config_folder() / 'config.toml'}, [{name}] must be a table.")
-    return section
+    for name, table in tables.items():
+        if name not in ("core", "mirrors") or not isinstance(table, dict):
+            raise UsageError(f"{path} has {name!r}; expected the tables [core] and [mirrors].")
+    core = tables.get("core", {})
+    for name, value in core.items():
+        # Exactly these: True is an int, and "false" would be as good as true.
+        if type(value) not in CORE.get(name, ()):
+            raise UsageError(
+                f"{path} has {name} = {value!r} in [core]; expected there root (text), offline "
+                "(true or false) and lock_timeout (seconds)."
+            )
+    return {"core": core, "mirrors": tables.get("mirrors", {})}
 
 
 def _split_mirror(text: str) -> tuple[str, str]:

@@ -357,7 +357,17 @@ def test_debug_shows_the_traceback_and_keeps_the_exit_code(capsys: Capture) -> N
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["core = 1", "[core]\nroot = ", 'mirrors = "x"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "core = 1",
+        "[core]\nroot = ",
+        'mirrors = "x"',
+        "[croe]",
+        '[core]\nrot = "/data"',
+        '[core]\noffline = "false"',
+    ],
+)
 def test_a_wrong_config_file_is_named(text: str, capsys: Capture) -> None:
     folder = Path(os.environ["XDG_CONFIG_HOME"]) / "rlds"
     folder.mkdir(parents=True)
