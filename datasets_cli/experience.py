@@ -62,7 +62,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
             copies to a device.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
-        seed: seeds every draw.
+        generator: draws rows; torch's global one by default, exclusive with ``seed``.
+        seed: seeds a generator of the buffer's own.
         progress: told of download and conversion.
 
     Raises:
@@ -95,6 +96,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         pin_memory: bool = False,
         prefetch: int | None = None,
         contiguous: bool = False,
+        generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -118,6 +120,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             batch_size=batch_size,
             collate_fn=collate_fn,
             prefetch=prefetch,
+            generator=generator,
             seed=seed,
         )
 
@@ -154,31 +157,53 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def preprocess(
         self,
         fn: Transform,
+        dim: int = 0,
+        num_workers: int | None = None,
         *,
         dest: str | os.PathLike[str],
-        num_workers: int | None = None,
+        chunksize: int | None = None,
+        num_chunks: int | None = None,
         num_frames: int | None = None,
         pbar: bool = False,
         executor: Executor | None = None,
         mp_start_method: str | None = None,
-        seed: int = 0,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
     ) -> DatasetStorage:
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
 
+        TorchRL's ``pool``, ``max_tasks_per_child``, ``worker_threads`` and ``index_with_generator``
+        are not taken: each part runs in one thread, on ``executor`` or on processes of its own.
+
         Args:
             fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
-            dest: folder of the new dataset; it must not hold anything.
+            dim: 0, the rows; there is no other.
             num_workers: processes; all cores where None, this process where 0.
+            dest: folder of the new dataset; it must not hold anything.
+            chunksize: rows that ``fn`` takes at once; some 64 MiB of them by default.
+            num_chunks: cut the rows into so many chunks instead.
             num_frames: only the first so many rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
             mp_start_method: given for compatibility; processes are always started anew, because one
                 that is forked after torch began threads may hang.
-            seed: seeds torch anew for every part.
+            generator: draws the seed.
+            seed: seeds torch anew for every chunk; 0 by default.
 
         Raises:
+            UsageError: arguments that exclude one another, or are out of range.
             UsageError, RldsError: see ``datasets_cli.preprocess.preprocess``.
         """
+        if dim != 0:
+            raise UsageError(f"A dataset has one dimension, 0, the rows; not {dim}.")
+        if generator is not None:
+            if seed is not None:
+                raise UsageError("Give a generator or a seed, not both.")
+            seed = int(torch.randint(2**62, (), generator=generator))
+        if num_chunks is not None:
+            if chunksize is not None or num_chunks < 1:
+                raise UsageError("Give chunksize or num_chunks, not both; they count from 1.")
+            chunksize = -(-min(num_frames or len(self), len(self)) // num_chunks)
         with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
             return preprocess(
                 self.data_path,
@@ -186,8 +211,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 Path(dest),
                 num_workers=num_workers,
                 num_frames=num_frames,
+                chunksize=chunksize,
                 executor=executor,
-                seed=seed,
+                seed=seed or 0,
                 progress=progress,
             )
 

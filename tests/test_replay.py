@@ -57,6 +57,15 @@ def test_the_same_seed_draws_the_same_batches(door: str) -> None:
         assert torch.equal(first.sample()["index"], second.sample()["index"])
 
 
+def test_a_generator_draws_as_its_seed_does(door: str) -> None:
+    generator = torch.Generator().manual_seed(7)
+    replay = ExperienceReplay(door, batch_size=64, generator=generator)
+    seeded = ExperienceReplay(door, batch_size=64, seed=7)
+    assert torch.equal(replay.sample()["index"], seeded.sample()["index"])
+    with pytest.raises(UsageError, match="a generator or a seed"):
+        ExperienceReplay(door, generator=generator, seed=7)
+
+
 def test_without_replacement_every_row_comes_once_and_the_last_batch_is_short(door: str) -> None:
     replay = ExperienceReplay(door, batch_size=100, replacement=False, seed=0)
     batches = [batch["index"] for batch in replay]

@@ -47,6 +47,7 @@ def preprocess(
     id: str | None = None,
     num_workers: int | None = None,
     num_frames: int | None = None,
+    chunksize: int | None = None,
     executor: Executor | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -61,6 +62,7 @@ def preprocess(
         id: id of the new dataset; ``derived/<name of dest>`` by default.
         num_workers: processes; all cores where None, the calling process where 0.
         num_frames: only the first so many rows, to try a function.
+        chunksize: rows of a part, which the function takes at once; some 64 MiB by default.
         executor: where to run instead; its workers must see both folders.
         seed: seeds torch anew for every part, so that random functions repeat.
         progress: told of the rows done.
@@ -74,16 +76,20 @@ def preprocess(
         raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     if num_frames is not None and num_frames < 1:
         raise UsageError(f"num_frames is {num_frames}; expected 1 or more.")
+    if chunksize is not None and chunksize < 1:
+        raise UsageError(f"chunksize is {chunksize}; expected 1 or more.")
     dataset = open_dataset(source)
     num_rows = min(num_frames or len(dataset), len(dataset))
     check_destination(dest)
     columns = _probe(dataset, function, seed, num_rows)
     pickled = cloudpickle.dumps(function)
-    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, seed))
+    row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
+    part_rows = chunksize or rows_per_block(row_bytes)
+    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, part_rows, seed))
     with locked(dest):
         check_destination(dest)
         work.prepare(columns, num_rows)
-        parts = list(_parts(dataset, work, pickled, columns, num_rows, seed))
+        parts = list(_parts(dataset, work, pickled, columns, num_rows, part_rows, seed))
         if num_workers is None and len(parts) <= 1:
             num_workers = 0  # starting a process takes longer than one part
         # A pool that is handed in belongs to its owner; one made here ends here.
@@ -110,14 +116,14 @@ def _parts(
     pickled: bytes,
     columns: tuple[Column, ...],
     num_rows: int,
+    part_rows: int,
     seed: int,
 ) -> Iterator[Part]:
     """Yield the parts that are not done; their bounds do not depend on the workers."""
-    step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
-    for number, start in enumerate(range(0, num_rows, step)):
+    for number, start in enumerate(range(0, num_rows, part_rows)):
         mark = work.mark(number)
         if not mark.exists():
-            stop = min(start + step, num_rows)
+            stop = min(start + part_rows, num_rows)
             yield Part(dataset.folder, work.data, mark, start, stop, seed, pickled, columns)
 
 

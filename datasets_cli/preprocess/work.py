@@ -88,6 +88,7 @@ def make_plan(
     pickled: bytes,
     columns: tuple[Column, ...],
     num_rows: int,
+    part_rows: int,
     seed: int,
 ) -> bytes:
     """Return what decides the bytes of the result, as JSON."""
@@ -96,6 +97,7 @@ def make_plan(
         "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
         "columns": [column.to_json(num_rows) for column in columns],
         "num_rows": num_rows,
+        "part_rows": part_rows,
         "seed": seed,
     }
     return json.dumps(plan).encode()
