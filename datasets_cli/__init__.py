@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from datasets_cli.replay.buffers import ReplayBuffer
     from datasets_cli.replay.ensemble import ReplayBufferEnsemble
-    from datasets_cli.replay.frame_stack import CatFrames, FrameStack
+    from datasets_cli.replay.frame_stack import FrameStack
     from datasets_cli.replay.list_storage import ListStorage
     from datasets_cli.replay.memmap_storage import LazyMemmapStorage
     from datasets_cli.replay.prioritized import PrioritizedSampler
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from datasets_cli.replay.trajectories import find_start_stop_traj, split_trajectories
     from datasets_cli.replay.transforms.compose import Compose
     from datasets_cli.replay.transforms.crop import RandomCropTensorDict
+    from datasets_cli.replay.transforms.frames import CatFrames
     from datasets_cli.replay.transforms.images import ToTensorImage
     from datasets_cli.replay.transforms.keys import (
         ExcludeTransform,
@@ -116,7 +117,7 @@ _HOMES = {
     "AtariDQNExperienceReplay": "families",
     "D4RLExperienceReplay": "families",
     "ExperienceReplay": "experience",
-    "CatFrames": "replay.frame_stack",
+    "CatFrames": "replay.transforms.frames",
     "FrameStack": "replay.frame_stack",
     "MinariExperienceReplay": "families",
     "OpenMLExperienceReplay": "families",

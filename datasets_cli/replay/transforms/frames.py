@@ -1,0 +1,259 @@
+"""Frame stacks of steps in a row: each entry becomes the last N steps of its trajectory, joined.
+
+N = 3, T = 6      a b c|d e f                     a trajectory begins with a and with d
+at c              a b c
+at d, "same"      d d d       "constant"  . . d   . is the padding value
+next, at d        d d e                   . d e   the entry at d comes before its own successor
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of
+from datasets_cli.replay.slices import SliceSampler
+from datasets_cli.replay.transforms.steps import first_of, flags, last_of
+from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.store.columns import Key, show_key
+
+Padding = Literal["same", "constant"]
+
+
+class CatFrames:
+    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
+
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and behind each
+    ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
+    stacked as the step after: the newest steps of that stack, and the successor behind them.
+
+    ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
+    a trajectory on; this transform needs the steps before a row in the batch.
+
+    Args:
+        N: steps in a stack, from 1 on.
+        dim: the dimension along which they are joined; negative, counted from the entry's last.
+        in_keys: entries that are read; ``"pixels"`` by default.
+        out_keys: where the stacks go; ``in_keys`` by default.
+        padding: what stands before a trajectory's first step: that step again (``"same"``), or
+            ``padding_value`` (``"constant"``).
+        padding_value: that value.
+        as_inverse: stack what is written, rather than what is read.
+        reset_key: given for compatibility; only environments are reset.
+        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
+        future: stack each step and the N - 1 behind it instead; the end of a trajectory is padded.
+        mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
+
+    Raises:
+        UsageError: an argument is out of range, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        N: int,  # noqa: N803 (TorchRL's name)
+        dim: int,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        padding: Padding = "same",
+        padding_value: float = 0,
+        as_inverse: bool = False,
+        reset_key: NestedKey | None = None,
+        done_key: NestedKey | None = None,
+        future: bool = False,
+        mask_key: NestedKey | None = None,
+    ) -> None:
+        if N < 1 or dim >= 0 or padding not in ("same", "constant"):
+            raise UsageError(
+                "CatFrames joins 1 step or more along a negative dim, padded with 'same' or "
+                f"'constant'; not {N} along {dim}, padded with {padding!r}."
+            )
+        self.N = N
+        self.dim = dim
+        self.padding = padding
+        self.padding_value = padding_value
+        self.as_inverse = as_inverse
+        self.future = future
+        self.mask_key = None if mask_key is None else key_of(mask_key)
+        self._done = ("next", *key_of("done" if done_key is None else done_key))
+        self._keys = KeyMap("CatFrames", ["pixels"] if in_keys is None else in_keys, out_keys)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Put the stacks into the batch ``[*B, T]``, and return it.
+
+        Raises:
+            UsageError: an entry or the done flag is missing, an entry has no dimension ``dim``
+                behind those of the batch, or the batch is not of steps in a row.
+        """
+        return batch if self.as_inverse else batch.update(self._stacks(batch, slice(None)))
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored."""
+        return data.copy().update(self._stacks(data, slice(None))) if self.as_inverse else data
+
+    def make_rb_transform_and_sampler(
+        self, batch_size: int, **sampler_kwargs: Any
+    ) -> tuple[StackedSlices, SliceSampler]:
+        """Return a transform and a sampler that stack steps of a buffer which stores single ones.
+
+        The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
+        last step, with stacks at ``out_keys`` and below ``"next"``. So a row has N - 1 steps of its
+        trajectory before it. When rows are written, the transform drops ``out_keys``.
+
+        >>> transform, sampler = CatFrames(
+        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
+        ... ).make_rb_transform_and_sampler(batch_size=32)
+
+        Args:
+            batch_size: rows in a batch, as the buffer is told, too; that counts.
+            sampler_kwargs: those of ``SliceSampler`` that do not change what a slice is. Its
+                ``truncated_key`` is None by default: a step does not end a trajectory because its
+                stack ends with it.
+
+        Raises:
+            UsageError: an argument would make slices of another length than N.
+        """
+        cut = {"strict_length": True, "pad_output": False, "span": False}
+        if any(sampler_kwargs.get(name, whole) != whole for name, whole in cut.items()):
+            raise UsageError(
+                f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
+                "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
+                "rows of a trajectory."
+            )
+        return StackedSlices(self), _SlicePerRow(
+            slice_len=self.N, **{"truncated_key": None, **sampler_kwargs}
+        )
+
+    def with_successors(self) -> CatFrames:
+        """Return this transform, stacking the successor below ``"next"`` of every entry as well."""
+        pairs = self._keys.pairs
+        pairs += [
+            (("next", *source), ("next", *target))
+            for source, target in pairs
+            if source[0] != "next" and ("next", *source) not in self._keys.in_keys
+        ]
+        return CatFrames(
+            self.N,
+            self.dim,
+            [source for source, _ in pairs],
+            [target for _, target in pairs],
+            padding=self.padding,
+            padding_value=self.padding_value,
+            done_key=self._done[1:],
+            future=self.future,
+            mask_key=self.mask_key,
+        )
+
+    @property
+    def out_keys(self) -> list[Key]:
+        """Where the stacks go."""
+        return self._keys.out_keys
+
+    def __repr__(self) -> str:
+        return f"CatFrames(N={self.N}, dim={self.dim}, in_keys={self._keys.in_keys})"
+
+    def _stacks(self, batch: TensorDict, when: slice) -> TensorDict:
+        """Return the stacks ``[*B, t, ...]`` of some of the steps, and their mask."""
+        windows = self._windows(flags(batch, self._done, "CatFrames"), when)
+        stacks = TensorDict({}, windows.padded.shape[:-1])
+        for source, target in self._keys.pairs:
+            owner = source[1:] if source[0] == "next" and not self.future else ()
+            first = entry(batch, owner, "CatFrames") if owner in self._keys.in_keys else None
+            value = entry(batch, source, "CatFrames")
+            place = value.ndim + self.dim
+            if place < batch.ndim:
+                raise UsageError(
+                    f"CatFrames cannot join {show_key(source)} along dim {self.dim}: its shape "
+                    f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions behind those of "
+                    f"the batch {list(batch.batch_size)}. Unsqueeze it first."
+                )
+            stack = windows.gather(value, first, self.padding, self.padding_value)
+            stacks[target] = stack.movedim(batch.ndim, place).flatten(place, place + 1)
+        if self.mask_key is not None:
+            stacks[self.mask_key] = windows.padded
+        return stacks
+
+    def _windows(self, ends: torch.Tensor, when: slice) -> _Windows:
+        """Return the steps that make each stack, for trajectories that end at bool ``[*B, T]``."""
+        size = ends.shape[-1]
+        offsets = torch.arange(self.N, device=ends.device) - (0 if self.future else self.N - 1)
+        wanted = torch.arange(size, device=ends.device)[when].unsqueeze(1) + offsets
+        edge = (last_of(ends) if self.future else first_of(ends))[..., when].unsqueeze(-1)
+        steps = torch.minimum(wanted, edge) if self.future else torch.maximum(wanted, edge)
+        row = torch.arange(ends[..., 0].numel(), device=ends.device) * size
+        return _Windows(row.view(*ends.shape[:-1], 1, 1), steps, edge, wanted != steps, wanted)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The steps of each stack.
+
+    ``row [*B, 1, 1]`` is where a row of the batch begins, flattened; ``steps [*B, t, N]`` are the
+    steps to read, ``edge [*B, t, 1]`` the first (or last) of their trajectory, ``padded`` those
+    beyond it, and ``wanted [t, N]`` what they would have been.
+    """
+
+    row: torch.Tensor
+    steps: torch.Tensor
+    edge: torch.Tensor
+    padded: torch.Tensor
+    wanted: torch.Tensor
+
+    def gather(
+        self, value: torch.Tensor, first: torch.Tensor | None, padding: Padding, fill: float
+    ) -> torch.Tensor:
+        """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``.
+
+        Args:
+            value: the entry.
+            first: where the entry is a successor, the entry that it is the successor of: the one
+                at a trajectory's first step comes right before the first successor.
+            padding: as ``CatFrames``.
+            fill: its ``padding_value``.
+        """
+        ndim = self.steps.ndim - 1
+        rows = self.row + self.steps
+        stack: torch.Tensor = value.flatten(0, ndim - 1).index_select(0, rows.flatten())
+        stack = stack.view(*rows.shape, *value.shape[ndim:])
+        padded = self.padded
+        if first is not None:
+            edge = (self.row + self.edge).expand(padded.shape)[padded]
+            stack[padded] = first.flatten(0, ndim - 1)[edge]
+            padded = self.wanted < self.edge - 1
+        if padding == "same":
+            return stack
+        return torch.where(padded.view(*padded.shape, *[1] * (value.ndim - ndim)), fill, stack)
+
+
+class StackedSlices:
+    """Leaves of each slice of N steps the one whose stack is the slice; see ``CatFrames``.
+
+    Args:
+        frames: makes the stacks.
+    """
+
+    def __init__(self, frames: CatFrames) -> None:
+        self.frames = frames.with_successors()
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks."""
+        slices = batch.reshape(-1, self.frames.N)
+        step = slice(0, 1) if self.frames.future else slice(-1, None)
+        stacks = self.frames._stacks(slices, step)
+        return slices[:, step].update(stacks).squeeze(1)
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored, without stacks: those are made anew."""
+        return data.exclude(*self.frames.out_keys)
+
+
+class _SlicePerRow(SliceSampler):
+    """Draws a slice for each row of a batch."""
+
+    def shape(self, batch_size: int) -> tuple[int, int]:
+        """Return how many slices of how many rows a batch is made of."""
+        assert self.slice_len is not None
+        return batch_size, self.slice_len
