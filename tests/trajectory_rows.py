@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
+from datasets_cli.replay.boundaries import TrajectoryKeys
 from datasets_cli.replay.runs import Runs
+from datasets_cli.store.columns import Key
 from datasets_cli.store.tree import Tree
 
 
@@ -24,7 +25,10 @@ class TrajectoryRows:
     def __len__(self) -> int:
         return int(self.offsets[-1])
 
-    def runs(self, trajectory_key: Any = None, end_key: Any = None) -> Runs:
+    def has(self, key: Key) -> bool:
+        return key == ("row",)
+
+    def runs(self, keys: TrajectoryKeys) -> Runs:
         return Runs(self.offsets[:-1], self.offsets.diff(), 1, len(self))
 
     def tree(self, index: torch.Tensor) -> Tree:

@@ -28,20 +28,11 @@ class Cuts:
         self, runs: Runs, slice_len: int, strict_length: bool, span: tuple[Span, Span]
     ) -> None:
         starts, lengths = runs.starts, runs.lengths
-        left, right = (slice_len - 1 if side is True else int(side) for side in span)
-        if not (0 <= left < slice_len and 0 <= right < slice_len):
-            raise UsageError(
-                f"Of {slice_len} rows, 0 to {slice_len - 1} may lie on either side of a "
-                f"trajectory, not span={span}."
-            )
+        left, right = overhang(span, slice_len)
         if strict_length:
             long_enough = lengths >= slice_len
             if not bool(long_enough.any()):
-                longest = int(lengths.max()) if len(lengths) else 0
-                raise UsageError(
-                    f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for "
-                    "shorter slices, or pass strict_length=False to take short trajectories whole."
-                )
+                raise too_short(lengths, slice_len)
             starts, lengths = starts[long_enough], lengths[long_enough]
         self._runs = runs
         self._starts = starts
@@ -70,7 +61,7 @@ class Cuts:
 
         Returns:
             rows int64 ``[B]``, which of them end a slice bool ``[B, 1]``, and with ``pad`` which
-            are real bool ``[B]``.
+            are real bool ``[B]``; the last of these ends its slice.
         """
         uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
         start = uniform.mul_(self._room.index_select(0, drawn)).long()
@@ -89,6 +80,39 @@ class Cuts:
         real = self._steps < length
         steps = torch.minimum(self._steps, length - 1)
         index = self._runs.rows(self._runs.ahead(first, start), steps)
+        last = self._steps == length - 1
         if pad:
-            return index.view(-1), self._is_last.repeat(len(drawn)).unsqueeze(1), real.view(-1)
-        return index[real], (self._steps == length - 1)[real].unsqueeze(1), None
+            return index.view(-1), last.view(-1, 1), real.view(-1)
+        return index[real], last[real].unsqueeze(1), None
+
+
+def beginnings(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    """Return which rows begin a slice bool ``[B, 1]``; for arguments see what ``draw`` returns."""
+    if real is None:
+        return last.roll(1, 0)
+    real = real.unsqueeze(1)
+    return (last | ~real).roll(1, 0) & real
+
+
+def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
+    """Return how many rows of a slice may lie before and behind its trajectory.
+
+    Raises:
+        UsageError: a side is longer than a slice.
+    """
+    left, right = (slice_len - 1 if side is True else int(side) for side in span)
+    if not (0 <= left < slice_len and 0 <= right < slice_len):
+        raise UsageError(
+            f"Of {slice_len} rows, 0 to {slice_len - 1} may lie on either side of a trajectory, "
+            f"not span={span}."
+        )
+    return left, right
+
+
+def too_short(lengths: torch.Tensor, slice_len: int) -> UsageError:
+    """Return the error that no trajectory is as long as a slice."""
+    longest = int(lengths.max()) if len(lengths) else 0
+    return UsageError(
+        f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter slices, "
+        "or pass strict_length=False to take short trajectories whole."
+    )

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.boundaries import TrajectoryKeys
 from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import DatasetStorage, make_batch
@@ -82,9 +83,13 @@ class FrameStack:
     def __repr__(self) -> str:
         return f"FrameStack({self._storage!r}, {self.length})"
 
-    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a leaf."""
+        return self._storage.has(key)
+
+    def runs(self, keys: TrajectoryKeys) -> Runs:
         """Return the trajectories; see ``DatasetStorage.runs``."""
-        return self._storage.runs(trajectory_key, end_key)
+        return self._storage.runs(keys)
 
     @property
     def offsets(self) -> torch.Tensor:

@@ -9,10 +9,10 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.epoch import NO_ROWS
-from datasets_cli.replay.runs import Runs, runs_of
+from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import make_batch
-from datasets_cli.replay.tensor_storage import END_KEY, TRAJECTORY_KEYS
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.placement import ON_DISK
 
@@ -114,21 +114,22 @@ class ListStorage:
         """Tell whether items are TensorDicts that all have an entry."""
         return all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items)
 
-    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
-        """Return the trajectories; see ``LazyTensorStorage.runs``."""
-        if trajectory_key is None and end_key is None:
-            known = (key for key in TRAJECTORY_KEYS if self._has(self._items[:1], key))
-            trajectory_key = next(known, None)
-        if trajectory_key is not None:
-            number = self._by_step(trajectory_key)
-            is_end = number != number.roll(-1)
-        else:
-            is_end = self._by_step(end_key or END_KEY).bool()
-        full = len(self) == self.capacity
-        return runs_of(is_end.unsqueeze(1), self.cursor if full else 0)
+    def has(self, key: Key) -> bool:
+        """Tell whether the first row has an entry."""
+        return bool(self._items) and self._has(self._items[:1], key)
 
-    def _by_step(self, key: Key) -> torch.Tensor:
-        """Return what every row, a TensorDict, has under a key, one number a row ``[rows]``."""
+    def runs(self, keys: TrajectoryKeys) -> Runs:
+        """Return the trajectories; see ``find_runs``."""
+        full = len(self) == self.capacity
+        return find_runs(self, keys, self.cursor if full else 0)
+
+    def numbers(self, key: Key) -> torch.Tensor:
+        """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``.
+
+        Raises:
+            KeyError: a row has no such entry.
+            UsageError: it is more than a number.
+        """
         if not self._items:
             raise UsageError(NO_ROWS)
         if not self._has(self._items, key):
@@ -139,7 +140,7 @@ class ListStorage:
         numbers = [item[key] for item in self._items]
         if any(number.numel() != 1 for number in numbers):
             raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
-        return torch.stack([number.reshape(()) for number in numbers])
+        return torch.stack([number.reshape(1) for number in numbers])
 
 
 def stack_rows(items: list[Any]) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.cuts import overhang, too_short
 from datasets_cli.replay.prioritized import Prioritized
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.slice_options import SliceOptions
 from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.storage import Storage
 from datasets_cli.store.columns import Key
@@ -21,8 +23,8 @@ class PrioritizedSliceSampler(Prioritized):
         trajectory   0 0 0 0 0 1 1 1 2 2
         can begin    x x x     x           a slice of 3
 
-    A row that leaves no room for a whole slice is never drawn as a first row, however high its
-    priority, and the importance weights compare the rows that can be. Every row of a slice gets the
+    A row that leaves no room for a slice is never drawn as a first row, however high its priority,
+    and the importance weights compare the rows that can be. Every row of a slice gets the
     weight of its first. Whoever updates priorities decides what that of a first row stands for: its
     own error, or the highest of its slice.
 
@@ -35,8 +37,13 @@ class PrioritizedSliceSampler(Prioritized):
         reduction: how several numbers a row become one.
         max_priority_within_buffer: see ``Prioritized``.
         device: where rows are drawn.
-        slices: the arguments of ``SliceSampler``. With ``strict_length=False`` a trajectory that is
-            shorter than a slice is drawn whole.
+        slices: the arguments of ``SliceSampler`` but ``pad_output`` and ``fragmented``. With
+            ``strict_length=False`` a trajectory that is shorter than a slice is drawn whole. Of
+            ``span`` only the right side can be given, as ``(False, rows)``: no row lies before its
+            trajectory to begin at.
+
+    Raises:
+        UsageError: an argument is out of its range, or one of those that have no meaning here.
     """
 
     def __init__(
@@ -50,14 +57,19 @@ class PrioritizedSliceSampler(Prioritized):
         *,
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
-        **slices: Any,
+        **slices: Unpack[SliceOptions],
     ) -> None:
         super().__init__(
             max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
         )
-        if slices.get("pad_output") or slices.get("span"):
-            raise UsageError("Slices that begin by priority are neither padded nor spanned.")
+        if slices.get("pad_output") or slices.get("fragmented"):
+            raise UsageError("Slices that begin by priority are neither padded nor fragmented.")
         self._slices = SliceSampler(**slices)
+        if self._slices.span[0]:
+            raise UsageError(
+                "A slice that begins at a row drawn by priority has no row before its trajectory. "
+                f"Give span=(False, {self._slices.span[1]}), for the right side alone."
+            )
         self._prepared: tuple[Any, ...] = ()
 
     def sample(
@@ -78,20 +90,23 @@ class PrioritizedSliceSampler(Prioritized):
         left = self._left[first].unsqueeze(1)
         last = (steps == slice_len - 1) | (steps == left - 1)
         weights = weights.to(self.dtype).unsqueeze(1).repeat(1, slice_len)
-        if self._slices.strict_length:
+        if self._all_full:
             index, last, weights = (each.reshape(-1) for each in (index, last, weights))
         else:
             inside = steps < left
             index, last, weights = index[inside], last[inside], weights[inside]
-        info: Info = {("priority_weight",): weights}
-        if self._slices.truncated_key is not None:
-            info[self._slices.truncated_key] = last.unsqueeze(1)
-        return index, info
+        marks = self._slices.marks(storage, last.unsqueeze(1))
+        return index, {("priority_weight",): weights, **marks}
 
     @property
     def truncated_key(self) -> Key | None:
         """Where slice ends are marked."""
         return self._slices.truncated_key
+
+    @property
+    def init_key(self) -> Key | None:
+        """Where slice beginnings are marked."""
+        return self._slices.init_key
 
     def _make_room(self, storage: Storage, slice_len: int) -> Runs:
         """Allow the first rows that leave room for a slice, when they may have changed."""
@@ -102,13 +117,12 @@ class PrioritizedSliceSampler(Prioritized):
             return found
         runs = self._slices.runs(storage)
         lengths = runs.lengths
-        room = (lengths - slice_len + 1).clamp(min=0 if self._slices.strict_length else 1)
+        _, right = overhang(self._slices.span, slice_len)
+        room = (lengths - slice_len + 1 + right).clamp(min=1)
+        if self._slices.strict_length:
+            room *= lengths >= slice_len
         if not bool(room.any()):
-            longest = int(lengths.max()) if len(lengths) else 0
-            raise UsageError(
-                f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter "
-                "slices, or pass strict_length=False to take short trajectories whole."
-            )
+            raise too_short(lengths, slice_len)
         run, step, row = runs.every_row()
         begins = torch.zeros(len(storage), dtype=torch.bool)
         begins[row] = step < room[run]
@@ -116,5 +130,6 @@ class PrioritizedSliceSampler(Prioritized):
         left[row] = lengths[run] - step
         self.priorities.allow(begins)
         self._left = left.to(self.device)
+        self._all_full = self._slices.strict_length and not right
         self._prepared = (*asked, runs)
         return runs

@@ -1,4 +1,4 @@
-"""The trajectories of a storage, as runs of rows."""
+"""Trajectories as runs of rows."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ class Runs:
         a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
                                            step  2 3 4|0 1 2 0 1      the last run goes on at row 0
 
+    Where the rows of a run lie apart, these are places in ``order``, which has the rows.
+
     Args:
         starts: first rows int64 ``[K]``.
         lengths: steps int64 ``[K]``.
         stride: rows from one step to the next; more than 1 where several environments write side by
             side.
         capacity: rows of the ring.
+        order: rows int64 ``[N]``, run after run; None where they lie in order.
     """
 
     starts: torch.Tensor
     lengths: torch.Tensor
     stride: int
     capacity: int
+    order: torch.Tensor | None = None
 
     def ahead(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """Return the rows int64 ``[B]`` so many steps int64 ``[B]`` ahead of others, unwrapped."""
@@ -37,6 +41,8 @@ class Runs:
         if self.stride != 1:
             steps = steps * self.stride
         rows = first.unsqueeze(1) + steps
+        if self.order is not None:
+            return self.order[rows]
         # Only a run that goes on at row 0 leaves the capacity.
         return rows.remainder_(self.capacity) if self.wraps else rows
 
@@ -44,7 +50,8 @@ class Runs:
         """Return the run, the step and the number int64 ``[N]`` of every row, run after run."""
         run = torch.repeat_interleave(self.lengths)
         step = torch.arange(len(run)) - (self.lengths.cumsum(0) - self.lengths)[run]
-        return run, step, (self.starts[run] + step * self.stride) % self.capacity
+        row = (self.starts[run] + step * self.stride) % self.capacity
+        return run, step, row if self.order is None else self.order[row]
 
     @cached_property
     def wraps(self) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.cuts import Cuts, Span
+from datasets_cli.replay.boundaries import TrajectoryKeys, changes
+from datasets_cli.replay.cuts import Cuts, Span, beginnings
 from datasets_cli.replay.epoch import Epoch
 from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.slice_options import SliceOptions
 from datasets_cli.replay.storage import Storage
 from datasets_cli.store.columns import Key
 
@@ -34,22 +36,34 @@ class SliceSampler:
         num_slices: slices in a batch; exclusive with ``slice_len``.
         slice_len: rows in a slice; exclusive with ``num_slices``.
         end_key: column of flags at the ends of trajectories.
+        end_keys: several such columns; a trajectory ends where any of them says so, and those that
+            a storage lacks are passed over.
         traj_key: column of numbers that change between trajectories; ``trajectory_key`` is another
             name for it.
+        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
+        fragmented: the rows of a trajectory may lie apart, as those of environments that take turns
+            in one flat storage do: find them by ``traj_key``, and their order by ``step_key``. A
+            missing step parts a trajectory in two.
         ends: those flags, bool ``[N]`` or ``[N, 1]``, for a storage that will not change.
         trajectories: those numbers, int ``[N]``, for a storage that will not change.
         cache_values: given for compatibility; trajectories are always kept until rows are written.
+        compile: given for compatibility; nothing is compiled.
+        use_gpu: given for compatibility; trajectories are looked for on the CPU.
         truncated_key: where the last row of each slice is marked, for value estimators that must
             not look past it; the done flag beside it is set too. None marks nothing.
+        init_key: where the first row of each slice is marked, for recurrent modules that begin anew
+            there, beside the marks that are stored. Only rows that have this flag are marked, and
+            none with None, for modules that would forget their state.
         strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
             and the batch is shorter than asked for.
         pad_output: repeat the last row of a short slice up to the full length, and mark the rows
-            that are real in ``("collector", "mask")``.
+            that are real in ``("collector", "mask")``. The last real row ends the slice.
         span: how many rows of a slice may lie before its trajectory (left) and behind it (right),
             and are left out; one value, or one for each side; True for all but one.
 
     Raises:
-        TypeError: more than one way, or none, to say where slices are cut.
+        TypeError: more than one way, or none, to say where slices are cut; or ``fragmented`` with
+            flags in place of numbers.
         UsageError: a number below 1.
     """
 
@@ -61,44 +75,50 @@ class SliceSampler:
         num_slices: int | None = None,
         slice_len: int | None = None,
         end_key: NestedKey | None = None,
+        end_keys: Sequence[NestedKey] | None = None,
         traj_key: NestedKey | None = None,
         trajectory_key: NestedKey | None = None,
+        step_key: NestedKey | None = "step_count",
+        fragmented: bool = False,
         ends: torch.Tensor | None = None,
         trajectories: torch.Tensor | None = None,
         cache_values: bool = False,
         truncated_key: NestedKey | None = ("next", "truncated"),
+        init_key: NestedKey | None = "is_init",
         strict_length: bool = True,
         pad_output: bool = False,
+        compile: bool | dict[str, Any] = False,
         span: Span | tuple[Span, Span] = False,
+        use_gpu: torch.device | bool = False,
     ) -> None:
         if (num_slices is None) == (slice_len is None):
             raise TypeError("Give either num_slices or slice_len.")
-        if (
-            sum(
-                given is not None
-                for given in (end_key, traj_key, trajectory_key, ends, trajectories)
-            )
-            > 1
-        ):
-            raise TypeError("Give one of end_key, traj_key, ends and trajectories.")
+        numbers, flags = (traj_key, trajectory_key), (end_key, end_keys, ends, trajectories)
+        if sum(given is not None for given in (*numbers, *flags)) > 1:
+            raise TypeError("Give one of end_key, end_keys, traj_key, ends and trajectories.")
+        if fragmented and (step_key is None or any(given is not None for given in flags)):
+            raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
         if any(size is not None and size < 1 for size in (num_slices, slice_len)):
             raise UsageError("num_slices and slice_len count from 1.")
         self.num_slices = num_slices
         self.slice_len = slice_len
         self.strict_length = strict_length
-        self.truncated_key = None if truncated_key is None else key_of(truncated_key)
-        self._pad_output = pad_output
-        self._span = span if isinstance(span, tuple) else (span, span)
-        if len(self._span) != 2 or not all(isinstance(side, int) for side in self._span):
+        self.truncated_key = _key(truncated_key)
+        self.init_key = _key(init_key)
+        self.span = span if isinstance(span, tuple) else (span, span)
+        if len(self.span) != 2 or not all(isinstance(side, int) for side in self.span):
             raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
-        number_key = traj_key if traj_key is not None else trajectory_key
-        self._keys = tuple(None if key is None else key_of(key) for key in (number_key, end_key))
+        self._pad_output = pad_output
+        self._keys = TrajectoryKeys(
+            number=_key(trajectory_key if traj_key is None else traj_key),
+            ends=tuple(map(key_of, end_keys or ([] if end_key is None else [end_key]))),
+            step=_key(step_key) if fragmented else None,
+        )
         self._runs: Runs | None = None
         if ends is not None:
             self._runs = runs_of(ends.reshape(-1, 1).bool(), 0)
         elif trajectories is not None:
-            number = trajectories.reshape(-1, 1)
-            self._runs = runs_of(number != number.roll(-1, 0), 0)
+            self._runs = runs_of(changes(trajectories.reshape(-1, 1)), 0)
         self._prepared: tuple[Any, ...] = ()
 
     def sample(
@@ -112,7 +132,7 @@ class SliceSampler:
         num_slices, slice_len = self.shape(batch_size)
         cuts = self.prepare(storage, slice_len)
         drawn = torch.randint(len(cuts), (num_slices,), generator=generator)
-        return self.draw(cuts, drawn, generator)
+        return self.draw(storage, cuts, drawn, generator)
 
     def shape(self, batch_size: int) -> tuple[int, int]:
         """Return how many slices of how many rows a batch is made of."""
@@ -132,7 +152,7 @@ class SliceSampler:
             UsageError: ``ends`` or ``trajectories`` are not as many as its rows.
         """
         if self._runs is None:
-            return storage.runs(*self._keys)
+            return storage.runs(self._keys)
         if self._runs.capacity != len(storage):
             raise UsageError(
                 f"There are trajectories of {self._runs.capacity} rows, and {len(storage)} rows."
@@ -143,23 +163,29 @@ class SliceSampler:
         """Return the slices that can be drawn from a storage; worked out once after each write."""
         asked = (storage, storage.revision, slice_len)
         if self._prepared[:3] != asked:
-            cuts = Cuts(self.runs(storage), slice_len, self.strict_length, self._span)
+            cuts = Cuts(self.runs(storage), slice_len, self.strict_length, self.span)
             self._prepared = (*asked, cuts)
         found = self._prepared[3]
         assert isinstance(found, Cuts)
         return found
 
     def draw(
-        self, cuts: Cuts, drawn: torch.Tensor, generator: torch.Generator
+        self, storage: Storage, cuts: Cuts, drawn: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
         """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, with its marks."""
         index, last, real = cuts.draw(drawn, generator, pad=self._pad_output)
+        return index, self.marks(storage, last, real)
+
+    def marks(self, storage: Storage, last: torch.Tensor, real: torch.Tensor | None = None) -> Info:
+        """Return the marks of slices, of what ``Cuts.draw`` says of their rows."""
         info: Info = {}
         if self.truncated_key is not None:
             info[self.truncated_key] = last
+        if self.init_key is not None and storage.has(self.init_key):
+            info[self.init_key] = beginnings(last, real)
         if real is not None:
             info["collector", "mask"] = real
-        return index, info
+        return info
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_prepared": ()}  # worked out again from the storage
@@ -181,7 +207,9 @@ class SliceSamplerWithoutReplacement:
         slices: the arguments of ``SliceSampler``.
     """
 
-    def __init__(self, *, drop_last: bool = False, shuffle: bool = True, **slices: Any) -> None:
+    def __init__(
+        self, *, drop_last: bool = False, shuffle: bool = True, **slices: Unpack[SliceOptions]
+    ) -> None:
         self._slices = SliceSampler(**slices)
         self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
 
@@ -201,12 +229,17 @@ class SliceSamplerWithoutReplacement:
         num_slices, slice_len = self._slices.shape(batch_size)
         cuts = self._slices.prepare(storage, slice_len)
         drawn = self._epoch.take(num_slices, len(cuts), generator)
-        return self._slices.draw(cuts, drawn, generator)
+        return self._slices.draw(storage, cuts, drawn, generator)
 
     @property
     def truncated_key(self) -> Key | None:
         """Where slice ends are marked."""
         return self._slices.truncated_key
+
+    @property
+    def init_key(self) -> Key | None:
+        """Where slice beginnings are marked."""
+        return self._slices.init_key
 
     def emptied(self) -> None:
         """Begin an epoch anew."""
@@ -219,3 +252,7 @@ class SliceSamplerWithoutReplacement:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on in the middle of the epoch that ``state`` names."""
         self._epoch.load_state_dict(state)
+
+
+def _key(name: NestedKey | None) -> Key | None:
+    return None if name is None else key_of(name)

@@ -10,7 +10,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.runs import Runs, runs_of
+from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
+from datasets_cli.replay.runs import Runs
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.placement import choose_placement
@@ -27,8 +28,11 @@ class Storage(Protocol):
     def __len__(self) -> int:
         """Number of rows."""
 
-    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
-        """Return the trajectories, as the storage knows them or as a column says."""
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have an entry."""
+
+    def runs(self, keys: TrajectoryKeys) -> Runs:
+        """Return the trajectories, as the storage knows them or as columns say."""
 
 
 class DatasetStorage:
@@ -74,14 +78,26 @@ class DatasetStorage:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return self.dataset.offsets
 
-    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
-        """Return the trajectories: the stored table, or what another column says.
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a leaf."""
+        return key in self.dataset.keys
 
-        Args:
-            trajectory_key: column of numbers that change between trajectories.
-            end_key: column of flags at their ends.
+    def runs(self, keys: TrajectoryKeys) -> Runs:
+        """Return the trajectories: the stored table, or what other columns say."""
+        if keys == TrajectoryKeys():
+            return Runs(self.offsets[:-1], self.offsets.diff(), 1, len(self))
+        return find_runs(self, keys, 0)
+
+    def numbers(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[rows, 1]``.
+
+        Raises:
+            UsageError: there is none.
         """
-        return dataset_runs(self.dataset, trajectory_key, end_key)
+        found = self.dataset.columns(key).get(key)
+        if found is None or found.numel() != len(self):
+            raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+        return found.reshape(-1, 1)
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
@@ -108,21 +124,6 @@ class DatasetStorage:
             return columns[key]
         below = {name[len(key) :]: rows for name, rows in columns.items()}
         return make_batch(grow_tree(below), torch.Size((len(self),)))
-
-
-def dataset_runs(dataset: Dataset, trajectory_key: Key | None, end_key: Key | None) -> Runs:
-    """Return the trajectories of a dataset; see ``DatasetStorage.runs``."""
-    if trajectory_key is None and end_key is None:
-        offsets = dataset.offsets
-        return Runs(offsets[:-1], offsets.diff(), 1, len(dataset))
-    key = trajectory_key or end_key
-    assert key is not None
-    found = dataset.columns(key).get(key)
-    if found is None or found.numel() != len(dataset):
-        raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
-    column = found.reshape(-1)
-    is_end = column.bool() if trajectory_key is None else column != column.roll(-1)
-    return runs_of(is_end.unsqueeze(1), 0)
 
 
 def open_storage(

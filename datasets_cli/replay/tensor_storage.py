@@ -13,15 +13,13 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
-from datasets_cli.replay.runs import Runs, runs_of
+from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import make_batch
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.placement import ON_DISK, Placement
-
-TRAJECTORY_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("episode",))
-END_KEY: Key = ("next", "done")
 
 
 class LazyTensorStorage:
@@ -158,33 +156,28 @@ class LazyTensorStorage:
         known = ", ".join(self._form.names)
         raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
 
-    def runs(self, trajectory_key: Key | None = None, end_key: Key | None = None) -> Runs:
-        """Return the trajectories.
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a column."""
+        return isinstance(self._form, TensorDictForm) and key in self._form.keys
 
-        Args:
-            trajectory_key: column of numbers that change between trajectories.
-            end_key: column of flags at their ends. With neither, the first there is of
-                ``("collector", "traj_ids")``, ``"episode"`` and the flags ``("next", "done")``.
-        """
-        if trajectory_key is None and end_key is None:
-            known = self._form.keys if isinstance(self._form, TensorDictForm) else ()
-            trajectory_key = next((key for key in TRAJECTORY_KEYS if key in known), None)
-        if trajectory_key is not None:
-            number = self._by_step(trajectory_key)
-            order = torch.arange(1, len(number) + 1, device=number.device) % len(number)
-            is_end = number != number[order]
-        else:
-            is_end = self._by_step(end_key or END_KEY).bool()
+    def runs(self, keys: TrajectoryKeys) -> Runs:
+        """Return the trajectories; see ``find_runs``."""
         full = len(self) == self.capacity
-        return runs_of(is_end.cpu(), self.cursor if full else 0)
+        return find_runs(self, keys, self.cursor if full else 0)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return a column of some rows, or None where there is no such column."""
-        if not isinstance(self._form, TensorDictForm) or key not in self._form.keys:
+        if not self.has(key):
             return None
         return self._leaf(key).index_select(0, rows.to(self.device))
 
-    def _by_step(self, key: Key) -> torch.Tensor:
+    def numbers(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[T, W]``: T steps of W environments.
+
+        Raises:
+            KeyError: there is none.
+            UsageError: it has more numbers a row.
+        """
         column = self._leaf(key)
         if column.numel() != len(self):
             raise UsageError(
