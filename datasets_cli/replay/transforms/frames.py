@@ -109,9 +109,8 @@ class CatFrames:
 
         Args:
             batch_size: rows in a batch, as the buffer is told, too; that counts.
-            sampler_kwargs: those of ``SliceSampler`` that do not change what a slice is. Its
-                ``truncated_key`` is None by default: a step does not end a trajectory because its
-                stack ends with it.
+            sampler_kwargs: those of ``SliceSampler`` that do not change what a slice is. Nothing is
+                marked by default: a step ends no trajectory because its stack ends with it.
 
         Raises:
             UsageError: an argument would make slices of another length than N.
@@ -123,9 +122,8 @@ class CatFrames:
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        return StackedSlices(self), _SlicePerRow(
-            slice_len=self.N, **{"truncated_key": None, **sampler_kwargs}
-        )
+        unmarked: dict[str, Any] = {"truncated_key": None, "init_key": None}
+        return StackedSlices(self), _SlicePerRow(slice_len=self.N, **(unmarked | sampler_kwargs))
 
     def with_successors(self) -> CatFrames:
         """Return this transform, stacking the successor below ``"next"`` of every entry as well."""
