@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from datasets_cli.replay.ensemble import ReplayBufferEnsemble
     from datasets_cli.replay.frame_stack import FrameStack
     from datasets_cli.replay.list_storage import ListStorage
+    from datasets_cli.replay.members import SamplerEnsemble, StorageEnsemble, WriterEnsemble
     from datasets_cli.replay.memmap_storage import LazyMemmapStorage
     from datasets_cli.replay.prioritized import PrioritizedSampler
     from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
-    from datasets_cli.replay.samplers import RandomSampler, SamplerWithoutReplacement
+    from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
     from datasets_cli.replay.sharded import BatchStream, DistributedSampler
     from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
-    from datasets_cli.replay.storage import open_storage
+    from datasets_cli.replay.storage import Storage, open_storage
     from datasets_cli.replay.tensor_storage import LazyTensorStorage, TensorStorage
     from datasets_cli.replay.tensordict_buffers import (
         PrioritizedReplayBuffer,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         RoundRobinWriter,
         TensorDictMaxValueWriter,
         TensorDictRoundRobinWriter,
+        Writer,
     )
 
 __all__ = [
@@ -94,11 +96,15 @@ __all__ = [
     "RewardScaling",
     "RewardSum",
     "RoundRobinWriter",
+    "Sampler",
+    "SamplerEnsemble",
     "SamplerWithoutReplacement",
     "SelectTransform",
     "SliceSampler",
     "SliceSamplerWithoutReplacement",
     "StepCounter",
+    "Storage",
+    "StorageEnsemble",
     "TensorDictMaxValueWriter",
     "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
@@ -107,6 +113,8 @@ __all__ = [
     "ToTensorImage",
     "Transform",
     "UnsqueezeTransform",
+    "Writer",
+    "WriterEnsemble",
     "__version__",
     "find_start_stop_traj",
     "open_storage",
@@ -125,8 +133,14 @@ _HOMES = {
     "PrioritizedSliceSampler": "replay.prioritized_slices",
     "ReplayBuffer": "replay.buffers",
     "ReplayBufferEnsemble": "replay.ensemble",
+    "SamplerEnsemble": "replay.members",
+    "StorageEnsemble": "replay.members",
+    "WriterEnsemble": "replay.members",
     "TensorDictReplayBuffer": "replay.tensordict_buffers",
     "RandomSampler": "replay.samplers",
+    "Sampler": "replay.samplers",
+    "Storage": "replay.storage",
+    "Writer": "replay.writers",
     "SamplerWithoutReplacement": "replay.samplers",
     "BatchStream": "replay.sharded",
     "DistributedSampler": "replay.sharded",

@@ -12,9 +12,15 @@ from tensordict import TensorDict
 from datasets_cli import (
     LazyTensorStorage,
     PrioritizedSampler,
+    RandomSampler,
     ReplayBufferEnsemble,
+    RoundRobinWriter,
+    SamplerEnsemble,
     SamplerWithoutReplacement,
+    SliceSamplerWithoutReplacement,
+    StorageEnsemble,
     TensorDictReplayBuffer,
+    WriterEnsemble,
 )
 from datasets_cli.errors import ImmutableError, UsageError
 
@@ -106,6 +112,47 @@ def test_an_epoch_that_ended_does_not_end_later_iterations() -> None:
         assert torch.cat(parts).eq(0).sum() == 8  # the whole epoch of the first
 
 
+def test_an_epoch_that_ends_within_a_part_goes_on_with_the_next_one() -> None:
+    members = [member(size, 0, sampler=SamplerWithoutReplacement(), seed=1) for size in (7, 3)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=8, sample_from_all=True)
+    first = ensemble.sample()
+    assert first.shape == (2, 4) and ensemble.ran_out
+    assert first["number"][1, :3].sort().values.tolist() == [0, 1, 2]  # and one of the next epoch
+    rest = torch.cat([first["number"][0], ensemble.sample()["number"][0, :3]])
+    assert rest.sort().values.tolist() == list(range(7))
+    assert ensemble.sample_flat(40).shape == (40,)
+
+
+def test_slices_that_leave_parts_unequal_are_refused_and_joined_flat() -> None:
+    def slices(num_trajectories: int) -> TensorDictReplayBuffer:
+        number = torch.arange(5 * num_trajectories)
+        sampler = SliceSamplerWithoutReplacement(slice_len=2, trajectories=number // 5)
+        return member(len(number), 0, sampler=sampler)
+
+    ensemble = ReplayBufferEnsemble(slices(1), slices(2), batch_size=8, sample_from_all=True)
+    with pytest.raises(UsageError, match=r"unequal sizes: \[2\], \[4\]"):
+        ensemble.sample()
+    assert ensemble.sample_flat().shape == (6,)
+
+
+def test_an_ensemble_is_made_of_parts_as_of_buffers() -> None:
+    storages = [member(size, start).storage for size, start in ((10, 0), (30, 100))]
+    ensemble = ReplayBufferEnsemble(
+        storages=StorageEnsemble(*storages, transforms=[None, lambda batch: batch.exclude("next")]),
+        samplers=SamplerEnsemble(SamplerWithoutReplacement(), RandomSampler(), p="size"),
+        writers=WriterEnsemble(RoundRobinWriter(), RoundRobinWriter()),
+        collate_fns=[None, lambda batch: batch.set("more", batch["number"])],
+        batch_size=8,
+    )
+    assert len(ensemble) == len(StorageEnsemble(*storages)) == 40
+    batch = ensemble.sample()
+    for part in batch:
+        is_second = bool(part["index", "buffer_ids"].any())
+        assert ("next" in part, "more" in part) == (not is_second, is_second)
+    ensemble.sampler.p = [0.0, 1.0]
+    assert bool((ensemble.sample()["index", "buffer_ids"] == 1).all())
+
+
 def test_a_copy_begins_the_seeds_stream_anew_and_leaves_the_global_one_alone() -> None:
     members = [member(50, 0, seed=1), member(50, 100, seed=2)]
     ensemble = ReplayBufferEnsemble(*members, batch_size=20, seed=3)
@@ -132,6 +179,16 @@ def test_a_collate_fn_makes_the_batch_of_the_parts() -> None:
     assert ensemble.sample(12)["index", "buffer_ids"].tolist() == [0] * 6 + [1] * 6
 
 
+def test_every_member_is_emptied_and_transforms_are_applied_in_their_order() -> None:
+    ensemble = ReplayBufferEnsemble(member(10, 0), member(10, 100), batch_size=4)
+    ensemble.append_transform(lambda batch: batch.set("second", batch["first"]))
+    ensemble.insert_transform(0, lambda batch: batch.set("first", batch["number"] * 2))
+    batch = ensemble.sample_flat()
+    assert torch.equal(batch["second"], batch["number"] * 2)
+    ensemble.empty()
+    assert len(ensemble) == 0
+
+
 def test_weights_that_draw_nothing_are_refused() -> None:
     for p in ([0, 0], [-1, 2], [float("nan"), 1]):
         with pytest.raises(UsageError, match="p is numbers from 0 on"):
@@ -149,5 +206,15 @@ def test_what_makes_no_sense_is_refused() -> None:
             ReplayBufferEnsemble(one, one, **arguments, **extra)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cannot be shared"):
         ReplayBufferEnsemble(one, one).sample(3)
+    storages, samplers = StorageEnsemble(one.storage), SamplerEnsemble(one.sampler)
+    for parts in (
+        {"storages": storages},
+        {"storages": storages, "samplers": samplers, "sample_from_all": True},
+        {"storages": storages, "samplers": SamplerEnsemble(one.sampler, one.sampler)},
+    ):
+        with pytest.raises(UsageError):
+            ReplayBufferEnsemble(**parts)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="1 transforms for 2 storages"):
+        StorageEnsemble(one.storage, one.storage, transforms=[lambda batch: batch])
     with pytest.raises(ImmutableError, match="Write to a member"):
         ReplayBufferEnsemble(one).extend(one[:])

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import ReplayBuffer
-from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.generators import choose_generator, seed_of, seeded
+from datasets_cli.replay.members import (
+    SamplerEnsemble,
+    StorageEnsemble,
+    Weights,
+    WriterEnsemble,
+    members_of,
+)
+from datasets_cli.replay.parts import Part, check_keys, check_sizes, draw_part
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.columns import show_key
-
-Info = dict[Any, Any]
-"""What a sampler says of a part, as a buffer's ``sample`` returns it."""
-
-Weights = Sequence[float] | torch.Tensor | Literal["size"]
+from datasets_cli.replay.writers import ImmutableDatasetWriter
 
 
 class ReplayBufferEnsemble:
@@ -32,11 +33,15 @@ class ReplayBufferEnsemble:
     of ``buffer_ids`` and of ``index`` in that member. ``len`` counts the rows of all members.
 
     Args:
-        buffers: the members, whose own batch sizes do not matter.
+        buffers: the members; a member that prefetches needs the batch size of its part.
+        storages: in place of buffers, with ``samplers``: members are made of them.
+        samplers: those of the storages; takes the place of ``p`` and the two after it.
+        writers: those of the storages; see ``ReplayBuffer`` for what each is by default.
         transform: applied to every batch.
         batch_size: rows in a batch; ``sample`` can override it.
         collate_fn: takes the list of the members' parts and returns the batch of ``sample``; a
             stack of them by default.
+        collate_fns: those of the storages.
         p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
             by default.
         sample_from_all: take a part from every member, in their order; excludes ``p``.
@@ -52,39 +57,43 @@ class ReplayBufferEnsemble:
     def __init__(
         self,
         *buffers: ReplayBuffer,
+        storages: StorageEnsemble | None = None,
+        samplers: SamplerEnsemble | None = None,
+        writers: WriterEnsemble | None = None,
         transform: Transform | None = None,
         batch_size: int | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fns: Sequence[Callable[[Any], Any] | None] | None = None,
         p: Weights | None = None,
         sample_from_all: bool = False,
         num_buffer_sampled: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> None:
-        if not buffers:
-            raise UsageError("An ensemble needs a buffer.")
-        if sample_from_all and (p is not None or num_buffer_sampled not in (None, len(buffers))):
-            raise UsageError(
-                "sample_from_all takes every member: give neither p nor fewer members."
+        made = any(part is not None for part in (storages, samplers, writers, collate_fns))
+        if buffers and not made:
+            samplers = SamplerEnsemble(
+                *(buffer.sampler for buffer in buffers),
+                p=p,
+                sample_from_all=sample_from_all,
+                num_buffer_sampled=num_buffer_sampled,
             )
-        if p is not None and p != "size" and len(p) != len(buffers):
-            raise UsageError(f"p has {len(p)} numbers for {len(buffers)} buffers.")
-        if p is not None and p != "size":
-            p = torch.as_tensor(p, dtype=torch.float64)
-            if not (bool((p >= 0).all()) and 0 < float(p.sum()) < math.inf):
-                raise UsageError(f"p is numbers from 0 on, one of them more, not {p.tolist()}.")
+        elif buffers or storages is None or samplers is None:
+            raise UsageError("An ensemble needs buffers, or storages and samplers to make them of.")
+        elif p is not None or sample_from_all or num_buffer_sampled:
+            raise UsageError("Give p, sample_from_all, num_buffer_sampled to SamplerEnsemble.")
+        else:
+            buffers = members_of(storages, samplers, writers, collate_fns)
         self.buffers = buffers
+        self.sampler = samplers
         self.batch_size = batch_size
         self.generator = choose_generator(generator, seed)
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
-        self._p = p
-        self._from_all = sample_from_all
-        self._num_drawn = num_buffer_sampled or len(buffers)
         self._transforms = [] if transform is None else [transform]
         self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
 
     def __len__(self) -> int:
-        return sum(len(buffer) for buffer in self.buffers)
+        return sum(self._sizes())
 
     def __repr__(self) -> str:
         members = ", ".join(map(repr, self.buffers))
@@ -93,7 +102,8 @@ class ReplayBufferEnsemble:
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
         """Return a batch ``[members drawn, B / members drawn]``.
 
-        Members with other keys than the rest make these exclusive to their part.
+        Members with other keys than the rest make these exclusive to their part. Where a member's
+        epoch of rows ends within its part, its next epoch fills the part up.
 
         Args:
             batch_size: rows to draw; the ensemble's own by default.
@@ -103,14 +113,13 @@ class ReplayBufferEnsemble:
         Raises:
             UsageError: the members do not divide the batch size, or one cannot give its part.
         """
-        size = self._size(batch_size)
-        if size % self._num_drawn:
-            raise UsageError(f"A batch of {size} cannot be shared by {self._num_drawn} buffers.")
-        members = range(len(self.buffers)) if self._from_all else self._draw(self._num_drawn)
-        parts, marks = self._parts((int(member), size // self._num_drawn) for member in members)
-        info = LazyStackedTensorDict.lazy_stack(_infos(marks)) if return_info else None
-        batch = self._transformed(self._collate_fn(parts))
-        return (batch, info) if return_info else batch
+        drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._drawn(drawn)
+        check_sizes(parts)
+        batch = self._transformed(self._collate_fn([part.rows for part in parts]))
+        if not return_info:
+            return batch
+        return batch, LazyStackedTensorDict.lazy_stack([part.info for part in parts])
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Any:
         """Return a batch ``[B]``, members in their order; see ``sample``.
@@ -118,24 +127,11 @@ class ReplayBufferEnsemble:
         Raises:
             UsageError: the members that were drawn have different keys.
         """
-        size = self._size(batch_size)
-        if self._from_all:
-            counts = torch.full((len(self.buffers),), size // len(self.buffers))
-            counts[: size % len(self.buffers)] += 1
-        else:
-            counts = torch.bincount(self._draw(size), minlength=len(self.buffers))
-        drawn = [(member, count) for member, count in enumerate(counts.tolist()) if count]
-        parts, marks = self._parts(drawn)
-        first = set(parts[0].keys(True, True))
-        for (member, _), part in zip(drawn, parts, strict=True):
-            if odd := first ^ set(part.keys(True, True)):
-                names = ", ".join(sorted(show_key(_tuple(key)) for key in odd))
-                raise UsageError(
-                    f"Buffers {drawn[0][0]} and {member} differ in {names}: select the same keys "
-                    "with a transform of each, or sample() parts that may differ."
-                )
-        batch = self._transformed(torch.cat(parts))
-        return (batch, torch.cat(_infos(marks))) if return_info else batch
+        drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._drawn(drawn)
+        check_keys(parts)
+        batch = self._transformed(torch.cat([part.rows for part in parts]))
+        return (batch, torch.cat([part.info for part in parts])) if return_info else batch
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
@@ -167,12 +163,31 @@ class ReplayBufferEnsemble:
 
     def append_transform(self, transform: Transform) -> ReplayBufferEnsemble:
         """Apply one more transform to every batch, after the others; return the ensemble."""
-        self._transforms.append(transform)
+        return self.insert_transform(len(self._transforms), transform)
+
+    def insert_transform(self, index: int, transform: Transform) -> ReplayBufferEnsemble:
+        """Apply one more transform at a place among the others; return the ensemble."""
+        self._transforms.insert(index, transform)
         return self
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw members from another generator."""
+        self.generator = generator
+
+    def empty(self) -> None:
+        """Forget every row of every member.
+
+        Raises:
+            ImmutableError: a member is a dataset; then none forgets any.
+        """
+        if any(not hasattr(buffer.storage, "write") for buffer in self.buffers):
+            ImmutableDatasetWriter().emptied()
+        for buffer in self.buffers:
+            buffer.empty()
 
     def add(self, data: Any) -> NoReturn:
         """Refuse a row: nobody says which member it is for."""
-        raise ImmutableError("Write to a member: ensemble[0].extend(rows).")
+        WriterEnsemble().place(self, data)
 
     extend = add
 
@@ -193,29 +208,13 @@ class ReplayBufferEnsemble:
             raise UsageError(f"A batch size of {size} cannot be drawn. Pass one from 1 on.")
         return size
 
-    def _draw(self, count: int) -> torch.Tensor:
-        if self._p is None:
-            return torch.randint(len(self.buffers), (count,), generator=self.generator)
-        sizes = [len(buffer) for buffer in self.buffers] if self._p == "size" else self._p
-        weights = torch.as_tensor(sizes, dtype=torch.float64)
-        if not weights.any():
-            raise UsageError(NO_ROWS)
-        return torch.multinomial(weights, count, replacement=True, generator=self.generator)
+    def _sizes(self) -> list[int]:
+        return [len(buffer) for buffer in self.buffers]
 
-    def _parts(self, drawn: Iterable[tuple[int, int]]) -> tuple[list[Any], list[Info]]:
-        """Return the parts of a batch, and what samplers say of them, of members and counts."""
-        self.ran_out = False
-        parts, marks = [], []
-        for member, size in drawn:
-            batch, info = self.buffers[member].sample(size, return_info=True)
-            if not isinstance(batch, TensorDictBase):
-                raise UsageError(f"Buffer {member} has rows that are no TensorDicts.")
-            ids = torch.full((len(batch),), member, device=info["index"].device)
-            index = TensorDict({"buffer_ids": ids, "index": info["index"]}, [len(batch)])
-            parts.append(batch.set("index", index))
-            marks.append({**info, "index": index})
-            self.ran_out |= self.buffers[member].ran_out
-        return parts, marks
+    def _drawn(self, drawn: list[tuple[int, int]]) -> list[Part]:
+        parts = [draw_part(self.buffers, member, size) for member, size in drawn]
+        self.ran_out = any(part.is_last for part in parts)
+        return parts
 
     def _transformed(self, batch: Any) -> Any:
         for transform in self._transforms:
@@ -229,11 +228,3 @@ class ReplayBufferEnsemble:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.generator = seeded(state["generator"])
-
-
-def _infos(marks: list[Info]) -> list[TensorDict]:
-    return [TensorDict(mark, mark["index"].batch_size).clone() for mark in marks]
-
-
-def _tuple(key: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else key
