@@ -1,256 +1,272 @@
-"""The examples of TorchRL's pages on buffers and datasets, with nothing but the imports changed.
+"""The examples of TorchRL's pages on datasets and their buffers, with only the imports changed.
 
-Where a page prints another structure than ours, the test names the difference: TED's flags are bool
-``[N, 1]`` at the root too, rewards are ``[N, 1]``, every dataset has ``episode``, and ``index`` of
-a sample is never stored with the rows.
+The examples stand as the pages have them, with small data in place of downloads. What a page prints
+is compared as keys, shapes, element types and batch sizes (``tests/pages.py``). All differences:
+
+- flags are bool ``[N, 1]``; the page prints uint8 ``[N]`` for Atari, below ``next`` too where it
+  samples single rows, and none at the root for Minari;
+- a reward is ``[N, 1]``; the page prints ``[N]`` for Atari;
+- every dataset has ``episode``; the page prints none for Atari;
+- ``metadata`` of a dataset is its attribute, and no entry of each batch;
+- a dataset keeps no group that has become empty, as ``observation`` does on the page;
+- a buffer over what ``preprocess`` made refuses to be written to.
 """
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tensordict import TensorDict
 
 from datasets_cli import (
     AtariDQNExperienceReplay,
     CatTensors,
     Compose,
-    LazyMemmapStorage,
-    LazyTensorStorage,
     MinariExperienceReplay,
-    PrioritizedSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
-    SliceSampler,
-    TensorDictReplayBuffer,
 )
 from datasets_cli.build import Wish, get
 from datasets_cli.config import Config
 from tests import minari_files
 from tests.conftest import DEMO
 from tests.minari_files import box
-
-
-def rollout(*shape: int, trajectory: int = 25) -> TensorDict:
-    """What a collector yields: time last, trajectories of 25 steps, numbered over environments."""
-    time = torch.arange(shape[-1]).expand(shape)
-    environment = torch.arange(time.numel() // shape[-1]).view(*shape[:-1], 1)
-    return TensorDict(
-        {
-            "observation": (1000 * environment + time).float().unsqueeze(-1),
-            ("collector", "traj_ids"): 100 * environment + time // trajectory,
-            ("next", "done"): (time % trajectory == trajectory - 1).unsqueeze(-1),
-            ("next", "reward"): torch.ones(*shape, 1),
-        },
-        shape,
-    )
-
-
-def test_single_transitions_of_a_collector_are_flattened_by_a_transform() -> None:
-    N = 100  # noqa: N806 (the page's name)
-    memory = ReplayBuffer(storage=LazyTensorStorage(N), transform=lambda data: data.reshape(-1))
-    for data in [rollout(4, 50)]:
-        memory.extend(data)
-    assert memory.sample(3).shape == (150,)
-
-
-@pytest.mark.parametrize(
-    ("shape", "ndim"),
-    [((200,), 1), ((4, 50), 2), ((4, 2, 25), 3)],
-)
-def test_slices_of_one_environment_a_batch_of_them_or_several_batches(
-    shape: tuple[int, ...], ndim: int
-) -> None:
-    N = 200  # noqa: N806
-    memory = ReplayBuffer(
-        storage=LazyTensorStorage(N, ndim=ndim),
-        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
-    )
-    for data in [rollout(*shape)]:
-        memory.extend(data)
-    slices = memory.sample(80).reshape(4, -1)
-    assert bool((slices["observation"].diff(dim=1) == 1).all())
-    assert all(len(ids.unique()) == 1 for ids in slices["collector", "traj_ids"])
-
-
-def test_a_transform_that_is_inverted_acts_on_what_is_written() -> None:
-    rb = ReplayBuffer(storage=LazyMemmapStorage(10), batch_size=4)
-    data = TensorDict({"a": torch.zeros(10)}, [10])
-
-    def t(data):  # type: ignore[no-untyped-def]
-        data += 1
-        return data
-
-    rb.append_transform(t, invert=True)
-    rb.extend(data)
-    assert (data == 1).all()
-    assert bool((rb.sample()["a"] == 1).all())
-
-
-def test_a_prioritised_buffer_is_saved_and_loaded() -> None:
-    S = 1_000_000  # noqa: N806
-    sampler = PrioritizedSampler(S, 1.1, 1.0)
-    storage = LazyMemmapStorage(S)
-    rb = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-
-    for _ in range(10):  # 100 on the page
-        td = TensorDict(
-            {
-                "obs": torch.randn(100, 3, 4),
-                "next": {"obs": torch.randn(100, 3, 4)},
-                "td_error": torch.rand(100),
-            },
-            [100],
-        )
-        rb.extend(td)
-        sample = rb.sample(32)
-        rb.update_tensordict_priority(sample)
-    with tempfile.TemporaryDirectory() as tmpdir:
-        rb.dumps(tmpdir)
-
-        sampler = PrioritizedSampler(S, 1.1, 1.0)
-        storage = LazyMemmapStorage(S)
-        rb_load = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-        rb_load.loads(tmpdir)
-        assert len(rb) == len(rb_load)
-    assert bool((rb_load[:] == rb[:]).all())
-
-
-def test_the_tutorials_buffer_gives_what_its_collector_gave() -> None:
-    data = rollout(200)
-    buffer = ReplayBuffer(storage=LazyMemmapStorage(max_size=1000))
-    indices = buffer.extend(data)
-    assert len(buffer) == 200 and torch.equal(indices, torch.arange(200))
-    sample = buffer.sample(batch_size=30)
-    assert sample.shape == (30,)
-    assert set(sample.keys(True, True)) == set(data.keys(True, True))
-    assert sample["observation"].dtype == torch.float32
+from tests.pages import printed, printed_storage
 
 
 @pytest.fixture
-def pong(config: Config) -> None:
+def atari(config: Config) -> None:
     logs = DEMO / "atari_dqn" / "Pong" / "5" / "replay_logs"
-    get("atari_dqn/Pong/5", config, Wish(source=str(logs), accept_any=True))
+    for name in ("Pong/5", "Asterix/5"):  # the same bytes serve for both
+        get(f"atari_dqn/{name}", config, Wish(source=str(logs), accept_any=True))
 
 
-def structure(data: TensorDict) -> dict[Any, tuple[torch.Size, torch.dtype]]:
-    return {key: (leaf.shape, leaf.dtype) for key, leaf in data.items(True, True)}
+def batch_of(*size: int) -> dict[str, str]:
+    """What the Atari page prints for a batch, but for the differences."""
+    lead = ", ".join(map(str, size))
+    flag, number, screen = f"bool [{lead}, 1]", f"int64 [{lead}]", f"uint8 [{lead}, 84, 84]"
+    return {
+        "": f"[{lead}]",
+        "action": f"int32 [{lead}]",
+        "done": flag,  # the page: uint8 [N]
+        "episode": number,  # not on the page
+        "index": number,
+        "next": f"[{lead}]",
+        "next.done": flag,
+        "next.observation": screen,
+        "next.reward": f"float32 [{lead}, 1]",  # the page: [N]
+        "next.terminated": flag,
+        "next.truncated": flag,
+        "observation": screen,
+        "terminated": flag,  # the page: uint8 [N]
+        "truncated": flag,  # the page: uint8 [N]
+    }
 
 
-FLAG = (torch.Size([128, 1]), torch.bool)  # uint8 [128] at the page's root
-SCREEN = (torch.Size([128, 84, 84]), torch.uint8)
-NUMBER = (torch.Size([128]), torch.int64)
-PONG = {
-    "action": (torch.Size([128]), torch.int32),
-    "done": FLAG,
-    "episode": NUMBER,  # not on the page
-    "index": NUMBER,
-    "observation": SCREEN,
-    "terminated": FLAG,
-    "truncated": FLAG,
-    ("next", "done"): FLAG,
-    ("next", "observation"): SCREEN,
-    ("next", "reward"): (torch.Size([128, 1]), torch.float32),  # [128] on the page
-    ("next", "terminated"): FLAG,
-    ("next", "truncated"): FLAG,
-}  # "metadata" of the page is an attribute of the dataset
+def index_of(*size: int) -> dict[str, str]:
+    """What it prints for the ``index`` of a batch of several datasets."""
+    lead = list(size)
+    return {
+        "index": f"{lead}",
+        "index.buffer_ids": f"int64 {lead}",
+        "index.index": f"int64 {lead}",
+    }
 
 
-@pytest.mark.usefixtures("pong")
-def test_a_run_of_atari_is_iterated() -> None:
+@pytest.mark.usefixtures("atari")
+def test_a_run_of_atari_is_iterated(capsys: pytest.CaptureFixture[str]) -> None:
     dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128)
     for data in dataset:
-        assert structure(data) == PONG
+        print(data)
         break
-    assert {"checkpoints"} <= set(dataset.metadata)
+    assert printed(capsys.readouterr().out) == batch_of(128)
+    # The page's "metadata" is of the dataset.
+    assert dataset.dataset_id == "atari_dqn/Pong/5" and "checkpoints" in dataset.metadata
+    assert dataset.episodes.shape == (len(dataset),)
+    assert {"Pong/5", "Krull/2"} <= set(AtariDQNExperienceReplay.available_datasets)
 
 
-@pytest.mark.usefixtures("pong")
-def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows() -> None:
+@pytest.mark.usefixtures("atari")
+def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64)
     for data in dataset:
-        assert structure(data) == PONG
-        assert bool((data.get("index").view(2, 64).diff() == 1).all())
+        print(data)
+        index = data.get("index")  # indices are in groups of consecutive values
         break
+    assert printed(capsys.readouterr().out) == batch_of(128)
+    assert index.shape == (128,) and bool((index.view(2, 64).diff() == 1).all())
 
 
-@pytest.mark.usefixtures("pong")
-def test_two_runs_of_atari_are_sampled_as_one() -> None:
+@pytest.mark.usefixtures("atari")
+def test_two_datasets_are_sampled_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(AtariDQNExperienceReplay, "_max_runs", None, raising=False)  # undone after
+    # we change this parameter for quick experimentation, in practice it should be left untouched
     AtariDQNExperienceReplay._max_runs = 2  # type: ignore[attr-defined]
-    dataset_asterix = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64, num_procs=4)
+    dataset_asterix = AtariDQNExperienceReplay(
+        "Asterix/5", batch_size=128, slice_len=64, num_procs=4
+    )
     dataset_pong = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64, num_procs=4)
     dataset = ReplayBufferEnsemble(
         dataset_pong, dataset_asterix, batch_size=128, sample_from_all=True
     )
     sample = dataset.sample()
-    assert sample.shape == (2, 64) and sample[0]["observation"].shape == (64, 84, 84)
-    assert set(sample[1]["index"].keys()) == {"buffer_ids", "index"}
-    del AtariDQNExperienceReplay._max_runs  # type: ignore[attr-defined]
+    print("first sample, Asterix", sample[0])
+    assert printed(capsys.readouterr().out) == batch_of(64) | index_of(64)
+    print("second sample, Pong", sample[1])
+    assert printed(capsys.readouterr().out) == batch_of(64) | index_of(64)
+    print("Aggregate (metadata hidden)", sample)
+    assert printed(capsys.readouterr().out) == batch_of(2, 64) | index_of(2, 64)
+    # The page's "metadata" of the parts names these.
+    assert dataset[0].dataset_id == "atari_dqn/Pong/5"
+    assert dataset[1].dataset_id == "atari_dqn/Asterix/5"
 
 
-cat_tensors = CatTensors(
-    in_keys=[
-        ("observation", "observation"),
-        ("observation", "achieved_goal"),
-        ("observation", "desired_goal"),
-    ],
-    out_key="obs",
-)
-cat_next_tensors = CatTensors(
-    in_keys=[
-        ("next", "observation", "observation"),
-        ("next", "observation", "achieved_goal"),
-        ("next", "observation", "desired_goal"),
-    ],
-    out_key=("next", "obs"),
-)
-t = Compose(cat_tensors, cat_next_tensors)
-
-
-def func(td: Any) -> Any:
-    td = td.select(
-        "action",
-        "episode",
-        ("next", "done"),
-        ("next", "observation"),
-        ("next", "reward"),
-        ("next", "terminated"),
-        ("next", "truncated"),
-        "observation",
+@pytest.mark.usefixtures("atari")
+def test_every_argument_of_the_atari_page_is_taken() -> None:
+    dataset = AtariDQNExperienceReplay(
+        "Pong/5",
+        128,
+        root=None,
+        download=True,
+        sampler=None,
+        writer=None,
+        transform=None,
+        num_procs=0,
+        num_slices=2,
+        slice_len=None,
+        strict_len=True,
+        replacement=True,
+        mp_start_method="fork",
+        collate_fn=None,
+        pin_memory=False,
+        prefetch=2,
     )
-    return t(td)
+    assert dataset.sample().shape == (128,)
+    methods = """add append_transform delete dumps empty extend insert_transform loads preprocess
+    register_load_hook register_save_hook sample set_sampler set_storage data_path data_path_root"""
+    assert [name for name in methods.split() if not hasattr(dataset, name)] == []
 
 
-def test_goals_are_joined_by_preprocessing(config: Config, tmp_path: Path) -> None:
-    goals = spaces.Dict({"observation": box(27), "achieved_goal": box(2), "desired_goal": box(2)})
-    source = minari_files.build(goals, box(8), (30, 20))
-    get(f"minari/{minari_files.NAME}", config, Wish(source=str(source)))
-    data = MinariExperienceReplay(minari_files.NAME, batch_size=32)
-    assert len(list(MinariExperienceReplay.available_datasets)) > 300
-    new_storage = data.preprocess(
-        func, num_workers=0, pbar=True, mp_start_method="fork", dest=tmp_path / "new"
+NUMBERS = (
+    *("distance_from_origin", "forward_reward", "reward_ctrl", "reward_forward", "reward_survive"),
+    *("x_position", "x_velocity", "y_position", "y_velocity"),
+)
+
+
+@pytest.fixture
+def antmaze(config: Config) -> None:
+    """50 steps with the columns of the page, under the first id that Minari's catalogue has."""
+    rng = np.random.default_rng(0)
+    states: dict[str, tuple[int, ...]] = {"goal": (2,), "qpos": (15,), "qvel": (14,)}
+    states |= dict.fromkeys(NUMBERS, ())
+
+    def infos(steps: int) -> dict[str, Any]:
+        floats = {name: list(rng.random((steps + 1, *row))) for name, row in states.items()}
+        return {**floats, "success": list(np.arange(steps + 1) > 5)}
+
+    real = np.float64
+    goals = {"achieved_goal": box(2, dtype=real), "desired_goal": box(2, dtype=real)}
+    space = spaces.Dict({"observation": box(27, dtype=real), **goals})
+    folder = minari_files.build(space, box(8), (30, 20), infos=infos)
+    name = MinariExperienceReplay.available_datasets[0]
+    minari_files.change_metadata(folder, dataset_id=name)
+    get(f"minari/{name}", config, Wish(source=str(folder), accept_any=True))
+
+
+def page_of_antmaze(rows: int) -> dict[str, str]:
+    number, flag = f"float64 [{rows}]", f"bool [{rows}, 1]"
+    found = {"action": f"float32 [{rows}, 8]", "episode": f"int64 [{rows}]"}
+    for at in ("", "next."):
+        found |= {f"{at}info.{name}": number for name in NUMBERS}
+        found |= {
+            f"{at}info.goal": f"float64 [{rows}, 2]",
+            f"{at}info.qpos": f"float64 [{rows}, 15]",
+            f"{at}info.qvel": f"float64 [{rows}, 14]",
+            f"{at}info.success": f"bool [{rows}]",
+            f"{at}observation.achieved_goal": f"float64 [{rows}, 2]",
+            f"{at}observation.desired_goal": f"float64 [{rows}, 2]",
+            f"{at}observation.observation": f"float64 [{rows}, 27]",
+            # The page prints no flags at the root.
+            **{f"{at}{name}": flag for name in ("done", "terminated", "truncated")},
+        }
+    return {**found, "next.reward": f"float64 [{rows}, 1]"}
+
+
+@pytest.mark.usefixtures("antmaze")
+def test_goals_are_joined_by_preprocessing(capsys: pytest.CaptureFixture[str]) -> None:
+    data = MinariExperienceReplay(
+        list(MinariExperienceReplay.available_datasets)[0],  # noqa: RUF015
+        batch_size=32,
     )
-    rb = ReplayBuffer(storage=new_storage)
-    rows, source_rows = rb[:], data[:]
-    joined = torch.cat(
-        [
-            source_rows["next", "observation", key]
-            for key in ("observation", "achieved_goal", "desired_goal")
+    print(data)
+    text = capsys.readouterr().out
+    assert text.startswith("MinariExperienceReplay(") and "batch_size=32" in text
+    assert "RandomSampler" in text and "ImmutableDatasetWriter" in text
+    assert printed_storage(text) == page_of_antmaze(50)
+
+    cat_tensors = CatTensors(
+        in_keys=[
+            ("observation", "observation"),
+            ("observation", "achieved_goal"),
+            ("observation", "desired_goal"),
         ],
-        -1,
+        out_key="obs",
     )
-    # CatTensors sorts its keys, as TorchRL's does.
-    assert rows["obs"].shape == rows["next", "obs"].shape == (50, 31)
-    assert torch.equal(rows["next", "obs"].sort().values, joined.sort().values)
-    # The page shows emptied groups beside it; a dataset keeps no empty group.
-    assert set(rows.keys(True, True)) == {
-        "action",
-        "episode",
-        "obs",
-        *(("next", name) for name in ("done", "obs", "reward", "terminated", "truncated")),
+    cat_next_tensors = CatTensors(
+        in_keys=[
+            ("next", "observation", "observation"),
+            ("next", "observation", "achieved_goal"),
+            ("next", "observation", "desired_goal"),
+        ],
+        out_key=("next", "obs"),
+    )
+    t = Compose(cat_tensors, cat_next_tensors)
+
+    def func(td):  # type: ignore[no-untyped-def]
+        td = td.select(
+            "action",
+            "episode",
+            ("next", "done"),
+            ("next", "observation"),
+            ("next", "reward"),
+            ("next", "terminated"),
+            ("next", "truncated"),
+            "observation",
+        )
+        td = t(td)
+        return td  # noqa: RET504
+
+    with TemporaryDirectory() as tmpdir:
+        new_storage = data.preprocess(
+            func, num_workers=4, pbar=True, mp_start_method="fork", dest=tmpdir
+        )
+        rb = ReplayBuffer(storage=new_storage)
+        print(rb)
+        rows, source = rb[:], data[:]
+    text = capsys.readouterr().out
+    flags = {f"next.{name}": "bool [50, 1]" for name in ("done", "terminated", "truncated")}
+    assert printed_storage(text) == {
+        "action": "float32 [50, 8]",
+        "episode": "int64 [50]",
+        "obs": "float64 [50, 31]",  # the page has an empty group "observation" beside it
+        "next.obs": "float64 [50, 31]",
+        "next.reward": "float64 [50, 1]",
+        **flags,
     }
+    assert text.startswith("ReplayBuffer(") and "batch_size=None" in text
+    assert "RandomSampler" in text and "ImmutableDatasetWriter" in text  # the page: RoundRobin
+    # CatTensors sorts its keys, as TorchRL's does.
+    for at in ((), ("next",)):
+        parts = [
+            source[(*at, "observation", name)]
+            for name in ("achieved_goal", "desired_goal", "observation")
+        ]
+        assert torch.equal(rows[(*at, "obs")], torch.cat(parts, -1))

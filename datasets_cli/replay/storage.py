@@ -68,9 +68,13 @@ class DatasetStorage:
 
     def __repr__(self) -> str:
         manifest = self.dataset.manifest
+        leaves = (
+            f"\n    {show_key(column.key)}: {column.dtype} {[len(self), *column.shape]}"
+            for column in manifest.columns
+        )
         return (
             f"DatasetStorage({manifest.id}: {manifest.num_transitions} transitions in "
-            f"{manifest.num_trajectories} trajectories, {manifest.layout})"
+            f"{manifest.num_trajectories} trajectories, {manifest.layout}{''.join(leaves)})"
         )
 
     @property
