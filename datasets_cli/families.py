@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -86,6 +86,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
 
     family = "atari_dqn"
     available_datasets = _AvailableDatasets()
+    _max_runs: ClassVar[int | None] = None  # TorchRL's page sets it, to take the first checkpoints
 
     def __init__(
         self,
@@ -99,6 +100,8 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         mp_start_method: str = "spawn",
         **arguments: Any,
     ) -> None:
+        if checkpoints is None and self._max_runs is not None:
+            checkpoints = f"0:{self._max_runs}"
         wished = {"checkpoints": checkpoints, "upstream": upstream}
         super().__init__(
             dataset_id,

@@ -60,6 +60,9 @@ def test_the_tutorial(capsys: pytest.CaptureFixture[str]) -> None:
     sample = buffer.sample(batch_size=30)
     print(sample)
     assert printed(capsys.readouterr().out) == page_of_cartpole(30)
+    # "build a buffer and indicate its batch-size in the constructor, then try to iterate over it"
+    rb = ReplayBuffer(storage=buffer.storage, batch_size=30)
+    assert [len(batch) for batch, _ in zip(rb, range(3), strict=False)] == [30, 30, 30]
     collector.shutdown()
 
 

@@ -8,6 +8,7 @@ is compared as keys, shapes, element types and batch sizes (``tests/pages.py``).
 - a reward is ``[N, 1]``; the page prints ``[N]`` for Atari;
 - every dataset has ``episode``; the page prints none for Atari;
 - ``metadata`` of a dataset is its attribute, and no entry of each batch;
+- of a run cut by ``_max_runs``, the id says which part it is;
 - a dataset keeps no group that has become empty, as ``observation`` does on the page;
 - a buffer over what ``preprocess`` made refuses to be written to.
 """
@@ -37,12 +38,12 @@ from tests.conftest import DEMO
 from tests.minari_files import box
 from tests.pages import printed, printed_storage
 
+LOGS = str(DEMO / "atari_dqn" / "Pong" / "5" / "replay_logs")
+
 
 @pytest.fixture
 def atari(config: Config) -> None:
-    logs = DEMO / "atari_dqn" / "Pong" / "5" / "replay_logs"
-    for name in ("Pong/5", "Asterix/5"):  # the same bytes serve for both
-        get(f"atari_dqn/{name}", config, Wish(source=str(logs), accept_any=True))
+    get("atari_dqn/Pong/5", config, Wish(source=LOGS, accept_any=True))
 
 
 def batch_of(*size: int) -> dict[str, str]:
@@ -103,13 +104,15 @@ def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows(
     assert index.shape == (128,) and bool((index.view(2, 64).diff() == 1).all())
 
 
-@pytest.mark.usefixtures("atari")
 def test_two_datasets_are_sampled_as_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(AtariDQNExperienceReplay, "_max_runs", None, raising=False)  # undone after
+    first_two = Wish(source=LOGS, accept_any=True, options={"checkpoints": "0:2"})
+    for name in ("Pong/5", "Asterix/5"):  # the same bytes serve for both
+        get(f"atari_dqn/{name}", config, first_two)
+    monkeypatch.setattr(AtariDQNExperienceReplay, "_max_runs", None)  # set back afterwards
     # we change this parameter for quick experimentation, in practice it should be left untouched
-    AtariDQNExperienceReplay._max_runs = 2  # type: ignore[attr-defined]
+    AtariDQNExperienceReplay._max_runs = 2
     dataset_asterix = AtariDQNExperienceReplay(
         "Asterix/5", batch_size=128, slice_len=64, num_procs=4
     )
@@ -125,8 +128,8 @@ def test_two_datasets_are_sampled_as_one(
     print("Aggregate (metadata hidden)", sample)
     assert printed(capsys.readouterr().out) == batch_of(2, 64) | index_of(2, 64)
     # The page's "metadata" of the parts names these.
-    assert dataset[0].dataset_id == "atari_dqn/Pong/5"
-    assert dataset[1].dataset_id == "atari_dqn/Asterix/5"
+    assert dataset[0].dataset_id == "atari_dqn/Pong/5~ckpt0-2"
+    assert dataset[1].dataset_id == "atari_dqn/Asterix/5~ckpt0-2"
 
 
 @pytest.mark.usefixtures("atari")
