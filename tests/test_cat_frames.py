@@ -4,7 +4,8 @@ Where TorchRL 0.14.1 cannot or is wrong, a test says so: an entry together with 
 refused for N = 1 and unless it is joined along its first dimension; nested successors are stacked
 as if they were entries of their own; ``make_rb_transform_and_sampler`` needs an environment, or a
 ``reset_key``; a ``TensorDictReplayBuffer`` cannot use what it returns; with ``future`` it keeps the
-step whose stack is all padding.
+step whose stack is all padding. The first example of its documentation joins along the dimension of
+time, which raises there too; ours says to unsqueeze.
 """
 
 from __future__ import annotations
