@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
     from datasets_cli.replay.sharded import BatchStream, DistributedSampler
-    from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
+    from datasets_cli.replay.slice_epochs import SliceSamplerWithoutReplacement
+    from datasets_cli.replay.slices import SliceSampler
     from datasets_cli.replay.storage import Storage, open_storage
     from datasets_cli.replay.tensor_storage import LazyTensorStorage, TensorStorage
     from datasets_cli.replay.tensordict_buffers import (
@@ -145,7 +146,7 @@ _HOMES = {
     "BatchStream": "replay.sharded",
     "DistributedSampler": "replay.sharded",
     "SliceSampler": "replay.slices",
-    "SliceSamplerWithoutReplacement": "replay.slices",
+    "SliceSamplerWithoutReplacement": "replay.slice_epochs",
     "open_storage": "replay.storage",
     "ImmutableDatasetWriter": "replay.writers",
     "ListStorage": "replay.list_storage",

@@ -18,7 +18,8 @@ from datasets_cli.preprocess import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.replay.frame_stack import FrameStack
 from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
-from datasets_cli.replay.slices import SliceSampler, SliceSamplerWithoutReplacement
+from datasets_cli.replay.slice_epochs import SliceSamplerWithoutReplacement
+from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.storage import DatasetStorage, open_storage
 from datasets_cli.replay.tensordict_buffers import TensorDictReplayBuffer
 from datasets_cli.replay.transforms.transform import Transform

@@ -1,20 +1,18 @@
-"""Slice samplers: they draw runs of consecutive rows, each within one trajectory."""
+"""The slice sampler: it draws runs of consecutive rows, each within one trajectory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys, changes
 from datasets_cli.replay.cuts import Cuts, Span, beginnings
-from datasets_cli.replay.epoch import Epoch
 from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
-from datasets_cli.replay.slice_options import SliceOptions
 from datasets_cli.replay.storage import Storage
 from datasets_cli.store.columns import Key
 
@@ -48,7 +46,7 @@ class SliceSampler:
         trajectories: those numbers, int ``[N]``, for a storage that will not change.
         cache_values: given for compatibility; trajectories are always kept until rows are written.
         compile: given for compatibility; nothing is compiled.
-        use_gpu: given for compatibility; trajectories are looked for on the CPU.
+        use_gpu: given for compatibility; trajectories are found on the CPU.
         truncated_key: where the last row of each slice is marked, for value estimators that must
             not look past it; the done flag beside it is set too. None marks nothing.
         init_key: where the first row of each slice is marked, for recurrent modules that begin anew
@@ -196,62 +194,6 @@ class SliceSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take nothing."""
-
-
-class SliceSamplerWithoutReplacement:
-    """Draws one random slice of every trajectory, each trajectory once an epoch.
-
-    Args:
-        drop_last: leave out a last batch that has too few trajectories left.
-        shuffle: visit the trajectories in random order.
-        slices: the arguments of ``SliceSampler``.
-    """
-
-    def __init__(
-        self, *, drop_last: bool = False, shuffle: bool = True, **slices: Unpack[SliceOptions]
-    ) -> None:
-        self._slices = SliceSampler(**slices)
-        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
-
-    @property
-    def ran_out(self) -> bool:
-        """Whether the batch just drawn was the last of an epoch."""
-        return self._epoch.ran_out
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, slice after slice; fewer slices at an epoch's end.
-
-        Raises:
-            UsageError: as ``SliceSampler.sample``, or with ``drop_last`` too few trajectories.
-        """
-        num_slices, slice_len = self._slices.shape(batch_size)
-        cuts = self._slices.prepare(storage, slice_len)
-        drawn = self._epoch.take(num_slices, len(cuts), generator)
-        return self._slices.draw(storage, cuts, drawn, generator)
-
-    @property
-    def truncated_key(self) -> Key | None:
-        """Where slice ends are marked."""
-        return self._slices.truncated_key
-
-    @property
-    def init_key(self) -> Key | None:
-        """Where slice beginnings are marked."""
-        return self._slices.init_key
-
-    def emptied(self) -> None:
-        """Begin an epoch anew."""
-        self._epoch.begin()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the epoch's seed and position."""
-        return self._epoch.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of the epoch that ``state`` names."""
-        self._epoch.load_state_dict(state)
 
 
 def _key(name: NestedKey | None) -> Key | None:

@@ -96,7 +96,8 @@ class DatasetStorage:
         """Return a column of one number a row, ``[rows, 1]``.
 
         Raises:
-            UsageError: there is none.
+            KeyError: there is none.
+            UsageError: it has more numbers a row.
         """
         found = self.dataset.columns(key).get(key)
         if found is None or found.numel() != len(self):

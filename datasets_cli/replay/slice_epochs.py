@@ -1,0 +1,71 @@
+"""The slice sampler without replacement: a slice of every trajectory, once an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import torch
+
+from datasets_cli.replay.epoch import Epoch
+from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.slice_options import SliceOptions
+from datasets_cli.replay.slices import SliceSampler
+from datasets_cli.replay.storage import Storage
+from datasets_cli.store.columns import Key
+
+
+class SliceSamplerWithoutReplacement:
+    """Draws one random slice of every trajectory, each trajectory once an epoch.
+
+    Args:
+        drop_last: leave out a last batch that has too few trajectories left.
+        shuffle: visit the trajectories in random order.
+        slices: the arguments of ``SliceSampler``.
+    """
+
+    def __init__(
+        self, *, drop_last: bool = False, shuffle: bool = True, **slices: Unpack[SliceOptions]
+    ) -> None:
+        self._slices = SliceSampler(**slices)
+        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the batch just drawn was the last of an epoch."""
+        return self._epoch.ran_out
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]``, slice after slice; fewer slices at an epoch's end.
+
+        Raises:
+            UsageError: as ``SliceSampler.sample``, or with ``drop_last`` too few trajectories.
+        """
+        num_slices, slice_len = self._slices.shape(batch_size)
+        cuts = self._slices.prepare(storage, slice_len)
+        drawn = self._epoch.take(num_slices, len(cuts), generator)
+        return self._slices.draw(storage, cuts, drawn, generator)
+
+    @property
+    def truncated_key(self) -> Key | None:
+        """Where slice ends are marked."""
+        return self._slices.truncated_key
+
+    @property
+    def init_key(self) -> Key | None:
+        """Where slice beginnings are marked."""
+        return self._slices.init_key
+
+    def emptied(self) -> None:
+        """Begin an epoch anew."""
+        self._epoch.begin()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch's seed and position."""
+        return self._epoch.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on in the middle of the epoch that ``state`` names."""
+        self._epoch.load_state_dict(state)
