@@ -178,6 +178,8 @@ def test_stacks_of_what_comes_are_of_whole_slices_too() -> None:
     batch = transform(row_of(6))
     assert batch["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert batch["next", "x"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    with pytest.raises(UsageError, match="slices of 3 steps"):
+        transform(row_of(7))
 
 
 def test_stacks_can_be_made_when_rows_are_written() -> None:

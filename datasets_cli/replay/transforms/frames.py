@@ -237,7 +237,16 @@ class StackedSlices:
         self.frames = frames.with_successors()
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks."""
+        """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks.
+
+        Raises:
+            UsageError: the batch is not a whole number of slices, such as ``buffer[:]``.
+        """
+        if batch.numel() % self.frames.N:
+            raise UsageError(
+                f"Stacks are made of slices of {self.frames.N} steps, as the sampler that came "
+                f"with this transform draws them; found a batch {list(batch.batch_size)}."
+            )
         slices = batch.reshape(-1, self.frames.N)
         step = slice(0, 1) if self.frames.future else slice(-1, None)
         stacks = self.frames._stacks(slices, step)
