@@ -103,7 +103,11 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["cli.main", "cli.state", "store.layout", "replay.samplers", "experience"]
+    "module",
+    [
+        *("cli.main", "cli.state", "store.layout", "replay.samplers", "experience"),
+        "replay.transforms.frames",
+    ],
 )
 def test_examples_in_docstrings_are_true(module: str) -> None:
     assert doctest.testmod(importlib.import_module(f"datasets_cli.{module}")).failed == 0
