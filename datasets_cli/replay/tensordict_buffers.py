@@ -10,12 +10,13 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import DEFAULT_SIZE, ReplayBuffer
 from datasets_cli.replay.list_storage import NO_LIMIT, ListStorage
+from datasets_cli.replay.marks import slice_marks
 from datasets_cli.replay.nested_key import key_of
 from datasets_cli.replay.prioritized import PrioritizedSampler
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info
 from datasets_cli.store.columns import Key
-from datasets_cli.store.tree import Tree, entry, put
+from datasets_cli.store.tree import Tree, put
 
 
 class TensorDictReplayBuffer(ReplayBuffer):
@@ -77,9 +78,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         marks: dict[Key, torch.Tensor] = {("index",): numbers, **info}
         if inner := storage.inner:  # each row is of a shape of its own
             marks = {key: _spread(mark, inner) for key, mark in marks.items()}
-        truncated_key = getattr(self.sampler, "truncated_key", None)
-        if truncated_key in marks:
-            marks |= _end_marks(rows, truncated_key, marks[truncated_key])
+        marks |= slice_marks(rows, self.sampler, marks)
         for key, mark in marks.items():
             put(rows, key, mark)
 
@@ -89,24 +88,6 @@ def _spread(mark: torch.Tensor, inner: tuple[int, ...]) -> torch.Tensor:
     for _ in inner:
         mark = mark.unsqueeze(1)
     return mark.expand(-1, *inner, *mark.shape[1 + len(inner) :]).contiguous()
-
-
-def _end_marks(
-    rows: Tree | TensorDictBase, truncated_key: Key, last: torch.Tensor
-) -> dict[Key, torch.Tensor]:
-    """Return what follows from the ends of slices bool ``[B, 1]``: done, and where others begin."""
-    beside = truncated_key[:-1]
-    done, first = entry(rows, (*beside, "done")), entry(rows, ("is_init",))
-    if done is None:
-        done = torch.zeros_like(last)
-    marks = {
-        (*beside, "done"): done | (last if done.shape == last.shape else last.view(done.shape))
-    }
-    if entry(rows, (*beside, "terminated")) is None:
-        marks[*beside, "terminated"] = torch.zeros_like(last)
-    if first is not None:
-        marks["is_init",] = first | last.roll(1, 0).view(first.shape)
-    return marks
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
