@@ -237,21 +237,6 @@ def test_ranks_that_torchrl_kept_are_made_anew(tmp_path: Path) -> None:
     assert sorted(ours[:]["number"].tolist()) == [6, 7, 8, 20]
 
 
-def test_an_epoch_that_torchrl_dumped_begins_anew(tmp_path: Path) -> None:
-    arguments: Any = {"batch_size": 4}
-    theirs = peer.TensorDictReplayBuffer(
-        storage=peer.LazyTensorStorage(20), sampler=peer.SamplerWithoutReplacement(), **arguments
-    )
-    theirs.extend(steps(12))
-    theirs.sample()
-    theirs.dumps(tmp_path)
-    ours = ReplayBuffer(
-        storage=LazyTensorStorage(20), sampler=SamplerWithoutReplacement(), **arguments
-    )
-    ours.loads(tmp_path)
-    assert sorted(torch.cat([batch["number"] for batch in ours]).tolist()) == list(range(12))
-
-
 @pytest.mark.parametrize("data", [torch.arange(6), (torch.arange(6), torch.arange(6))])
 def test_what_torchrl_dumped_outside_of_tensordicts_is_refused(tmp_path: Path, data: Any) -> None:
     theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(10))

@@ -11,12 +11,20 @@ from tensordict import TensorDictBase
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.dump import Hook, dump, load
+from datasets_cli.replay.dump import Hook, dump
 from datasets_cli.replay.list_storage import ListStorage, stack_rows
+from datasets_cli.replay.load import load
+from datasets_cli.replay.marks import spread
 from datasets_cli.replay.reader import BatchReader
 from datasets_cli.replay.rows import first_row, flat_rows, is_key, numbers_of, row_numbers
+from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.transforms.transform import inverse
-from datasets_cli.replay.writers import ImmutableDatasetWriter, RoundRobinWriter, Writer
+from datasets_cli.replay.writers import (
+    ImmutableDatasetWriter,
+    RoundRobinWriter,
+    TensorDictRoundRobinWriter,
+    Writer,
+)
 
 DEFAULT_SIZE = 1000
 
@@ -96,12 +104,21 @@ class ReplayBuffer(BatchReader):
         """
         return self[index]
 
-    def add(self, data: Any) -> int | None:
-        """Write one row; return its number, or None where the writer refused it."""
-        if isinstance(self.storage, ListStorage) and not isinstance(data, TensorDictBase):
+    def add(self, data: Any) -> Any:
+        """Write one row; return its number, or None where the writer refused it.
+
+        With several dimensions it is one step of all environments, ``[environments...]``, and their
+        numbers int64 ``[n, ndim]`` are returned.
+        """
+        time = self.storage.ndim - 1
+        if isinstance(data, TensorDictBase):
+            index = self.extend(data.unsqueeze(time))
+        elif isinstance(self.storage, ListStorage):
             index = self.extend([data])
         else:
-            index = self.extend(_pytree.tree_map(lambda leaf: leaf.unsqueeze(0), data))
+            index = self.extend(_pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data))
+        if time:
+            return index
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
 
@@ -214,6 +231,11 @@ class ReplayBuffer(BatchReader):
             # As extend takes them: the environments first and time last.
             return batch.reshape(rows.shape).transpose(0, rows.ndim - 1)
         return batch if rows.ndim == 1 else batch.reshape(rows.shape)
+
+    def _describe(self, rows: Any, index: torch.Tensor, info: Info) -> None:
+        super()._describe(rows, index, info)
+        if isinstance(self.writer, TensorDictRoundRobinWriter):
+            rows["index"] = spread(numbers_of(self.storage, index), self.storage.inner)
 
     def _default_writer(self) -> Writer:
         writable = hasattr(self.storage, "write")

@@ -1,33 +1,39 @@
-"""Keeping the rows of a buffer in a folder, laid out as TorchRL 0.14 does.
+"""Keeping the rows of a buffer in a folder, laid out as TorchRL 0.14 does; ``load`` reads it.
 
 PATH/storage/             a TensorDict's memory-mapped files; storage_metadata.json: how many rows
 PATH/sampler/             priorities, or the position in an epoch
 PATH/writer/metadata.json where the next row goes
-PATH/buffer_metadata.json the batch size
+PATH/buffer_metadata.json the batch size; it is there exactly when all of the others are
+
+A dump is written into PATH/.partial, and moved from there when it is whole.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 
-from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.tensor_storage import LazyTensorStorage
-from datasets_cli.replay.writers import ImmutableDatasetWriter
-from datasets_cli.store.columns import encode_name
+from datasets_cli.errors import UsageError
 
 Hook = Callable[[Any], Any]
+
+PARTS = ("storage", "sampler", "writer")
+SEAL = "buffer_metadata.json"
+PARTIAL = ".partial"
+TORCHRLS_OWN = ("rng_state", "transform.t", "prefetch.pkl")
 
 
 def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     """Write the rows there are, and where the sampler and the writer stand.
+
+    Nothing of an older dump is left, nor anything else touched that is in the folder. A dump that
+    is killed leaves the older one, or none.
 
     Args:
         buffer: a replay buffer of TensorDicts.
@@ -37,7 +43,7 @@ def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     Raises:
         UsageError: there are no rows, or they are not TensorDicts.
     """
-    folder, storage = Path(path), buffer.storage
+    storage = buffer.storage
     if not len(storage):
         raise UsageError("The buffer is empty: there is nothing to dump. Write rows first.")
     if not storage.is_tensordict:
@@ -47,7 +53,19 @@ def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
         rows = rows.reshape(-1, *storage.grid[1:], *storage.inner)
     for hook in hooks:
         rows = hook(rows)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(path)
+    shutil.rmtree(folder / PARTIAL, ignore_errors=True)  # of a dump that was killed
+    (folder / PARTIAL).mkdir(parents=True)
+    try:
+        _write(buffer, rows, folder / PARTIAL)
+        _put_in_place(folder)
+    finally:
+        shutil.rmtree(folder / PARTIAL, ignore_errors=True)
+
+
+def _write(buffer: Any, rows: Any, folder: Path) -> None:
+    """Write rows ``[steps, ...]`` and the state of a buffer into an empty folder."""
+    storage = buffer.storage
     rows.memmap(folder / "storage")
     width = math.prod(rows.shape[1 : storage.ndim])
     _write_json(
@@ -59,165 +77,29 @@ def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     else:
         # The buffer's: its sampler may have drawn batches ahead, which nobody has seen.
         _write_json(folder / "sampler" / "state.json", buffer.state_dict()["sampler"])
-    state = {name: _json_of(value) for name, value in buffer.writer.state_dict().items()}
+    state = buffer.writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps
         is_whole = len(rows) * width == len(storage)  # a hook may leave rows out
         state["cursor"] = state["cursor"] // width if is_whole else len(rows)
     _write_json(folder / "writer" / "metadata.json", state)
-    _write_json(folder / "buffer_metadata.json", {"batch_size": buffer.batch_size})
+    _write_json(folder / SEAL, {"batch_size": buffer.batch_size})
 
 
-def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
-    """Read rows that ``dump``, or TorchRL 0.14, wrote into a buffer, in place of its own.
-
-    A ring that comes into a larger storage begins there with its oldest row. A position in an epoch
-    of another kind of sampler is left out, and so is TorchRL's own, which is a list of rows that no
-    seed gives: an epoch begins. Ranks that TorchRL's writer kept are made of the rows anew.
-
-    Args:
-        buffer: a replay buffer of the same parts.
-        path: the folder.
-        hooks: called one after the other with the rows; what the last one returns is stored.
-
-    Raises:
-        FileNotFoundError: nothing was written there, or a part of it is missing.
-        DamagedDataset: a file is missing or too short.
-        ImmutableError: the buffer's rows are a dataset.
-        UsageError: there are more rows than the storage can have, or they are not TensorDicts.
-    """
-    folder, storage, writer = Path(path), buffer.storage, buffer.writer
-    if not hasattr(storage, "write"):
-        ImmutableDatasetWriter().emptied()
-    state = _read_json(folder / "writer" / "metadata.json")
-    rows = dumped = _read_rows(folder / "storage", storage.ndim)
-    for hook in hooks:
-        rows = hook(rows)
-    rows = _plain(rows)
-    width = max(1, math.prod(rows.shape[1 : storage.ndim]))
-    num_steps, room = len(rows), -(-storage.max_size // width)
-    if num_steps > room:
-        raise UsageError(
-            f"{folder} has {num_steps * width} rows; the storage has room for {room * width}."
-        )
-    oldest = _oldest_step(state, num_steps) if num_steps == len(dumped) else 0
-    shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
-    if shift:
-        rows = torch.cat([rows[shift:], rows[:shift]])
-    if "ranks" in writer.state_dict():
-        if len(state.get("ranks", ())) != num_steps:
-            state["ranks"] = _ranks(writer, rows)
-    else:
-        state["cursor"] = (num_steps if num_steps < room else oldest) * width
-        state.setdefault("write_count", num_steps * width)
-    # Whatever may be refused is looked at before the buffer's own rows are gone.
-    columns = storage.apart(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
-    drawn = _read_sampler(buffer.sampler, folder / "sampler")
-    buffer.empty()
-    storage.write(slice(0, num_steps * width), columns)
-    writer.load_state_dict(state)
-    storage.cursor = state.get("cursor", 0) // width
-    if drawn and "priorities" in drawn:
-        drawn["priorities"] = _shifted(drawn["priorities"], shift * width, num_steps * width)
-    if drawn and ("priorities" in drawn or not shift):
-        buffer.sampler.load_state_dict(drawn)
-
-
-def _read_rows(folder: Path, ndim: int) -> TensorDict:
-    """Return the rows ``[steps, ...]`` that were dumped, time first."""
-    known = _read_json(folder / "storage_metadata.json")
-    if known.get("is_pytree"):
-        raise UsageError(
-            f"{folder} holds tensors that are in no TensorDict, as TorchRL can dump them. Only "
-            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
-        )
-    check_leaves(folder)
-    rows = TensorDict.load_memmap(folder)
-    return rows[: int(known["len"]) // max(1, math.prod(rows.shape[1:ndim]))]
-
-
-def _oldest_step(state: Mapping[str, Any], num_steps: int) -> int:
-    """Return the step at which a ring goes on, which has its oldest rows; 0 where it has none."""
-    cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
-    return cursor if 0 <= cursor < num_steps else 0
-
-
-def _ranks(writer: Any, rows: TensorDictBase) -> list[float]:
-    """Return the ranks that a writer gives rows."""
-    if rows.get(writer.rank_key, None) is None:
-        raise UsageError(f"The rows have no {writer.rank_key!r}, which the writer ranks them by.")
-    trial = copy.copy(writer)
-    trial.emptied()
-    trial.place(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
-    ranks: list[float] = trial.state_dict()["ranks"].tolist()
-    return ranks
-
-
-def _read_sampler(sampler: Any, folder: Path) -> dict[str, Any] | None:
-    """Return the state of a sampler that was dumped, or None where it was of another kind."""
-    if loads := getattr(sampler, "loads", None):
-        loads(folder)
-        loaded: dict[str, Any] = sampler.state_dict()
-        return loaded
-    path = folder / "state.json"
-    state = _read_json(path) if path.exists() else {}
-    return state if state.keys() >= sampler.state_dict().keys() else None
-
-
-def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tensor:
-    """Return priorities float64 ``[n]`` of rows of which the first ``shift`` became the last."""
-    if not shift:
-        return priorities
-    known = priorities.new_full((num_rows,), -1.0)
-    known[: len(priorities)] = priorities[:num_rows]
-    return known.roll(-shift)
-
-
-def check_leaves(folder: Path) -> None:
-    """Check that every leaf of a memory-mapped TensorDict is there in full.
-
-    tensordict 0.14 leaves out a file that is missing, and fills one that is too short with zeros;
-    what is no tensor it may unpickle.
-
-    Raises:
-        DamagedDataset: one is not.
-        UsageError: one is no tensor.
-    """
-    for name, leaf in _read_json(folder / "meta.json").items():
-        if not isinstance(leaf, dict):
-            continue
-        if "shape" not in leaf:
-            if leaf.get("type") != "TensorDict":
-                raise UsageError(f"{folder / name} is no tensor but {leaf.get('type')}.")
-            check_leaves(folder / encode_name(name))
-            continue
-        size = getattr(torch, leaf["dtype"].removeprefix("torch.")).itemsize * math.prod(
-            leaf["shape"]
-        )
-        path = folder / f"{encode_name(name)}.memmap"
-        found = path.stat().st_size if path.exists() else 0
-        if found < size:
-            raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
-
-
-def _plain(data: TensorDictBase) -> TensorDictBase:
-    """Return the rows without an ``index`` that TorchRL's writer put among them."""
-    return data.exclude("index") if "index" in data.keys() else data  # noqa: SIM118
-
-
-def _json_of(value: Any) -> Any:
-    return value.tolist() if isinstance(value, torch.Tensor) else value
+def _put_in_place(folder: Path) -> None:
+    """Move a dump that is whole to where an older one, ours or TorchRL's, may be."""
+    (folder / SEAL).unlink(missing_ok=True)
+    for name in (*PARTS, *TORCHRLS_OWN):
+        old = folder / name
+        shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+    for name in (*PARTS, SEAL):
+        (folder / PARTIAL / name).rename(folder / name)
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content), encoding="utf-8")
+    plain = {name: _json_of(value) for name, value in content.items()}
+    path.write_text(json.dumps(plain), encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: no buffer was dumped there, or not all of it.")
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DamagedDataset(f"{path} is no JSON: {error}. Dump the buffer again.") from error
-    return found
+def _json_of(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value

@@ -16,7 +16,8 @@ class Epoch:
     """Hands out each of some items once, then begins anew.
 
     Its state is a seed and a position, never the permutation, so that it stays small and can be
-    resumed in the middle.
+    resumed in the middle. Only an epoch whose order no seed gives, because it began in TorchRL,
+    keeps that order until it ends.
 
     Args:
         drop_last: leave out a last share that would be short.
@@ -30,6 +31,7 @@ class Epoch:
         self._seed = 0
         self._position = 0
         self._num_items = 0
+        self._given: torch.Tensor | None = None  # an order that no seed gives
         self._order: torch.Tensor | None = None
 
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
@@ -47,19 +49,22 @@ class Epoch:
                 f"With drop_last a batch of {count} is never complete: there are only {num_items} "
                 "to draw."
             )
-        if not self._position or self.ran_out or self._num_items != num_items:
+        has_begun = self._position or self._given is not None
+        if not has_begun or self.ran_out or self._num_items != num_items:
+            self.begin()
             self._seed = int(torch.randint(2**62, (), generator=generator))
-            self._position, self._num_items, self._order = 0, num_items, None
+            self._num_items = num_items
         if self._order is None:
-            self._order = self._permutation(num_items)
+            self._order = self._permutation(num_items) if self._given is None else self._given
         items = self._order[self._position : self._position + count].clone()
         self._position += len(items)
-        self.ran_out = num_items - self._position < (count if self.drop_last else 1)
+        left = len(self._order) - self._position
+        self.ran_out = left < (count if self.drop_last else 1)
         return items
 
     def begin(self) -> None:
         """Begin anew with the next share."""
-        self._position, self.ran_out, self._order = 0, False, None
+        self._position, self.ran_out, self._order, self._given = 0, False, None, None
 
     def _permutation(self, num_items: int) -> torch.Tensor:
         if not self.shuffle:
@@ -70,18 +75,34 @@ class Epoch:
         return {**self.__dict__, "_order": None}  # the seed gives it again
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the seed of the epoch, and how many of how many items were handed out."""
+        """Return the seed of the epoch, and how many of how many items were handed out.
+
+        ``order`` is None, or the int64 items of an epoch whose order no seed gives.
+        """
         return {
             "seed": self._seed,
             "position": self._position,
             "num_items": self._num_items,
             "ran_out": self.ran_out,
+            "order": self._given,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken."""
+        given = state["order"]
         self._seed = int(state["seed"])
         self._position = int(state["position"])
         self._num_items = int(state["num_items"])
         self.ran_out = bool(state["ran_out"])
+        self._given = None if given is None else torch.as_tensor(given, dtype=torch.int64)
         self._order = None
+
+
+def given_epoch(items: torch.Tensor, num_items: int) -> dict[str, Any]:
+    """Return the state of an epoch that goes on with some items, in this order.
+
+    Args:
+        items: what is left of the epoch, int64.
+        num_items: how many there are in all.
+    """
+    return {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}

@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.generators import choose_generator, seed_of, seeded
 from datasets_cli.replay.list_storage import stack_rows
+from datasets_cli.replay.marks import slice_marks
 from datasets_cli.replay.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
@@ -75,7 +76,8 @@ class BatchReader:
 
         Args:
             batch_size: rows to draw; the buffer's own by default.
-            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``.
+            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``, or
+                ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
 
         Raises:
             UsageError: no batch size is given here or to the buffer, there are no rows, the sampler
@@ -101,7 +103,9 @@ class BatchReader:
             )
         if not return_info:
             return batch
-        details: dict[Any, torch.Tensor] = {"index": numbers_of(self.storage, index), **info}
+        details: dict[Any, torch.Tensor] = {"index": numbers_of(self.storage, index)}
+        for key, mark in info.items():
+            details[key if len(key) > 1 else key[0]] = mark  # as users write keys
         return batch, details
 
     def __iter__(self) -> Iterator[Any]:
@@ -204,7 +208,7 @@ class BatchReader:
     def _make_batch(self, index: torch.Tensor, info: Info, rows: Any) -> Any:
         if self._hand_out is not None:
             index = self._hand_out(index)
-            info = {key: self._hand_out(mark) for key, mark in info.items()}
+            info.update({key: self._hand_out(mark) for key, mark in info.items()})
         if self.storage.is_tensordict:
             inner = self.storage.inner
             self._describe(rows, index, info)
@@ -221,7 +225,9 @@ class BatchReader:
         return self._transformed(rows) if self._transforms else rows
 
     def _describe(self, rows: Tree | TensorDictBase, index: torch.Tensor, info: Info) -> None:
-        """Add what the sampler says of the batch; a plain buffer keeps that apart."""
+        """Add to ``info`` what follows from the ends of slices."""
+        if not self.storage.inner:
+            info.update(slice_marks(rows, self.sampler, info))
 
     def _transformed(self, batch: Any) -> Any:
         for transform in self._transforms:

@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import DEFAULT_SIZE, ReplayBuffer
 from datasets_cli.replay.list_storage import NO_LIMIT, ListStorage
-from datasets_cli.replay.marks import slice_marks
+from datasets_cli.replay.marks import slice_marks, spread
 from datasets_cli.replay.nested_key import key_of
 from datasets_cli.replay.prioritized import PrioritizedSampler
 from datasets_cli.replay.rows import numbers_of
@@ -75,19 +75,13 @@ class TensorDictReplayBuffer(ReplayBuffer):
         if not info and not storage.inner:
             rows["index"] = numbers
             return
+        super()._describe(rows, index, info)
         marks: dict[Key, torch.Tensor] = {("index",): numbers, **info}
         if inner := storage.inner:  # each row is of a shape of its own
-            marks = {key: _spread(mark, inner) for key, mark in marks.items()}
-        marks |= slice_marks(rows, self.sampler, marks)
+            marks = {key: spread(mark, inner) for key, mark in marks.items()}
+            marks |= slice_marks(rows, self.sampler, marks)
         for key, mark in marks.items():
             put(rows, key, mark)
-
-
-def _spread(mark: torch.Tensor, inner: tuple[int, ...]) -> torch.Tensor:
-    """Return what is said of each row, ``[B, ...]``, for all of it: ``[B, *inner, ...]``."""
-    for _ in inner:
-        mark = mark.unsqueeze(1)
-    return mark.expand(-1, *inner, *mark.shape[1 + len(inner) :]).contiguous()
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):

@@ -157,7 +157,7 @@ class TensorDictMaxValueWriter:
 
     def emptied(self) -> None:
         """Forget every rank."""
-        self._heap.clear()
+        self._heap = []
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rank of every row."""
