@@ -10,6 +10,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys, changes
 from datasets_cli.replay.cuts import Cuts, Span, beginnings
+from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.nested_key import NestedKey, key_of
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
@@ -147,8 +148,10 @@ class SliceSampler:
         """Return the trajectories of a storage.
 
         Raises:
-            UsageError: ``ends`` or ``trajectories`` are not as many as its rows.
+            UsageError: it has no rows, or others than ``ends`` or ``trajectories`` are of.
         """
+        if not len(storage):
+            raise UsageError(NO_ROWS)
         if self._runs is None:
             return storage.runs(self._keys)
         if self._runs.capacity != len(storage):
