@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from tensordict import TensorDictBase
@@ -15,9 +15,10 @@ from datasets_cli.replay.dump import Hook, dump
 from datasets_cli.replay.list_storage import ListStorage, stack_rows
 from datasets_cli.replay.load import load
 from datasets_cli.replay.marks import spread
+from datasets_cli.replay.options import ReadOptions
 from datasets_cli.replay.reader import BatchReader
-from datasets_cli.replay.rows import first_row, flat_rows, is_key, numbers_of, row_numbers
-from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.rows import flat_rows, is_key, numbers_of, rows_at
+from datasets_cli.replay.samplers import Info, Sampler
 from datasets_cli.replay.transforms.transform import inverse
 from datasets_cli.replay.writers import (
     ImmutableDatasetWriter,
@@ -58,11 +59,11 @@ class ReplayBuffer(BatchReader):
         storage: Any = None,
         writer: Writer | None = None,
         dim_extend: int | None = None,
-        **reading: Any,
+        sampler: Sampler | None = None,
+        **reading: Unpack[ReadOptions],
     ) -> None:
-        super().__init__(
-            storage=ListStorage(DEFAULT_SIZE) if storage is None else storage, **reading
-        )
+        storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
+        super().__init__(storage=storage, sampler=sampler, **reading)
         if dim_extend not in (None, self.storage.ndim - 1):
             raise UsageError(
                 f"Time is the last of the storage's {self.storage.ndim} dimensions, not "
@@ -92,7 +93,9 @@ class ReplayBuffer(BatchReader):
             UsageError: the copy would take more than half of the free memory.
         """
         if not is_key(index):
-            return self._transformed(self._rows(index))
+            with self._lock:
+                rows = rows_at(self.storage, index)
+            return self._transformed(rows)
         if self._transforms or self.storage.ndim > 1:
             return self[:][index]
         return self.storage.column((index,) if isinstance(index, str) else index)
@@ -207,6 +210,9 @@ class ReplayBuffer(BatchReader):
         with self._lock:
             load(self, path, self._load_hooks)
 
+    save = dump = dumps  # TorchRL's other names
+    load = loads
+
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
         self._save_hooks.append(hook)
@@ -214,23 +220,6 @@ class ReplayBuffer(BatchReader):
     def register_load_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
         self._load_hooks.append(hook)
-
-    def _rows(self, index: Any) -> Any:
-        """Return copies of rows as they are stored."""
-        with self._lock:
-            if self.storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
-                start, stop, _ = index.indices(len(self))
-                return self.storage.run(start, max(start, stop))
-            rows = row_numbers(index, self.storage)
-            if rows.ndim == 0 and isinstance(self.storage, ListStorage):
-                return self.storage.tree(rows.flatten())[0]
-            batch = self.storage.get(rows.flatten())
-        if rows.ndim == 0:
-            return first_row(batch)
-        if rows.ndim == self.storage.ndim > 1:
-            # As extend takes them: the environments first and time last.
-            return batch.reshape(rows.shape).transpose(0, rows.ndim - 1)
-        return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
     def _describe(self, rows: Any, index: torch.Tensor, info: Info) -> None:
         super()._describe(rows, index, info)

@@ -9,6 +9,8 @@ import torch
 from tensordict import TensorDictBase
 from torch.utils import _pytree
 
+from datasets_cli.replay.list_storage import ListStorage
+
 
 def is_key(index: Any) -> bool:
     """Tell whether an index is a key: a name, or a tuple of names."""
@@ -48,11 +50,26 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
     return torch.where(rows < 0, rows + num_rows, rows)
 
 
-def first_row(batch: Any) -> Any:
-    """Return the first row of a batch: of a TensorDict, or a structure of tensors."""
-    if isinstance(batch, TensorDictBase):
-        return batch[0]
-    return _pytree.tree_map(lambda leaf: leaf[0], batch)
+def rows_at(storage: Any, index: Any) -> Any:
+    """Return copies of the rows that an index means, as they are stored.
+
+    Args:
+        storage: whose rows.
+        index: see ``row_numbers``; an int, or one for each dimension, means one row.
+    """
+    if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
+        start, stop, _ = index.indices(len(storage))
+        return storage.run(start, max(start, stop))
+    rows = row_numbers(index, storage)
+    if rows.ndim == 0 and isinstance(storage, ListStorage):
+        return storage.tree(rows.flatten())[0]
+    batch = storage.get(rows.flatten())
+    if rows.ndim == 0:
+        return _first_row(batch)
+    if rows.ndim == storage.ndim > 1:
+        # As extend takes them: the environments first and time last.
+        return batch.reshape(rows.shape).transpose(0, rows.ndim - 1)
+    return batch if rows.ndim == 1 else batch.reshape(rows.shape)
 
 
 def numbers_of(storage: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -73,3 +90,9 @@ def flat_rows(storage: Any, numbers: torch.Tensor) -> torch.Tensor:
         return numbers.reshape(-1)
     steps = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
     return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
+
+
+def _first_row(batch: Any) -> Any:
+    if isinstance(batch, TensorDictBase):
+        return batch[0]
+    return _pytree.tree_map(lambda leaf: leaf[0], batch)

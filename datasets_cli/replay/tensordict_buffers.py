@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from tensordict import TensorDictBase
@@ -12,6 +12,7 @@ from datasets_cli.replay.buffers import DEFAULT_SIZE, ReplayBuffer
 from datasets_cli.replay.list_storage import NO_LIMIT, ListStorage
 from datasets_cli.replay.marks import slice_marks, spread
 from datasets_cli.replay.nested_key import key_of
+from datasets_cli.replay.options import BufferOptions, WriteOptions
 from datasets_cli.replay.prioritized import PrioritizedSampler
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info
@@ -27,7 +28,9 @@ class TensorDictReplayBuffer(ReplayBuffer):
         arguments: those of ``ReplayBuffer``.
     """
 
-    def __init__(self, *, priority_key: str = "td_error", **arguments: Any) -> None:
+    def __init__(
+        self, *, priority_key: str = "td_error", **arguments: Unpack[BufferOptions]
+    ) -> None:
         super().__init__(**arguments)
         self.priority_key = priority_key
 
@@ -92,7 +95,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: how much importance weights correct for it.
         eps: added to every priority.
         dtype: of the importance weights.
-        arguments: those of ``ReplayBuffer``.
+        storage: where the rows are; a list of 1,000 by default.
+        arguments: those of ``ReplayBuffer`` but ``sampler``.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         eps: float = 1e-8,
         dtype: torch.dtype = torch.float,
         storage: Any = None,
-        **arguments: Any,
+        **arguments: Unpack[WriteOptions],
     ) -> None:
         storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
         sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, dtype)
@@ -117,8 +121,10 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         alpha: how much priorities matter.
         beta: how much importance weights correct for it.
         eps: added to every priority.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
         reduction: how several numbers a row become one priority.
-        arguments: those of ``TensorDictReplayBuffer``.
+        storage: where the rows are; a list of 1,000 by default.
+        arguments: those of ``ReplayBuffer`` but ``sampler``.
     """
 
     def __init__(
@@ -127,13 +133,14 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         alpha: float,
         beta: float,
         eps: float = 1e-8,
+        priority_key: str = "td_error",
         reduction: str = "max",
         storage: Any = None,
-        **arguments: Any,
+        **arguments: Unpack[WriteOptions],
     ) -> None:
         storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
         sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, reduction=reduction)
-        super().__init__(storage=storage, sampler=sampler, **arguments)
+        super().__init__(priority_key=priority_key, storage=storage, sampler=sampler, **arguments)
 
 
 def capacity_of(storage: Any) -> int:
