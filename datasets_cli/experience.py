@@ -17,6 +17,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.preprocess import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.replay.frame_stack import FrameStack
+from datasets_cli.replay.qlearning import qlearning_columns
 from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
 from datasets_cli.replay.slice_epochs import SliceSamplerWithoutReplacement
 from datasets_cli.replay.slices import SliceSampler
@@ -230,29 +231,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Raises:
             UsageError: the observation is not one tensor, or the copy does not fit into memory.
         """
-        names = {
-            "observations": ("observation",),
-            "actions": ("action",),
-            "next_observations": ("next", "observation"),
-            "rewards": ("next", "reward"),
-            "terminals": ("next", "terminated"),
-        }
-        columns = {}
-        for name, key in names.items():
-            column = self.storage.column(key)
-            if not isinstance(column, torch.Tensor):
-                raise UsageError(
-                    f"{self.dataset_id}: {'.'.join(key)} is a group of tensors "
-                    f"({', '.join(map(str, column.keys()))}); a Q-learning dataset needs one. Join "
-                    "them with preprocess() first."
-                )
-            columns[name] = column
-        columns["rewards"] = columns["rewards"][:, 0]
-        columns["terminals"] = columns["terminals"][:, 0]
-        return {
-            name: (column if column.dtype == torch.bool else column.float()).numpy()
-            for name, column in columns.items()
-        }
+        return qlearning_columns(self.storage)
 
     def get_normalized_score(self, returns: float) -> float:
         """Return a score that is 0 for the reference policy's low end and 1 for its high end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,6 +188,14 @@ def test_every_member_is_emptied_and_transforms_are_applied_in_their_order() -> 
     assert torch.equal(batch["second"], batch["number"] * 2)
     ensemble.empty()
     assert len(ensemble) == 0
+
+
+def test_every_member_is_dumped_and_loaded(tmp_path: Path) -> None:
+    first = ReplayBufferEnsemble(member(10, 0), member(5, 100))
+    first.dumps(tmp_path)
+    other = ReplayBufferEnsemble(member(10, 500), member(5, 600))
+    other.loads(tmp_path)
+    assert all(bool((other[number][:] == first[number][:]).all()) for number in range(2))
 
 
 def test_weights_that_draw_nothing_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -190,6 +191,19 @@ class ReplayBufferEnsemble:
         WriterEnsemble().place(self, data)
 
     extend = add
+
+    def dumps(self, path: str | Path) -> None:
+        """Write every member into a folder of its own below ``path``; see ``ReplayBuffer.dumps``.
+
+        The members' folders are named by number: ``path/0``, ``path/1``.
+        """
+        for number, buffer in enumerate(self.buffers):
+            buffer.dumps(Path(path) / str(number))
+
+    def loads(self, path: str | Path) -> None:
+        """Read what ``dumps`` wrote of as many members; see ``ReplayBuffer.loads``."""
+        for number, buffer in enumerate(self.buffers):
+            buffer.loads(Path(path) / str(number))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the draws, members' included."""

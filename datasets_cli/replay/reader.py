@@ -26,15 +26,7 @@ class BatchReader:
     """Samples batches from a storage: the half of a replay buffer that reads.
 
     Args:
-        storage: where the rows are.
-        sampler: how rows are drawn; uniformly with replacement by default.
-        transform: applied to every batch.
-        batch_size: rows in a batch; ``sample`` can override it.
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
-        prefetch: batches that a thread makes ahead of time.
-        generator: draws rows; torch's global one by default.
-        seed: seeds a generator of the reader's own.
+        storage: where the rows are; see ``ReplayBuffer`` for it and the others.
 
     Raises:
         UsageError: arguments that exclude one another.
