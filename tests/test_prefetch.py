@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +116,58 @@ def test_a_transform_that_fails_fails_where_its_batch_is_taken(folder: Path) -> 
         buffer(folder, 2, transform=fail).sample()
 
 
-def test_another_batch_size_or_none_cannot_be_prefetched(folder: Path) -> None:
-    with pytest.raises(UsageError, match="without prefetch"):
-        buffer(folder, 2).sample(4)
+def test_another_batch_size_loses_nothing_of_what_is_under_way(folder: Path) -> None:
+    plain, ahead = buffer(folder, None), buffer(folder, 2)
+    for size in (8, 3, 8, 5, 5, 8):
+        assert ahead.sample(size)["index"].tolist() == plain.sample(size)["index"].tolist()
+    ahead.batch_size = plain.batch_size = 4
+    assert indexes(ahead) == indexes(plain)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_copy_goes_on_where_the_epoch_is_and_not_where_it_is_drawn(
+    folder: Path, copied: Any
+) -> None:
+    ahead, plain = buffer(folder, 3), buffer(folder, None)
+    ahead.sample(), plain.sample()
+    assert indexes(copied(ahead)) == indexes(ahead) == indexes(plain)
+
+
+def test_a_batch_whose_rows_are_written_over_before_it_is_made_is_drawn_again() -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def wait(batch: TensorDict) -> TensorDict:
+        calls.append(batch)
+        if len(calls) == 2:
+            busy.set()
+            assert go_on.wait(20)
+        return batch
+
+    def read_the_rest() -> None:
+        for batch in buffer:
+            seen.extend(batch["index"].tolist())
+
+    rows = TensorDict({"number": torch.arange(9)}, [9])
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(9), sampler=SamplerWithoutReplacement(), batch_size=3, prefetch=1
+    )
+    calls: list[TensorDict] = []
+    buffer.extend(rows)
+    buffer.append_transform(wait)
+    seen = buffer.sample()["index"].tolist()
+    assert busy.wait(20)
+    buffer.extend(rows)  # gives back the second batch, which still keeps the thread busy
+    reader = threading.Thread(target=read_the_rest)
+    reader.start()
+    while buffer._prefetch.oldest is None:  # type: ignore[union-attr]
+        time.sleep(0.001)
+    buffer.extend(rows)
+    go_on.set()
+    reader.join()
+    assert sorted(seen) == list(range(9))
+
+
+def test_a_batch_of_unknown_size_cannot_be_prefetched(folder: Path) -> None:
     with pytest.raises(UsageError, match="pass batch_size too"):
         TensorDictReplayBuffer(storage=open_storage(folder), prefetch=2)
 

@@ -81,6 +81,7 @@ def test_drop_last_leaves_out_the_short_batch_and_no_shuffle_keeps_the_order(doo
     assert torch.equal(drawn, torch.arange(1400))
     with pytest.raises(UsageError, match="never complete"):
         replay.sample(2000)
+    assert [len(replay.sample(size)) for size in (700, 900)] == [700, 900]
 
 
 def check_slices(batch: TensorDict, slice_len: int, offsets: torch.Tensor) -> None:

@@ -37,7 +37,8 @@ class Epoch:
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
         """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
 
-        An epoch begins anew where the number of items has changed.
+        An epoch begins anew where the number of items has changed, and with ``drop_last`` where
+        fewer are left than asked for, as after smaller shares.
 
         Raises:
             UsageError: there are none; or, with ``drop_last``, fewer than asked for.
@@ -50,16 +51,17 @@ class Epoch:
                 "to draw."
             )
         has_begun = self._position or self._given is not None
-        if not has_begun or self.ran_out or self._num_items != num_items:
+        left = (num_items if self._given is None else len(self._given)) - self._position
+        least = count if self.drop_last else 1
+        if not has_begun or self.ran_out or self._num_items != num_items or left < least:
             self.begin()
             self._seed = int(torch.randint(2**62, (), generator=generator))
-            self._num_items = num_items
+            self._num_items = left = num_items
         if self._order is None:
             self._order = self._permutation(num_items) if self._given is None else self._given
         items = self._order[self._position : self._position + count].clone()
         self._position += len(items)
-        left = len(self._order) - self._position
-        self.ran_out = left < (count if self.drop_last else 1)
+        self.ran_out = left - len(items) < least
         return items
 
     def begin(self) -> None:

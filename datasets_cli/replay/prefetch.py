@@ -46,34 +46,46 @@ class Prefetch:
 
     Args:
         depth: batches under way.
-        draw: draws the rows of a batch.
+        size: rows of each.
+        draw: draws the rows of a batch of some size.
         make: makes the batch of what was drawn, or returns ``STALE``.
+        give_back: takes back a draw whose batch nobody gets, and those behind it.
         lock: held while rows are drawn, and by who writes rows.
     """
 
     def __init__(
         self,
         depth: int,
-        draw: Callable[[], Draw],
+        size: int,
+        draw: Callable[[int], Draw],
         make: Callable[[Draw], Any],
+        give_back: Callable[[Draw], None],
         lock: threading.RLock,
     ) -> None:
+        self.size = size
         self._depth = depth
         self._draw = draw
         self._make = make
+        self._give_back = give_back
         self._lock = lock
         self._waiting: deque[tuple[Draw, Future[Any]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def take(self) -> tuple[Draw, Any]:
-        """Return the oldest batch under way, and begin others."""
+    def take(self, size: int) -> tuple[Draw, Any]:
+        """Return the oldest batch under way, and begin others; or one of another size.
+
+        Before one of another size, what is under way must be given back.
+        """
         while True:
             with self._lock:
-                self._fill()
-                draw, made = self._waiting.popleft()
+                if size == self.size:
+                    self._fill()
+                draw, made = self._waiting.popleft() if size == self.size else self._begin(size)
             batch = made.result()
             if batch is not STALE:
                 return draw, batch
+            with self._lock:
+                self._give_back(draw)
 
     @property
     def oldest(self) -> Draw | None:
@@ -89,10 +101,13 @@ class Prefetch:
             self._waiting.clear()
 
     def _fill(self) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         while len(self._waiting) <= self._depth:
             if self._waiting and self._waiting[-1][0].is_last:
                 return
-            draw = self._draw()
-            self._waiting.append((draw, self._pool.submit(self._make, draw)))
+            self._waiting.append(self._begin(self.size))
+
+    def _begin(self, size: int) -> tuple[Draw, Future[Any]]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        draw = self._draw(size)
+        return draw, self._pool.submit(self._make, draw)

@@ -72,8 +72,8 @@ class BatchReader:
                 ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
 
         Raises:
-            UsageError: no batch size is given here or to the buffer, there are no rows, the sampler
-                refuses the size, or it is not the one that batches are prefetched for.
+            UsageError: no batch size is given here or to the buffer, there are no rows, or the
+                sampler refuses the size.
         """
         size = self.batch_size if batch_size is None else batch_size
         if size is None or size < 1:
@@ -85,14 +85,11 @@ class BatchReader:
             index, info, rows = self._take(size)
             batch = self._make_batch(index, info, rows)
             self.ran_out = self.sampler.ran_out
-        elif size == self.batch_size:
-            draw, batch = self._prefetch.take()
-            index, info, self.ran_out = draw.index, draw.info, draw.is_last
         else:
-            raise UsageError(
-                f"Batches of {self.batch_size} are prefetched; one of {size} is not among them. "
-                "Sample other sizes from a buffer without prefetch."
-            )
+            if size != self._prefetch.size:
+                self._rewind()
+            draw, batch = self._prefetch.take(size)
+            index, info, self.ran_out = draw.index, draw.info, draw.is_last
         if not return_info:
             return batch
         details: dict[Any, torch.Tensor] = {"index": numbers_of(self.storage, index)}
@@ -138,7 +135,7 @@ class BatchReader:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the draws; loaded into an equal buffer, it goes on with the same."""
         ahead = self._prefetch.oldest if self._prefetch else None
-        draws = (ahead and ahead.state_before) or self._draws()
+        draws = ahead.state_before if ahead else self._draws()
         return {
             **draws,
             "sampler": self.sampler.state_dict() if draws["sampler"] is None else draws["sampler"],
@@ -154,11 +151,10 @@ class BatchReader:
     def _begin(self) -> None:
         """Make what a process has of its own."""
         self._lock = threading.RLock()
-        self._prefetch = (
-            Prefetch(self._depth, self._draw_ahead, self._make_ahead, self._lock)
-            if self._depth
-            else None
-        )
+        self._prefetch: Prefetch | None = None
+        if self._depth and self.batch_size:
+            steps = self._draw_ahead, self._make_ahead, self._give_back
+            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._lock)
 
     def _use(self, storage: Any) -> None:
         """Read rows of a storage from now on."""
@@ -181,10 +177,9 @@ class BatchReader:
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self.storage.tree(index)
 
-    def _draw_ahead(self) -> Draw:
-        assert self.batch_size is not None
+    def _draw_ahead(self, size: int) -> Draw:
         state = self._draws()
-        index, info = self.sampler.sample(self.storage, self.batch_size, self.generator)
+        index, info = self.sampler.sample(self.storage, size, self.generator)
         return Draw(index, info, self.sampler.ran_out, self.storage.revision, state)
 
     def _make_ahead(self, draw: Draw) -> Any:
@@ -241,16 +236,22 @@ class BatchReader:
 
     def _rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
-        ahead = self._prefetch.oldest if self._prefetch else None
-        if self._prefetch and ahead and ahead.state_before:
-            self._prefetch.drop()
-            if ahead.state_before["sampler"] is not None:
-                self.sampler.load_state_dict(ahead.state_before["sampler"])
-            if self.generator is not torch.default_generator:  # that one is not ours to turn back
-                self.generator.set_state(ahead.state_before["generator"])
+        if self._prefetch and (ahead := self._prefetch.oldest):
+            self._give_back(ahead)
+
+    def _give_back(self, draw: Draw) -> None:
+        """Give back a draw and all behind it."""
+        assert self._prefetch is not None
+        self._prefetch.drop()
+        if draw.state_before["sampler"] is not None:
+            self.sampler.load_state_dict(draw.state_before["sampler"])
+        if self.generator is not torch.default_generator:  # that one is not ours to turn back
+            self.generator.set_state(draw.state_before["generator"])
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy begins the seed's stream anew; see BatchStream for streams of workers' own.
+        # A copy begins the seed's stream anew; see BatchStream for streams of workers' own. It goes
+        # on with an epoch where this one does, not behind what only this one has under way.
+        self._rewind()
         seed = seed_of(self.generator)
         return {**self.__dict__, "generator": seed, "_lock": None, "_prefetch": None}
 
