@@ -19,7 +19,7 @@ from datasets_cli.replay.members import (
     WriterEnsemble,
     members_of,
 )
-from datasets_cli.replay.parts import Part, check_keys, check_sizes, draw_part
+from datasets_cli.replay.parts import Part, check_sizes, draw_part, joined
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import ImmutableDatasetWriter
 
@@ -34,7 +34,7 @@ class ReplayBufferEnsemble:
     of ``buffer_ids`` and of ``index`` in that member. ``len`` counts the rows of all members.
 
     Args:
-        buffers: the members; a member that prefetches needs the batch size of its part.
+        buffers: the members; one that prefetches makes parts of its own batch size ahead.
         storages: in place of buffers, with ``samplers``: members are made of them.
         samplers: those of the storages; takes the place of ``p`` and the two after it.
         writers: those of the storages; see ``ReplayBuffer`` for what each is by default.
@@ -48,7 +48,8 @@ class ReplayBufferEnsemble:
         sample_from_all: take a part from every member, in their order; excludes ``p``.
         num_buffer_sampled: members drawn for a batch of ``sample``; as many as there are
             by default.
-        generator: draws members; torch's global one by default.
+        generator: draws members, and seeds the draws of each; by default torch's global one draws
+            members, and each draws its rows as it did before.
         seed: seeds a generator of the ensemble's own.
 
     Raises:
@@ -89,6 +90,8 @@ class ReplayBufferEnsemble:
         self.sampler = samplers
         self.batch_size = batch_size
         self.generator = choose_generator(generator, seed)
+        if self.generator is not torch.default_generator:
+            self.set_rng(self.generator)
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
         self._transforms = [] if transform is None else [transform]
         self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
@@ -108,8 +111,8 @@ class ReplayBufferEnsemble:
 
         Args:
             batch_size: rows to draw; the ensemble's own by default.
-            return_info: return ``(batch, info)``, where info is a TensorDict of the batch's shape
-                with ``index`` and what else the members' samplers say.
+            return_info: return ``(batch, info)``, where info is a TensorDict ``[members drawn, rows
+                drawn of each]`` with ``index`` and what else the members' samplers say.
 
         Raises:
             UsageError: the members do not divide the batch size, or one cannot give its part.
@@ -126,13 +129,14 @@ class ReplayBufferEnsemble:
         """Return a batch ``[B]``, members in their order; see ``sample``.
 
         Raises:
-            UsageError: the members that were drawn have different keys.
+            UsageError: the members that were drawn have different keys, or entries of different
+                shapes.
         """
         drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
         parts = self._drawn(drawn)
-        check_keys(parts)
-        batch = self._transformed(torch.cat([part.rows for part in parts]))
-        return (batch, torch.cat([part.info for part in parts])) if return_info else batch
+        members = [part.member for part in parts]
+        batch = self._transformed(joined(members, [part.rows for part in parts]))
+        return (batch, joined(members, [part.info for part in parts])) if return_info else batch
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
@@ -149,7 +153,9 @@ class ReplayBufferEnsemble:
         if isinstance(member, slice):
             chosen = [self[number, *rows] for number in range(len(self.buffers))[member]]
             return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
-        return self.buffers[member][rows[0]] if rows else self.buffers[member]
+        if not rows:
+            return self.buffers[member]
+        return self.buffers[member][tuple(rows) if len(rows) > 1 else rows[0]]
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch, of either form, the priorities that their members look for."""
@@ -172,8 +178,10 @@ class ReplayBufferEnsemble:
         return self
 
     def set_rng(self, generator: torch.Generator) -> None:
-        """Draw members from another generator."""
+        """Draw members from another generator, which also seeds the draws of each member."""
         self.generator = generator
+        for buffer in self.buffers:
+            buffer.set_rng(seeded(int(torch.randint(2**62, (), generator=generator))))
 
     def empty(self) -> None:
         """Forget every row of every member.

@@ -76,7 +76,11 @@ class SamplerEnsemble:
             )
         self.samplers = samplers
         self.sample_from_all = sample_from_all
-        self.num_buffer_sampled = num_buffer_sampled or len(samplers)
+        self.num_buffer_sampled = (
+            len(samplers) if num_buffer_sampled is None else num_buffer_sampled
+        )
+        if self.num_buffer_sampled < 1:
+            raise UsageError(f"A batch is of 1 buffer or more, not {self.num_buffer_sampled}.")
         self.p = p
 
     def __len__(self) -> int:

@@ -11,8 +11,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import ReplayBuffer
+from datasets_cli.replay.marks import spread
 from datasets_cli.replay.nested_key import key_of
-from datasets_cli.store.columns import show_key
+from datasets_cli.store.columns import Key, show_key
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Part:
     Args:
         member: which one.
         rows: a batch of its own, with ``index`` as a TensorDict of ``buffer_ids`` and ``index``.
-        info: what its sampler says of them, with the same ``index``.
+        info: what its sampler says of the rows it drew, with an ``index`` of theirs.
         is_last: whether its epoch ended.
     """
 
@@ -42,8 +43,8 @@ def draw_part(buffers: Sequence[ReplayBuffer], member: int, size: int) -> Part:
         UsageError: its rows are no TensorDicts, or it cannot give so many.
     """
     part = _sampled(buffers[member], member, size)
-    while len(part.rows) < size and part.is_last and not _has_slices(buffers[member]):
-        rest = _sampled(buffers[member], member, size - len(part.rows))
+    while len(part.info) < size and part.is_last and not _has_slices(buffers[member]):
+        rest = _sampled(buffers[member], member, size - len(part.info))
         rows, info = torch.cat((part.rows, rest.rows)), torch.cat((part.info, rest.info))
         part = Part(member, rows, info, is_last=True)
     return part
@@ -64,31 +65,49 @@ def check_sizes(parts: Iterable[Part]) -> None:
         )
 
 
-def check_keys(parts: Sequence[Part]) -> None:
-    """Check that parts can be joined.
+def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDictBase:
+    """Return what members gave as one, ``[B]``.
 
     Raises:
-        UsageError: they have not the same keys.
+        UsageError: it has not the same keys, or not the same shapes behind the rows.
     """
-    first = set(parts[0].rows.keys(True, True))
-    for part in parts:
-        if odd := first ^ set(part.rows.keys(True, True)):
-            names = ", ".join(sorted(show_key(key_of(key)) for key in odd))
+    forms = [_form(part) for part in parts]
+    for member, form in zip(members, forms, strict=True):
+        if odd := forms[0].items() ^ form.items():
+            names = ", ".join(sorted({show_key(key) for key, _ in odd}))
             raise UsageError(
-                f"Buffers {parts[0].member} and {part.member} differ in {names}: select the same "
-                "keys with a transform of each, or sample() parts that may differ."
+                f"Buffers {members[0]} and {member} differ in {names}: give these the same shape, "
+                "or leave them out, with a transform of each; or sample() parts that may differ."
             )
+    return torch.cat(tuple(parts))
+
+
+def _form(part: TensorDictBase) -> dict[Key, torch.Size]:
+    """Return the shape of each entry behind the rows."""
+    return {key_of(key): leaf.shape[1:] for key, leaf in part.items(True, True)}
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> Part:
     rows, info = buffer.sample(size, return_info=True)
     if not isinstance(rows, TensorDictBase):
         raise UsageError(f"Buffer {member} has rows that are no TensorDicts.")
-    numbers = rows.get("index", info["index"])  # a transform may have given it another shape
-    ids = torch.full(rows.batch_size, member, device=numbers.device)
-    index = TensorDict({"buffer_ids": ids, "index": numbers}, rows.batch_size)
-    marks = TensorDict({**info, "index": index}, info["index"].shape[:1]).clone()
-    return Part(member, rows.set("index", index), marks, buffer.ran_out)
+    drawn = info["index"]
+    # A transform may have made other rows of those that were drawn.
+    numbers = rows.get("index", spread(drawn, buffer.storage.inner))
+    if numbers.shape[: rows.ndim] != rows.batch_size:
+        raise UsageError(
+            f"Buffer {member} drew {len(drawn)} rows, and its transform made a batch "
+            f"{list(rows.batch_size)} of them. Make it a TensorDictReplayBuffer: its batches carry "
+            "the index through transforms."
+        )
+    rows.set("index", _owned(member, numbers, rows.batch_size))
+    marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
+    return Part(member, rows, marks.clone(), buffer.ran_out)
+
+
+def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
+    ids = torch.full(shape, member, device=numbers.device)
+    return TensorDict({"buffer_ids": ids, "index": numbers}, shape)
 
 
 def _has_slices(buffer: ReplayBuffer) -> bool:
