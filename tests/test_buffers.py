@@ -216,6 +216,16 @@ def test_rows_kept_back_by_a_transform_are_forgotten_with_the_others() -> None:
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("storage", [LazyTensorStorage(20), ListStorage(20)])
+def test_rows_of_a_batch_are_written_without_the_index_they_had(storage: Any) -> None:
+    made = TensorDictReplayBuffer(storage=storage)
+    made.extend(steps(4))
+    batch = made.sample(4)
+    made.extend(list(batch.unbind(0)))
+    made.extend(batch)
+    assert "index" not in made[:] and len(made) == 12
+
+
 def test_a_batch_can_be_written_again_and_carries_no_graph() -> None:
     made = buffer(batch_size=3)
     made.extend(TensorDict({"x": torch.ones(4, requires_grad=True)}, [4]))
@@ -259,5 +269,5 @@ def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
 def test_trajectories_must_be_of_the_rows_there_are() -> None:
     made = buffer(sampler=SliceSampler(slice_len=2, ends=torch.ones(10, dtype=torch.bool)))
     made.extend(steps(5))
-    with pytest.raises(UsageError, match="10 rows, and 5 rows"):
+    with pytest.raises(UsageError, match="10 rows, 1 a step; the storage has 5 rows"):
         made.sample(2)

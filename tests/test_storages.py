@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import NonTensorData, TensorDict
+from torch.utils import _pytree
 
 from datasets_cli import (
     LazyMemmapStorage,
@@ -87,6 +88,22 @@ def test_a_batch_holds_copies_of_the_rows_its_index_names(kind: Any) -> None:
     assert bool((batch.exclude("index") == kept).all())
     batch["number"].zero_()
     assert bool((buffer[:]["number"] > 0).all())
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+@pytest.mark.parametrize("kind", LAZY)
+def test_rows_with_a_shape_of_their_own_are_indexed_in_any_shape(kind: Any, ndim: int) -> None:
+    number = torch.arange(3 * 8 * 5).view(3, 8, 5)
+    rows = number if ndim == 2 else number[0]
+    group = TensorDict({"number": rows}, rows.shape)
+    for data in (rows, (rows, {"also": rows}), group):
+        buffer = ReplayBuffer(storage=kind(24 if ndim == 2 else 8, ndim=ndim))
+        buffer.extend(data)
+        index = torch.tensor([[0, 1, 2], [7, 6, 5]])
+        right = rows if ndim == 2 else rows[index]
+        found = buffer[:] if ndim == 2 else buffer[index]
+        for leaf in _pytree.tree_leaves(found["number"] if data is group else found):
+            assert torch.equal(leaf, right)
 
 
 def test_tensors_and_structures_of_tensors_are_rows_too() -> None:
@@ -206,7 +223,8 @@ def test_a_buffer_that_was_emptied_begins_anew() -> None:
 
 @pytest.mark.parametrize("kind", [*LAZY, ListStorage])
 def test_a_buffer_pickles_with_its_rows(kind: Any) -> None:
-    buffer = ReplayBuffer(storage=kind(10), batch_size=4, seed=3)
+    writer = TensorDictMaxValueWriter("number")
+    buffer = ReplayBuffer(storage=kind(10), batch_size=4, seed=3, writer=writer)
     buffer.extend(steps(8))
     copy = pickle.loads(pickle.dumps(buffer))
     assert bool((copy[:] == buffer[:]).all())

@@ -98,7 +98,8 @@ class ReplayBuffer(BatchReader):
             return self._transformed(rows)
         if self._transforms or self.storage.ndim > 1:
             return self[:][index]
-        return self.storage.column((index,) if isinstance(index, str) else index)
+        with self._lock:
+            return self.storage.column((index,) if isinstance(index, str) else index)
 
     def __getitems__(self, index: list[int]) -> Any:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.

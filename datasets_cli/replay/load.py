@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.dump import SEAL, Hook
 from datasets_cli.replay.epoch import given_epoch
+from datasets_cli.replay.rows import without_index
 from datasets_cli.replay.samplers import SamplerWithoutReplacement
 from datasets_cli.replay.tensor_storage import LazyTensorStorage
 from datasets_cli.replay.writers import ImmutableDatasetWriter
@@ -47,7 +48,7 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     rows = dumped = _read_rows(folder / "storage", storage.ndim)
     for hook in hooks:
         rows = hook(rows)
-    rows = _plain(rows)
+    rows = without_index(rows)
     width = max(1, math.prod(rows.shape[1 : storage.ndim]))
     num_steps, room = len(rows), -(-storage.max_size // width)
     if num_steps > room:
@@ -164,11 +165,6 @@ def check_leaves(folder: Path) -> None:
         found = path.stat().st_size if path.exists() else 0
         if found < size:
             raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
-
-
-def _plain(data: TensorDictBase) -> TensorDictBase:
-    """Return the rows without an ``index`` that TorchRL's writer put among them."""
-    return data.exclude("index") if "index" in data.keys() else data  # noqa: SIM118
 
 
 def _read_json(path: Path) -> dict[str, Any]:

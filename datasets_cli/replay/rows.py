@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,11 +66,13 @@ def rows_at(storage: Any, index: Any) -> Any:
         return storage.tree(rows.flatten())[0]
     batch = storage.get(rows.flatten())
     if rows.ndim == 0:
-        return _first_row(batch)
+        return _mapped(lambda part: part[0], batch)
+    if rows.ndim > 1:
+        batch = _mapped(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
     if rows.ndim == storage.ndim > 1:
         # As extend takes them: the environments first and time last.
-        return batch.reshape(rows.shape).transpose(0, rows.ndim - 1)
-    return batch if rows.ndim == 1 else batch.reshape(rows.shape)
+        return _mapped(lambda part: part.transpose(0, rows.ndim - 1), batch)
+    return batch
 
 
 def numbers_of(storage: Any, rows: torch.Tensor) -> torch.Tensor:
@@ -92,7 +95,13 @@ def flat_rows(storage: Any, numbers: torch.Tensor) -> torch.Tensor:
     return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
 
 
-def _first_row(batch: Any) -> Any:
-    if isinstance(batch, TensorDictBase):
-        return batch[0]
-    return _pytree.tree_map(lambda leaf: leaf[0], batch)
+def without_index(data: Any) -> Any:
+    """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
+    has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
+    return data.exclude("index") if has_index else data
+
+
+def _mapped(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a function of a TensorDict, or of each tensor in a structure."""
+    whole = isinstance(batch, TensorDictBase)
+    return function(batch) if whole else _pytree.tree_map(function, batch)

@@ -14,7 +14,7 @@ from datasets_cli.replay.marks import slice_marks, spread
 from datasets_cli.replay.nested_key import key_of
 from datasets_cli.replay.options import BufferOptions, WriteOptions
 from datasets_cli.replay.prioritized import PrioritizedSampler
-from datasets_cli.replay.rows import numbers_of
+from datasets_cli.replay.rows import numbers_of, without_index
 from datasets_cli.replay.samplers import Info
 from datasets_cli.store.columns import Key
 from datasets_cli.store.tree import Tree, put
@@ -44,8 +44,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """
         if not isinstance(data, TensorDictBase) and not isinstance(data, list):
             raise UsageError(f"This buffer takes TensorDicts, not {type(data).__name__}.")
-        if isinstance(data, TensorDictBase) and "index" in data:
-            data = data.exclude("index")  # of the batch that they were, perhaps in this buffer
+        # Rows may have been a batch, perhaps of this buffer.
+        data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         takes_priorities = update_priority is not False
         return self._write(data, self._tell_priorities if takes_priorities else self._tell_sampler)
 

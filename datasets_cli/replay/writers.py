@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -13,6 +13,14 @@ from datasets_cli.store.columns import Key
 
 Columns = list[Any]
 """Columns ``[n, ...]`` of rows, as a storage takes them apart."""
+
+REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda numbers: numbers.sum(1),
+    "max": lambda numbers: numbers.amax(1),
+    "min": lambda numbers: numbers.amin(1),
+    "mean": lambda numbers: numbers.mean(1),
+    "median": lambda numbers: numbers.median(1).values,
+}
 
 
 class WritableStorage(Protocol):
@@ -110,17 +118,11 @@ class TensorDictMaxValueWriter:
 
     def __init__(self, rank_key: str | Key | None = None, reduction: str = "sum") -> None:
         self.rank_key = ("next", "reward") if rank_key is None else rank_key
-        self._reduce = {
-            "sum": lambda values: values.sum(-1),
-            "max": lambda values: values.amax(-1),
-            "min": lambda values: values.amin(-1),
-            "mean": lambda values: values.mean(-1),
-            "median": lambda values: values.median(-1).values,
-        }.get(reduction)
-        if self._reduce is None:
+        if reduction not in REDUCTIONS:
             raise UsageError(
                 f"Expected reduction sum, max, min, mean or median, not {reduction!r}."
             )
+        self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
     def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
@@ -132,11 +134,11 @@ class TensorDictMaxValueWriter:
         Raises:
             UsageError: a rank is NaN, or the storage has several dimensions.
         """
-        assert self._reduce is not None
         if storage.ndim > 1:
             raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
         columns = storage.apart(data)
-        ranks = self._reduce(data[self.rank_key].double().reshape(len(columns[0]), -1)).cpu()
+        numbers = data[self.rank_key].double().reshape(len(columns[0]), -1)
+        ranks = REDUCTIONS[self.reduction](numbers).cpu()
         if bool(ranks.isnan().any()):
             raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
         last: dict[int, int] = {}  # of those written to the same row, the last one is there
