@@ -80,6 +80,22 @@ def test_a_buffer_that_was_emptied_has_nothing_to_slice(kind: str) -> None:
         made.sample(1)
 
 
+def test_ends_of_environments_side_by_side_are_given_by_step() -> None:
+    ends = torch.rand(9, 3, generator=torch.Generator().manual_seed(0)) < 0.3
+    step, place = torch.arange(9).expand(3, 9), torch.arange(3).unsqueeze(1).expand(3, 9)
+    for given in ({"ends": ends}, {"trajectories": torch.roll(ends, 1, 0).cumsum(0)}):
+        sampler = sampler_of("SliceSampler", slice_len=2, **given)
+        made = ours.ReplayBuffer(storage=ours.LazyTensorStorage(27, ndim=2), sampler=sampler)
+        made.extend(TensorDict({"step": step, "place": place}, [3, 9]))
+        batch = made.sample(200).view(-1, 2)
+        assert torch.equal(batch["place"][:, 0], batch["place"][:, 1])
+        assert torch.equal(batch["step"][:, 0] + 1, batch["step"][:, 1])
+        assert not ends[batch["step"][:, 0], batch["place"][:, 0]].any()
+    made.set_sampler(sampler_of("SliceSampler", slice_len=2, ends=ends.reshape(-1)))
+    with pytest.raises(UsageError, match="27 rows, 1 a step; the storage has 27 rows, 3 a step"):
+        made.sample(2)
+
+
 @pytest.mark.parametrize("storage", [ours.ListStorage(9), ours.LazyTensorStorage(9)])
 def test_rows_that_lie_apart_are_drawn_once_an_epoch_too(storage: Any) -> None:
     columns = {"episode": [0, 1, 0, 1, 0, 0], "at": [0, 0, 1, 1, 2, 4]}

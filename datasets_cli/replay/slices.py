@@ -43,8 +43,9 @@ class SliceSampler:
         fragmented: the rows of a trajectory may lie apart, as those of environments that take turns
             in one flat storage do: find them by ``traj_key``, and their order by ``step_key``. A
             missing step parts a trajectory in two.
-        ends: those flags, bool ``[N]`` or ``[N, 1]``, for a storage that will not change.
-        trajectories: those numbers, int ``[N]``, for a storage that will not change.
+        ends: those flags, bool ``[N]``, for a storage that will not change; of several dimensions
+            ``[T, *environments]``, time first.
+        trajectories: those numbers, int, of the same shapes.
         cache_values: given for compatibility; trajectories are always kept until rows are written.
         compile: given for compatibility; nothing is compiled.
         use_gpu: given for compatibility; trajectories are found on the CPU.
@@ -115,9 +116,9 @@ class SliceSampler:
         )
         self._runs: Runs | None = None
         if ends is not None:
-            self._runs = runs_of(ends.reshape(-1, 1).bool(), 0)
+            self._runs = runs_of(_by_step(ends).bool(), 0)
         elif trajectories is not None:
-            self._runs = runs_of(changes(trajectories.reshape(-1, 1)), 0)
+            self._runs = runs_of(changes(_by_step(trajectories)), 0)
         self._prepared: tuple[Any, ...] = ()
 
     def sample(
@@ -154,9 +155,12 @@ class SliceSampler:
             raise UsageError(NO_ROWS)
         if self._runs is None:
             return storage.runs(self._keys)
-        if self._runs.capacity != len(storage):
+        given = self._runs.capacity, self._runs.stride
+        found = len(storage), getattr(storage, "width", 1)
+        if given != found:
             raise UsageError(
-                f"There are trajectories of {self._runs.capacity} rows, and {len(storage)} rows."
+                f"The trajectories given are those of {given[0]} rows, {given[1]} a step; the "
+                f"storage has {found[0]} rows, {found[1]} a step."
             )
         return self._runs
 
@@ -197,6 +201,11 @@ class SliceSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take nothing."""
+
+
+def _by_step(column: torch.Tensor) -> torch.Tensor:
+    """Return a column as ``[T, W]``: T steps of W environments."""
+    return column.reshape(len(column), -1)
 
 
 def _key(name: NestedKey | None) -> Key | None:

@@ -8,20 +8,17 @@ next, at d        d d e                   . d e   the entry at d comes before it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of
 from datasets_cli.replay.slices import SliceSampler
-from datasets_cli.replay.transforms.steps import first_of, flags, last_of
+from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.replay.transforms.windows import Padding, windows_of
 from datasets_cli.store.columns import Key, show_key
-
-Padding = Literal["same", "constant"]
 
 
 class CatFrames:
@@ -155,7 +152,8 @@ class CatFrames:
 
     def _stacks(self, batch: TensorDict, when: slice) -> TensorDict:
         """Return the stacks ``[*B, t, ...]`` of some of the steps, and their mask."""
-        windows = self._windows(flags(batch, self._done, "CatFrames"), when)
+        ends = flags(batch, self._done, "CatFrames")
+        windows = windows_of(ends, self.N, when, future=self.future)
         stacks = TensorDict({}, windows.padded.shape[:-1])
         for source, target in self._keys.pairs:
             owner = source[1:] if source[0] == "next" and not self.future else ()
@@ -168,62 +166,11 @@ class CatFrames:
                     f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions behind those of "
                     f"the batch {list(batch.batch_size)}. Unsqueeze it first."
                 )
-            stack = windows.gather(value, first, self.padding, self.padding_value)
+            stack = windows.stacks(value, first, self.padding, self.padding_value)
             stacks[target] = stack.movedim(batch.ndim, place).flatten(place, place + 1)
         if self.mask_key is not None:
             stacks[self.mask_key] = windows.padded
         return stacks
-
-    def _windows(self, ends: torch.Tensor, when: slice) -> _Windows:
-        """Return the steps that make each stack, for trajectories that end at bool ``[*B, T]``."""
-        size = ends.shape[-1]
-        offsets = torch.arange(self.N, device=ends.device) - (0 if self.future else self.N - 1)
-        wanted = torch.arange(size, device=ends.device)[when].unsqueeze(1) + offsets
-        edge = (last_of(ends) if self.future else first_of(ends))[..., when].unsqueeze(-1)
-        steps = torch.minimum(wanted, edge) if self.future else torch.maximum(wanted, edge)
-        row = torch.arange(ends[..., 0].numel(), device=ends.device) * size
-        return _Windows(row.view(*ends.shape[:-1], 1, 1), steps, edge, wanted != steps, wanted)
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """The steps of each stack.
-
-    ``row [*B, 1, 1]`` is where a row of the batch begins, flattened; ``steps [*B, t, N]`` are the
-    steps to read, ``edge [*B, t, 1]`` the first (or last) of their trajectory, ``padded`` those
-    beyond it, and ``wanted [t, N]`` what they would have been.
-    """
-
-    row: torch.Tensor
-    steps: torch.Tensor
-    edge: torch.Tensor
-    padded: torch.Tensor
-    wanted: torch.Tensor
-
-    def gather(
-        self, value: torch.Tensor, first: torch.Tensor | None, padding: Padding, fill: float
-    ) -> torch.Tensor:
-        """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``.
-
-        Args:
-            value: the entry.
-            first: where the entry is a successor, the entry that it is the successor of: the one
-                at a trajectory's first step comes right before the first successor.
-            padding: as ``CatFrames``.
-            fill: its ``padding_value``.
-        """
-        ndim = self.steps.ndim - 1
-        rows = self.row + self.steps
-        stack: torch.Tensor = value.flatten(0, ndim - 1).index_select(0, rows.flatten())
-        stack = stack.view(*rows.shape, *value.shape[ndim:])
-        padded = self.padded
-        if first is not None:
-            edge = (self.row + self.edge).expand(padded.shape)[padded]
-            stack[padded] = first.flatten(0, ndim - 1)[edge]
-            padded = self.wanted < self.edge - 1
-        if padding == "same":
-            return stack
-        return torch.where(padded.view(*padded.shape, *[1] * (value.ndim - ndim)), fill, stack)
 
 
 class StackedSlices:
