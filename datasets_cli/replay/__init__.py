@@ -10,12 +10,14 @@ from typing import Any
 import datasets_cli
 from datasets_cli import _HOMES
 
+__all__ = [name for name, home in _HOMES.items() if home.startswith("replay.")]
+
 
 def __getattr__(name: str) -> Any:
-    if name in __dir__():
+    if name in __all__:
         return getattr(datasets_cli, name)
     raise AttributeError(f"module 'datasets_cli.replay' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [name for name, home in _HOMES.items() if home.startswith("replay.")]
+    return __all__
