@@ -114,6 +114,24 @@ def test_hooks_take_rows_and_return_others(tmp_path: Path) -> None:
     assert len(buffer) == 4
 
 
+@pytest.mark.parametrize("when", ["save", "load"])
+def test_rows_that_a_hook_leaves_of_others_do_not_get_their_priorities(
+    tmp_path: Path, when: str
+) -> None:
+    first, other = (
+        ReplayBuffer(storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 1.0, 1.0))
+        for _ in range(2)
+    )
+    first.extend(steps(10))
+    first.update_priority(torch.arange(10), torch.arange(10.0))
+    first.register_save_hook(lambda rows: rows[2:5] if when == "save" else rows)
+    other.register_load_hook(lambda rows: rows[2:5] if when == "load" else rows)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert other.sample(100)["number"].unique().tolist() == [2, 3, 4]
+    assert other.state_dict()["sampler"]["priorities"].tolist() == [9.0] * 3
+
+
 @pytest.mark.parametrize("damage", ["short", "missing"])
 def test_a_leaf_that_is_not_whole_is_never_filled_with_zeros(tmp_path: Path, damage: str) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))

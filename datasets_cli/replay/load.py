@@ -73,7 +73,11 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     writer.load_state_dict(state)
     storage.cursor = state.get("cursor", 0) // width
     if drawn and "priorities" in drawn:
-        drawn["priorities"] = _shifted(drawn["priorities"], shift * width, num_steps * width)
+        known, num_rows = drawn["priorities"], num_steps * width
+        # Which rows a hook left out nobody knows: those that stay begin with the default priority.
+        if num_steps != len(dumped) or len(known) > num_rows:
+            known = known[:0]
+        drawn["priorities"] = _shifted(known, shift * width, num_rows)
     if drawn and ("priorities" in drawn or not shift):
         buffer.sampler.load_state_dict(drawn)
 
