@@ -73,6 +73,13 @@ def test_rows_and_members_are_indexed() -> None:
     assert ensemble[:, 2:4]["number"].tolist() == [[2, 3], [102, 103]]
 
 
+def test_several_members_are_named_by_a_list_or_all_by_an_ellipsis() -> None:
+    ensemble = ReplayBufferEnsemble(*(member(10, start) for start in (0, 100, 200)))
+    assert ensemble[[2, 0]] == [ensemble[2], ensemble[0]] == ensemble[::-2]
+    assert ensemble[..., 3:5]["number"].tolist() == [[3, 4], [103, 104], [203, 204]]
+    assert ensemble[torch.tensor([0, -1]), 7]["number"].tolist() == [7, 207]
+
+
 def test_keys_of_one_member_alone_are_its_own_in_parts_and_refused_flat() -> None:
     odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
     ensemble = ReplayBufferEnsemble(member(10, 0), odd, batch_size=4, sample_from_all=True)

@@ -148,10 +148,16 @@ class ReplayBufferEnsemble:
                 return
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all."""
+        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all.
+
+        Of several members, as a slice, ``...`` or a list names them, a list or a stack.
+        """
         member, *rows = index if isinstance(index, tuple) else (index,)
-        if isinstance(member, slice):
-            chosen = [self[number, *rows] for number in range(len(self.buffers))[member]]
+        if not isinstance(member, int):
+            numbers = range(len(self.buffers))
+            named = slice(None) if member is ... else member
+            which = numbers[named] if isinstance(named, slice) else torch.as_tensor(named).tolist()
+            chosen = [self[number, *rows] for number in which]
             return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
         if not rows:
             return self.buffers[member]
