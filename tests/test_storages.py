@@ -213,6 +213,17 @@ def test_writing_renews_an_epoch_and_what_was_prefetched() -> None:
     assert sorted(seen.tolist()) == list(range(40))
 
 
+@pytest.mark.parametrize("kind", [*LAZY, ListStorage])
+def test_rows_are_written_behind_those_that_a_storage_has(kind: Any) -> None:
+    storage = kind(6)
+    ReplayBuffer(storage=storage).extend(steps(4))
+    assert ReplayBuffer(storage=storage).extend(steps(1, 4)).tolist() == [4]
+    other = ReplayBuffer()
+    other.set_storage(storage)
+    assert other.extend(steps(3, 5)).tolist() == [5, 0, 1]
+    assert other[:]["number"].tolist() == [6, 7, 2, 3, 4, 5]
+
+
 def test_a_buffer_that_was_emptied_begins_anew() -> None:
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10), batch_size=4)
     buffer.extend(steps(8))

@@ -37,7 +37,8 @@ class ReplayBuffer(BatchReader):
 
     Args:
         storage: where the rows are; a list of 1,000 by default.
-        writer: where rows are placed; one after the other by default, and nowhere in a dataset.
+        writer: where rows are placed; by default one after the other, behind those that are there,
+            and nowhere in a dataset.
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         sampler: how rows are drawn; uniformly with replacement by default.
         transform: applied to every batch; one that has ``inv`` also to what is written.
@@ -228,8 +229,11 @@ class ReplayBuffer(BatchReader):
             rows["index"] = spread(numbers_of(self.storage, index), self.storage.inner)
 
     def _default_writer(self) -> Writer:
-        writable = hasattr(self.storage, "write")
-        return RoundRobinWriter() if writable else ImmutableDatasetWriter()
+        if not hasattr(self.storage, "write"):
+            return ImmutableDatasetWriter()
+        writer = RoundRobinWriter()
+        writer.cursor = self.storage.cursor * self.storage.width  # behind rows that are there
+        return writer
 
     def _write(self, data: Any, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Write rows, tell of them, and return their numbers; see ``extend``."""

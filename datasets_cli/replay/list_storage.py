@@ -30,6 +30,7 @@ class ListStorage:
     """
 
     ndim = 1
+    width = 1
     is_tensordict = False
 
     def __init__(self, max_size: int | None = None) -> None:
