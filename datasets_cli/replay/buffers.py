@@ -45,8 +45,10 @@ class ReplayBuffer(BatchReader):
         batch_size: rows in a batch; ``sample`` can override it.
         collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
         pin_memory: put batches into page-locked memory.
-        prefetch: batches that a thread makes ahead of time; worth it where a batch costs more than
-            some 0.1 ms: frames, transforms, copies to a device. Transforms run in that thread.
+        prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
+            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
+            that thread. A batch of another size is drawn when it is asked for, and those that are
+            under way are given back.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
 

@@ -128,6 +128,9 @@ class ReplayBufferEnsemble:
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Any:
         """Return a batch ``[B]``, members in their order; see ``sample``.
 
+        Members of slices need ``sample_from_all``: a member's rows drawn by chance are no whole
+        number of slices.
+
         Raises:
             UsageError: the members that were drawn have different keys, or entries of different
                 shapes.

@@ -236,8 +236,9 @@ class BatchReader:
 
     def _rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
-        if self._prefetch and (ahead := self._prefetch.oldest):
-            self._give_back(ahead)
+        with self._lock:
+            if self._prefetch and (ahead := self._prefetch.oldest):
+                self._give_back(ahead)
 
     def _give_back(self, draw: Draw) -> None:
         """Give back a draw and all behind it."""
