@@ -52,6 +52,9 @@ def test_the_replay_librarys_names_stand_in_its_room_too() -> None:
     assert {"ReplayBuffer", "ListStorage", "Compose", "split_trajectories"} <= set(names)
     for name in names:
         assert getattr(datasets_cli.replay, name) is getattr(datasets_cli, name)
+    everything: dict[str, object] = {}
+    exec("from datasets_cli.replay import *", everything)
+    assert everything.keys() - {"__builtins__"} == set(names)
     assert not hasattr(datasets_cli.replay, "ExperienceReplay")
 
 
