@@ -50,6 +50,23 @@ def local_executor(num_workers: int | None) -> Executor:
     return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_ignore_interrupts)
 
 
+def refuse_half_started() -> None:
+    """Refuse work in a worker that is still importing the script which started it.
+
+    Such a script has no guard. Its worker would start the same work, and wait for ever for a lock
+    that the parent holds.
+
+    Raises:
+        UsageError: this is such a worker.
+    """
+    # What multiprocessing itself asks before it starts a process, too late for a lock.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "A worker process imported the script that started it, and came upon the same call. "
+            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers=0.'
+        )
+
+
 def stop(executor: Executor) -> None:
     """End what an executor of this machine is doing, without waiting for it."""
     # Read first: shutdown forgets them. Python 3.14 gives all this a public name.

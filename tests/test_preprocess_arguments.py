@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,20 @@ def test_what_cannot_be_heeded_is_refused(replay: ExperienceReplay, tmp_path: Pa
     for name in ("pool", "max_tasks_per_child", "worker_threads", "index_with_generator"):
         with pytest.raises(TypeError, match=name):
             replay.preprocess(size, dest=tmp_path / "out", **{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_script_without_a_guard_ends_and_says_so(door: str, tmp_path: Path) -> None:
+    """Its workers import it and come upon the same call, whose lock the script holds."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from datasets_cli import ExperienceReplay\n"
+        f"replay = ExperienceReplay({door!r}, download=False)\n"
+        "replay.preprocess(lambda batch: batch, dest='out', num_workers=1)\n"
+    )
+    command = [sys.executable, str(script)]
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert run.returncode == 1 and not (tmp_path / "out").exists()
+    assert "came upon the same call" in run.stderr
+    assert run.stderr.strip().splitlines()[-1].startswith("datasets_cli.errors.RldsError: A worker")

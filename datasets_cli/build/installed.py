@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from datasets_cli.config import Config
+from datasets_cli.engine import refuse_half_started
 from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
 from datasets_cli.registry import Resolved, resolve
 from datasets_cli.store.check import check_digests, check_sizes
@@ -93,6 +94,7 @@ def locked(root: CacheRoot, id: str, timeout: float) -> Iterator[None]:
     """
     import filelock
 
+    refuse_half_started()
     path = root.lock(id)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path, timeout=timeout)

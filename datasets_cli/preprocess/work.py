@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from datasets_cli.engine import refuse_half_started
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocess.part import Function
 from datasets_cli.sources.disk import check_free_space, disk_errors
@@ -77,6 +78,7 @@ def locked(dest: Path) -> Iterator[None]:
     """Let one run at a time write a destination."""
     import filelock
 
+    refuse_half_started()
     name = hashlib.sha256(os.fsencode(dest.absolute())).hexdigest()[:16]
     with filelock.FileLock(Path(tempfile.gettempdir()) / f"rlds-{name}.lock"):
         yield
