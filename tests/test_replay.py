@@ -212,7 +212,7 @@ def test_a_transform_that_returns_nothing_is_named(door: str) -> None:
 def test_iteration_without_a_batch_size_is_refused(door: str) -> None:
     with pytest.raises(UsageError, match="needs a batch size"):
         next(iter(ExperienceReplay(door)))
-    with pytest.raises(UsageError, match="batch size of None"):
+    with pytest.raises(UsageError, match="No batch size is given"):
         ExperienceReplay(door).sample()
 
 
@@ -281,8 +281,8 @@ def test_a_dataset_is_never_written_to(replay: ExperienceReplay) -> None:
     for write in (replay.add, replay.extend):
         with pytest.raises(RldsError, match="cannot be written to"):
             write(replay[:1])
-    with pytest.raises(TypeError):
-        replay[0] = replay[1]  # type: ignore[index]
+    with pytest.raises(RldsError, match="cannot be written to"):
+        replay[0] = replay[1]
 
 
 def test_an_index_of_narrow_integers_does_not_wrap_around(replay: ExperienceReplay) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from tensordict import TensorDictBase
-from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.checkpoint import restore_rows, rows_state
 from datasets_cli.replay.dump import Hook, dump
 from datasets_cli.replay.list_storage import ListStorage, stack_rows
 from datasets_cli.replay.load import load
 from datasets_cli.replay.marks import spread
 from datasets_cli.replay.options import ReadOptions
 from datasets_cli.replay.reader import BatchReader
-from datasets_cli.replay.rows import flat_rows, is_key, numbers_of, rows_at
+from datasets_cli.replay.rows import flat_rows, is_key, numbers_of, one_row, rows_at, write_at
 from datasets_cli.replay.samplers import Info, Sampler
 from datasets_cli.replay.transforms.transform import inverse
 from datasets_cli.replay.writers import (
@@ -72,6 +71,8 @@ class ReplayBuffer(BatchReader):
                 f"Time is the last of the storage's {self.storage.ndim} dimensions, not "
                 f"{dim_extend}."
             )
+        if writer is not None and not callable(getattr(writer, "place", None)):
+            raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {writer!r}.")
         self.writer: Writer = writer or self._default_writer()
         self._save_hooks: list[Hook] = []
         self._load_hooks: list[Hook] = []
@@ -88,7 +89,7 @@ class ReplayBuffer(BatchReader):
 
         Args:
             index: an int, slice, list, mask or tensor of rows; or a key, for the whole column. With
-                several dimensions, one for each of them, time first.
+                several dimensions, one for each of them as ``extend`` takes them, time last.
 
         Raises:
             IndexError: a row does not exist.
@@ -104,6 +105,22 @@ class ReplayBuffer(BatchReader):
         with self._lock:
             return self.storage.column((index,) if isinstance(index, str) else index)
 
+    def __setitem__(self, index: Any, data: Any) -> None:
+        """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
+
+        Raises:
+            ImmutableError: the rows are a dataset.
+        """
+        if is_key(index):
+            raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
+        for transform in reversed(self._transforms):
+            data = inverse(transform, data)
+        with self._lock:
+            if self._is_constant:
+                ImmutableDatasetWriter().place(self.storage, data)
+            write_at(self.storage, index, data)
+            self._rewind()
+
     def __getitems__(self, index: list[int]) -> Any:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
 
@@ -117,14 +134,8 @@ class ReplayBuffer(BatchReader):
         With several dimensions it is one step of all environments, ``[environments...]``, and their
         numbers int64 ``[n, ndim]`` are returned.
         """
-        time = self.storage.ndim - 1
-        if isinstance(data, TensorDictBase):
-            index = self.extend(data.unsqueeze(time))
-        elif isinstance(self.storage, ListStorage):
-            index = self.extend([data])
-        else:
-            index = self.extend(_pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data))
-        if time:
+        index = self.extend(one_row(self.storage, data))
+        if self.storage.ndim > 1:
             return index
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
@@ -216,6 +227,25 @@ class ReplayBuffer(BatchReader):
 
     save = dump = dumps  # TorchRL's other names
     load = loads
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws, and copies of rows that can be written.
+
+        ``dumps`` takes no memory for them. A dataset's rows are not part of the state.
+        """
+        with self._lock:
+            return super().state_dict() | ({} if self._is_constant else rows_state(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken, with the rows that were there.
+
+        Raises:
+            UsageError: it is of another kind of buffer, or of a storage of another size.
+        """
+        with self._lock:
+            if "rows" in state:
+                restore_rows(self, state)
+            super().load_state_dict(state)
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.reader import BatchReader
 
 Hook = Callable[[Any], Any]
 
@@ -76,7 +77,7 @@ def _write(buffer: Any, rows: Any, folder: Path) -> None:
         dumps(folder / "sampler")
     else:
         # The buffer's: its sampler may have drawn batches ahead, which nobody has seen.
-        _write_json(folder / "sampler" / "state.json", buffer.state_dict()["sampler"])
+        _write_json(folder / "sampler" / "state.json", BatchReader.state_dict(buffer)["sampler"])
     state = buffer.writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps
         is_whole = len(rows) * width == len(storage)  # a hook may leave rows out

@@ -11,8 +11,9 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.generators import choose_generator, seed_of, seeded
-from datasets_cli.replay.list_storage import stack_rows
+from datasets_cli.replay.list_storage import ListStorage, stack_rows
 from datasets_cli.replay.marks import slice_marks
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
@@ -45,13 +46,17 @@ class BatchReader:
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> None:
+        prefetch = None if prefetch is None else whole_number("prefetch", prefetch, 0)
         if prefetch and batch_size is None:
             raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
-        if prefetch is not None and prefetch < 0:
-            raise UsageError(f"Batches to prefetch count from 0, not {prefetch}.")
+        if isinstance(sampler, type) or not hasattr(sampler or RandomSampler, "sample"):
+            raise UsageError(f"A sampler is expected, such as RandomSampler(), not {sampler!r}.")
+        for name, function in (("transform", transform), ("collate_fn", collate_fn)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} must be a function of a batch, not {function!r}.")
         self._use(storage)
         self.sampler: Sampler = sampler or RandomSampler()
-        self.batch_size = batch_size
+        self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self.generator = choose_generator(generator, seed)
         self._transforms: list[Transform] = [] if transform is None else [transform]
         self._collate_fn = collate_fn
@@ -76,11 +81,12 @@ class BatchReader:
                 sampler refuses the size.
         """
         size = self.batch_size if batch_size is None else batch_size
-        if size is None or size < 1:
+        if size is None:
             raise UsageError(
-                f"A batch size of {size} cannot be drawn. Pass sample(batch_size), or give the "
-                "buffer a batch_size from 1 on."
+                "No batch size is given. Pass sample(batch_size), or give the buffer a batch_size."
             )
+        if type(size) is not int or size < 1:
+            size = whole_number("batch_size", size, 1)
         if self._prefetch is None:
             index, info, rows = self._take(size)
             batch = self._make_batch(index, info, rows)
@@ -142,7 +148,16 @@ class BatchReader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the draws where ``state`` was taken."""
+        """Go on with the draws where ``state`` was taken.
+
+        Raises:
+            UsageError: it is no state of a buffer.
+        """
+        if not {"sampler", "generator"} <= state.keys():
+            raise UsageError(
+                "The state of a buffer has sampler and generator; this one has "
+                f"{', '.join(map(str, state)) or 'nothing'}. What TorchRL dumped, loads() reads."
+            )
         if self._prefetch:
             self._prefetch.drop()
         self.sampler.load_state_dict(state["sampler"])
@@ -158,11 +173,13 @@ class BatchReader:
 
     def _use(self, storage: Any) -> None:
         """Read rows of a storage from now on."""
-        if not hasattr(storage, "tree"):
+        if isinstance(storage, type) or not hasattr(storage, "tree"):
+            found = storage if isinstance(storage, type) else type(storage)
             raise UsageError(
-                f"A storage is expected, such as LazyTensorStorage(1000), not {storage!r}."
+                f"A storage is expected, such as LazyTensorStorage(1000), not {found.__name__}."
             )
         self.storage = storage
+        self._is_list = isinstance(storage, ListStorage)
         # Rows that nobody can write need no lock.
         self._is_constant = not hasattr(storage, "write")
         place = storage.placement
@@ -200,21 +217,27 @@ class BatchReader:
             inner = self.storage.inner
             self._describe(rows, index, info)
             rows = make_batch(rows, index.shape + inner if inner else index.shape)
-        is_list = type(rows) is list
         if self._collate_fn is not None:
             rows = self._collate_fn(rows)
-        elif is_list:
+        elif self._is_list:
             rows = stack_rows(rows)
-        if is_list and isinstance(rows, TensorDictBase):
+        if self._is_list and isinstance(rows, TensorDictBase):
             self._describe(rows, index, info)
         if self._pin_memory:
             rows = torch.utils._pytree.tree_map(lambda leaf: leaf.pin_memory(), rows)
-        return self._transformed(rows) if self._transforms else rows
+        if not self._transforms:
+            return rows
+        batch = self._transformed(rows)
+        self._keep_marks(batch, index, info)
+        return batch
 
     def _describe(self, rows: Tree | TensorDictBase, index: torch.Tensor, info: Info) -> None:
         """Add to ``info`` what follows from the ends of slices."""
         if not self.storage.inner:
             info.update(slice_marks(rows, self.sampler, info))
+
+    def _keep_marks(self, batch: Any, index: torch.Tensor, info: Info) -> None:
+        """Put back what priorities are handed back by, where a transform took it."""
 
     def _transformed(self, batch: Any) -> Any:
         for transform in self._transforms:

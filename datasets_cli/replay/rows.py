@@ -10,6 +10,8 @@ import torch
 from tensordict import TensorDictBase
 from torch.utils import _pytree
 
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.list_storage import ListStorage
 
 
@@ -25,7 +27,7 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
 
     Args:
         index: an int, slice, list, mask or tensor of rows; with a storage of several dimensions
-            whatever indexes a tensor of these dimensions, time first.
+            whatever indexes a tensor of these dimensions as ``extend`` takes them, time last.
         storage: whose rows.
 
     Raises:
@@ -33,8 +35,11 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
     """
     num_rows = len(storage)
     if storage.ndim > 1:
-        rows: torch.Tensor = torch.arange(num_rows).view(-1, *storage.grid[1:])[index]
-        return rows
+        by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
+        found: torch.Tensor = by_step.transpose(0, storage.ndim - 1)[index]
+        return found
+    if index is Ellipsis:
+        index = slice(None)
     if isinstance(index, slice):
         return torch.tensor(range(num_rows)[index], dtype=torch.int64)
     rows = torch.as_tensor(index)
@@ -47,6 +52,8 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
     floating = rows.is_floating_point() or rows.is_complex()
     rows = rows if floating else rows.long()  # narrow integers would wrap around
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
+        if not num_rows:
+            raise IndexError(NO_ROWS)
         raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
     return torch.where(rows < 0, rows + num_rows, rows)
 
@@ -68,11 +75,39 @@ def rows_at(storage: Any, index: Any) -> Any:
     if rows.ndim == 0:
         return _mapped(lambda part: part[0], batch)
     if rows.ndim > 1:
-        batch = _mapped(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
-    if rows.ndim == storage.ndim > 1:
-        # As extend takes them: the environments first and time last.
-        return _mapped(lambda part: part.transpose(0, rows.ndim - 1), batch)
+        return _mapped(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
     return batch
+
+
+def write_at(storage: Any, index: Any, data: Any) -> None:
+    """Write rows in place of those that an index means.
+
+    Args:
+        storage: whose rows; of one dimension.
+        index: see ``row_numbers``; an int means one row.
+        data: as many rows.
+
+    Raises:
+        IndexError: a row does not exist.
+        UsageError: the rows are not as many, or of another form, or of several dimensions.
+    """
+    if storage.ndim > 1:
+        raise UsageError("Rows of several dimensions can only be written by extend().")
+    rows = row_numbers(index, storage)
+    columns = storage.apart(data if rows.ndim else one_row(storage, data))
+    if len(columns[0]) != rows.numel():
+        raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
+    storage.write(rows.flatten(), columns)
+
+
+def one_row(storage: Any, data: Any) -> Any:
+    """Return one row, or one step of several environments, as ``extend`` takes several."""
+    time = storage.ndim - 1
+    if isinstance(data, TensorDictBase):
+        return data.unsqueeze(time)
+    if isinstance(storage, ListStorage):
+        return [data]
+    return _pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data)
 
 
 def numbers_of(storage: Any, rows: torch.Tensor) -> torch.Tensor:

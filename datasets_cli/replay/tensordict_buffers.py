@@ -52,9 +52,13 @@ class TensorDictReplayBuffer(ReplayBuffer):
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
 
+        Nothing happens unless the sampler has priorities.
+
         Raises:
             UsageError: it has none, or no ``index``.
         """
+        if not hasattr(self.sampler, "update_priority"):
+            return
         for key in (self.priority_key, "index"):
             if batch.get(key, None) is None:
                 raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
@@ -85,6 +89,13 @@ class TensorDictReplayBuffer(ReplayBuffer):
             marks |= slice_marks(rows, self.sampler, marks)
         for key, mark in marks.items():
             put(rows, key, mark)
+
+    def _keep_marks(self, batch: Any, index: torch.Tensor, info: Info) -> None:
+        if not isinstance(batch, TensorDictBase) or batch.batch_size[:1] != index.shape:
+            return
+        for key, mark in {("index",): numbers_of(self.storage, index), **info}.items():
+            if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
+                batch[key[0]] = spread(mark, self.storage.inner)
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):

@@ -1,0 +1,47 @@
+"""The rows of a buffer as part of its state, to be saved with a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.list_storage import ListStorage
+from datasets_cli.replay.rows import rows_at
+
+
+def rows_state(buffer: Any) -> dict[str, Any]:
+    """Return copies of the rows there are, as ``extend`` takes them, and where the next one goes.
+
+    Args:
+        buffer: one whose rows can be written.
+    """
+    storage = buffer.storage
+    rows = None
+    if len(storage):
+        whole = torch.arange(len(storage))
+        is_list = isinstance(storage, ListStorage)
+        rows = storage.tree(whole) if is_list else rows_at(storage, slice(None))
+    return {"rows": rows, "max_size": storage.max_size, "writer": buffer.writer.state_dict()}
+
+
+def restore_rows(buffer: Any, state: Mapping[str, Any]) -> None:
+    """Write the rows of ``rows_state`` into a buffer, in place of its own.
+
+    Raises:
+        UsageError: they are of a storage of another size, or of rows of another form.
+    """
+    storage, rows = buffer.storage, state["rows"]
+    if storage.max_size != state["max_size"]:
+        raise UsageError(
+            f"The state is of a storage with room for {state['max_size']} rows; this one has room "
+            f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
+        )
+    columns = None if rows is None else storage.apart(rows)
+    buffer.empty()
+    if columns is not None:
+        storage.write(slice(0, len(columns[0])), columns)
+    buffer.writer.load_state_dict(state["writer"])
+    storage.cursor = state["writer"].get("cursor", 0) // storage.width

@@ -1,0 +1,169 @@
+"""Rows of a buffer: indexed and replaced as in TorchRL, and part of its state."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    RandomSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SelectTransform,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    TensorStorage,
+)
+from datasets_cli.errors import UsageError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.data import replay_buffers as peer
+
+
+def steps(*shape: int, start: int = 0) -> TensorDict:
+    number = torch.arange(start, start + torch.Size(shape).numel()).view(shape)
+    return TensorDict({"number": number, ("next", "reward"): number.unsqueeze(-1).float()}, shape)
+
+
+@pytest.mark.parametrize(
+    "index", [0, -1, slice(0, 2), slice(None), (0, 3), (slice(None), 1), (slice(2), 1), [3, 0]]
+)
+def test_rows_of_environments_are_indexed_as_they_are_written(index: Any) -> None:
+    ours = ReplayBuffer(storage=LazyTensorStorage(20, ndim=2))
+    theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(20, ndim=2))
+    for buffer in (ours, theirs):
+        buffer.extend(steps(4, 5))
+    assert torch.equal(ours[index]["number"], steps(4, 5)[index]["number"])
+    if not isinstance(index, int):  # TorchRL cannot take one environment
+        assert torch.equal(ours[index]["number"], theirs[index]["number"])
+
+
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+@pytest.mark.parametrize("index", [slice(0, 3), [4, 1, 2], torch.tensor([-1, 0, 3])])
+def test_rows_are_replaced_by_their_index(kind: Any, index: Any) -> None:
+    ours, theirs = ReplayBuffer(storage=kind(6)), peer.ReplayBuffer(storage=peer.ListStorage(6))
+    for buffer in (ours, theirs):
+        buffer.extend(steps(6))
+    ours[index] = steps(3, start=100)
+    expected = torch.arange(6)
+    expected[index] = torch.arange(100, 103)
+    assert torch.equal(ours["number"], expected)
+    ours[2] = steps(1, start=7)[0]
+    assert ours[2]["number"] == 7 and ours[...]["number"].shape == (6,)
+
+
+def test_rows_that_do_not_fit_replace_none() -> None:
+    buffer = ReplayBuffer(storage=ListStorage(6))
+    buffer.extend(steps(6))
+    buffer[1:3] = steps(2, start=50)
+    assert buffer["number"].tolist() == [0, 50, 51, 3, 4, 5]
+    for index in (slice(0, 3), [0]):
+        with pytest.raises(UsageError, match="cannot be replaced by 2"):
+            buffer[index] = steps(2)
+    with pytest.raises(UsageError, match="is a column"):
+        buffer["number"] = torch.zeros(6)
+    with pytest.raises(IndexError):
+        buffer[6] = steps(1)[0]
+
+
+def made(kind: str) -> TensorDictReplayBuffer:
+    storages = {"list": ListStorage(8), "files": LazyMemmapStorage(8)}
+    storage = storages.get(kind) or LazyTensorStorage(8, ndim=2 if kind == "environments" else 1)
+    samplers = {"priorities": PrioritizedSampler(8, 1.0, 1.0), "list": RandomSampler()}
+    return TensorDictReplayBuffer(
+        storage=storage,
+        sampler=samplers.get(kind) or SamplerWithoutReplacement(),
+        writer=TensorDictMaxValueWriter() if kind == "ranks" else None,
+        batch_size=2,
+        seed=1,
+        prefetch=2 if kind == "prefetch" else None,
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["memory", "files", "list", "environments", "priorities", "ranks", "prefetch"]
+)
+def test_a_state_holds_the_rows_too(kind: str) -> None:
+    """Written round the ring, drawn from, and gone on with elsewhere."""
+    first = made(kind)
+    for start in (0, 5):
+        first.extend(steps(2, 3, start=start) if kind == "environments" else steps(5, start=start))
+    batch = first.sample()
+    batch["td_error"] = batch["number"].double()
+    first.update_tensordict_priority(batch)
+    state = copy.deepcopy(first.state_dict())
+    other = made(kind)
+    other.extend(steps(2, 3) if kind == "environments" else steps(3))
+    other.load_state_dict(state)
+    for buffer in (first, other):
+        buffer.extend(steps(2, 1, start=90) if kind == "environments" else steps(2, start=90))
+    assert torch.equal(other[:]["number"], first[:]["number"])
+    assert torch.equal(other.sample()["number"], first.sample()["number"])
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    buffer = made("memory")
+    for state, message in (
+        ({}, "this one has nothing"),
+        (peer.ReplayBuffer(storage=peer.LazyTensorStorage(8)).state_dict(), "_sampler"),
+        (ReplayBuffer(storage=LazyTensorStorage(9)).state_dict(), "room for 9 rows"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            buffer.load_state_dict(state)
+
+
+def test_a_batch_keeps_its_index_whatever_transforms_select() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(8),
+        sampler=PrioritizedSampler(8, 1.0, 1.0),
+        transform=SelectTransform("number"),
+        batch_size=4,
+    )
+    buffer.extend(steps(8))
+    batch = buffer.sample()
+    assert torch.equal(batch["index"], batch["number"])
+    assert batch["priority_weight"].tolist() == [1.0] * 4
+    buffer.append_transform(lambda batch: batch.reshape(2, 2).exclude("index"))
+    assert "index" not in buffer.sample()  # it would not say which row is which
+
+
+def test_a_list_of_tensors_is_a_structure_where_the_storage_says_so() -> None:
+    rows = [torch.zeros(4), torch.ones(4)]
+    batch = ReplayBuffer(storage=TensorStorage(rows), batch_size=3).sample()
+    assert [leaf.tolist() for leaf in batch] == [[0.0] * 3, [1.0] * 3]
+
+
+def test_priorities_for_a_sampler_without_any_are_passed_over() -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8), batch_size=4)
+    buffer.extend(steps(8))
+    buffer.update_tensordict_priority(buffer.sample())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 3.5}, "batch_size must be a whole number from 1 on, not float 3.5"),
+        ({"batch_size": "3"}, "batch_size must be"),
+        ({"prefetch": 2.5, "batch_size": 2}, "prefetch must be"),
+        ({"storage": LazyTensorStorage}, "A storage is expected"),
+        ({"storage": TensorDict({}, [])}, "not TensorDict"),
+        ({"sampler": RandomSampler}, "A sampler is expected"),
+        ({"sampler": "random"}, "A sampler is expected"),
+        ({"writer": "x"}, "A writer is expected"),
+        ({"transform": 3}, "transform must be a function"),
+        ({"collate_fn": 3}, "collate_fn must be a function"),
+    ],
+)
+def test_a_part_that_is_none_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ReplayBuffer(**{"storage": LazyTensorStorage(3), **arguments})
