@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.config import load_config
+from datasets_cli.errors import UsageError
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.registry import catalogue, load_recipe
 from datasets_cli.store.layout import CacheRoot
@@ -22,18 +23,92 @@ class _AvailableDatasets:
         return sorted(rows)
 
 
+INSTEAD = {
+    "split_trajs=True": "Rows are kept in one row; split a batch with split_trajectories().",
+    "from_env=True": "Rows are read from the published file.",
+    "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
+    "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
+    "load_from_local_minari=True": "Pass source=FOLDER, where the dataset's files are.",
+}
+
+
+def _refuse(argument: str, is_given: bool) -> None:
+    if is_given:
+        raise UsageError(f"{argument} is not possible. {INSTEAD[argument]}")
+
+
 class D4RLExperienceReplay(ExperienceReplay):
-    """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``."""
+    """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
+
+    The arguments after ``batch_size`` are TorchRL's, and take the values that mean what is done
+    here: the published file is read, its rows are one after the other, and a step that ends by a
+    time limit is done and not terminated.
+
+    Args:
+        dataset_id: such as ``hopper-medium-v2``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        split_trajs: False; ``split_trajectories`` splits a batch.
+        from_env: False.
+        use_truncated_as_done: True.
+        direct_download: nothing but the published file is ever downloaded.
+        terminate_on_end: False, or None.
+        arguments: those of ``ExperienceReplay``.
+
+    Raises:
+        UsageError: another value is asked for.
+    """
 
     family = "d4rl"
     available_datasets = _AvailableDatasets()
 
+    def __init__(
+        self,
+        dataset_id: str,
+        batch_size: int | None = None,
+        *,
+        split_trajs: bool = False,
+        from_env: bool = False,
+        use_truncated_as_done: bool = True,
+        direct_download: bool | None = None,
+        terminate_on_end: bool | None = None,
+        **arguments: Any,
+    ) -> None:
+        _refuse("split_trajs=True", split_trajs)
+        _refuse("from_env=True", from_env)
+        _refuse("use_truncated_as_done=False", not use_truncated_as_done)
+        _refuse("terminate_on_end=True", bool(terminate_on_end))
+        super().__init__(dataset_id, batch_size, **arguments)
+
 
 class MinariExperienceReplay(ExperienceReplay):
-    """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``."""
+    """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
+
+    Args:
+        dataset_id: such as ``D4RL/door/human-v2``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        split_trajs: False; ``split_trajectories`` splits a batch.
+        load_from_local_minari: False; ``source`` takes a folder of files that are there already.
+        arguments: those of ``ExperienceReplay``.
+
+    Raises:
+        UsageError: another value is asked for.
+    """
 
     family = "minari"
     available_datasets = _AvailableDatasets()
+
+    def __init__(
+        self,
+        dataset_id: str,
+        batch_size: int | None = None,
+        *,
+        split_trajs: bool = False,
+        load_from_local_minari: bool = False,
+        **arguments: Any,
+    ) -> None:
+        _refuse("split_trajs=True", split_trajs)
+        _refuse("load_from_local_minari=True", load_from_local_minari)
+        super().__init__(dataset_id, batch_size, **arguments)
 
 
 class OpenMLExperienceReplay(ExperienceReplay):
