@@ -73,6 +73,11 @@ class ReplayBufferEnsemble:
         seed: int | None = None,
     ) -> None:
         made = any(part is not None for part in (storages, samplers, writers, collate_fns))
+        if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
+            raise UsageError(
+                "An ensemble takes buffers one by one, as in ReplayBufferEnsemble(first, second), "
+                f"not {', '.join(wrong)}."
+            )
         if buffers and not made:
             samplers = SamplerEnsemble(
                 *(buffer.sampler for buffer in buffers),
@@ -162,6 +167,8 @@ class ReplayBufferEnsemble:
             which = numbers[named] if isinstance(named, slice) else torch.as_tensor(named).tolist()
             chosen = [self[number, *rows] for number in which]
             return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
+        if not -len(self.buffers) <= member < len(self.buffers):
+            raise IndexError(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
         if not rows:
             return self.buffers[member]
         return self.buffers[member][tuple(rows) if len(rows) > 1 else rows[0]]
