@@ -49,7 +49,8 @@ def installed_id(
     if accept_stand_in and (other := stand_in(resolved, root, options or {})):
         return other
     raise DatasetNotInstalled(
-        f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id}"
+        f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id} "
+        "(in Python, download=True)"
     )
 
 

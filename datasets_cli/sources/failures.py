@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email.utils
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -40,15 +42,21 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 WORST = (IntegrityError, NetworkError, AccessError)
 UNREACHABLE = (
-    "Check the connection, or use --mirror or --source if you have a copy; what is downloaded is "
-    "kept."
+    "Check the connection. Without a network, --source (in Python source=) reads files that you "
+    "have, and --offline (RLDS_OFFLINE=1) spares the attempt; --mirror (RLDS_MIRRORS) asks another "
+    "server; what is downloaded is kept."
 )
 
 
 class TransientError(NetworkError):
-    """A failure worth another try; ``wait`` is the server's Retry-After in seconds, if any."""
+    """A failure worth another try.
+
+    ``wait`` is the server's Retry-After in seconds, if any; ``unresolved`` the host that was asked,
+    where no address could be found for a name.
+    """
 
     wait: float | None = None
+    unresolved: str | None = None
 
 
 def all_failed(what: str, failures: list[RldsError]) -> RldsError:
@@ -83,7 +91,8 @@ def check_status(url: str, response: requests.Response) -> None:
     if status in REFUSALS:
         refusal = AccessError(
             f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
-            "Use --mirror PREFIX=REPLACEMENT or --source DIR|URL if you have a copy."
+            "Use --mirror PREFIX=REPLACEMENT (RLDS_MIRRORS) or --source DIR|URL (in Python "
+            "source=) if you have a copy."
         )
         refusal.missing = status in MISSING
         raise refusal
@@ -110,15 +119,24 @@ def translated(url: str) -> Iterator[None]:
             ) from error
         if isinstance(error, requests.TooManyRedirects):
             raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.") from error
-        raise TransientError(f"{url} cannot be read: {_root_cause(error)}.") from error
+        cause = _root_cause(error)
+        failure = TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.")
+        if isinstance(cause, socket.gaierror):
+            failure.unresolved = host_of(url)
+        raise failure from error
 
 
-def _root_cause(error: BaseException) -> str:
+def host_of(url: str) -> str:
+    """Return the host that a URL names."""
+    return urlsplit(url).hostname or ""
+
+
+def _root_cause(error: BaseException) -> BaseException:
     # No further: what lies below may be an exception that our caller was handling.
     below = error.__context__
     while isinstance(below, THEIRS) and not isinstance(below, RldsError):
         error, below = below, below.__context__
-    return f"{type(error).__name__}: {error}"
+    return error
 
 
 def _message(response: requests.Response) -> str:

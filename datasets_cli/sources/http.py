@@ -20,6 +20,7 @@ from datasets_cli.sources.failures import (
     TransientError,
     all_failed,
     check_status,
+    host_of,
     translated,
 )
 
@@ -33,6 +34,8 @@ LONGEST_WAIT_SECONDS = 120.0
 
 class Http:
     """A client that retries, honours Retry-After, mirrors and offline mode.
+
+    A host that has no address is asked once more in all: without a network no pause would help.
 
     Args:
         config: offline mode and mirrors.
@@ -53,6 +56,7 @@ class Http:
         self.retries = retries
         self.backoff_seconds = backoff_seconds
         self.timeout_seconds = timeout_seconds
+        self._unresolved: set[str] = set()
         self._session = requests.Session()
         self._session.max_redirects = MAX_REDIRECTS
         # identity: a server that compresses on the fly breaks lengths and ranges.
@@ -133,7 +137,7 @@ class Http:
         if self.config.offline:
             raise OfflineError(
                 f"{url} is needed, but offline mode is on (RLDS_OFFLINE or --offline). "
-                "Give the files with --source DIR, or go online."
+                "Give the files with --source DIR (in Python source=), or go online."
             )
         with translated(url):
             response = self._session.get(
@@ -144,6 +148,7 @@ class Http:
                 stream=True,
                 timeout=self.timeout_seconds,
             )
+        self._unresolved.discard(host_of(url))
         with response:
             check_status(url, response)
             yield response
@@ -153,7 +158,12 @@ class Http:
 
         Raises:
             NetworkError: the server wishes for longer than two minutes.
+            TransientError: the error itself, where the host has no address for the second time.
         """
+        if error.unresolved is not None:
+            if error.unresolved in self._unresolved:
+                raise error
+            self._unresolved.add(error.unresolved)
         seconds = self.backoff_seconds * 2**attempt * random.uniform(0.75, 1.25)
         if error.wait is not None:
             if error.wait > LONGEST_WAIT_SECONDS:
