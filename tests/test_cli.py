@@ -324,7 +324,7 @@ def test_a_dataset_taken_with_no_verify_stays_marked(door: str, capsys: Capture)
     assert main(["info", door]) == 0
     assert "NOT VERIFIED" in capsys.readouterr().out
     assert main(["download", door]) == 0
-    assert "installed with --no-verify" in capsys.readouterr().err
+    assert "is installed, but not verified" in capsys.readouterr().err
     assert main(["verify", door]) == 0
     assert "not verified" in capsys.readouterr().out
 

@@ -5,6 +5,7 @@ from datasets_cli.build.installed import (
     installed_folder,
     installed_id,
     is_installed,
+    locked,
     remove,
     verify,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "installed_folder",
     "installed_id",
     "is_installed",
+    "locked",
     "plan",
     "remove",
     "verify",

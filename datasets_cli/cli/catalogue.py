@@ -15,6 +15,8 @@ from datasets_cli.store.check import check_sizes
 from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import UNVERIFIED, Manifest, read_manifest
 
+ABSENT = "not installed"
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -48,10 +50,7 @@ def list_datasets(
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
     if patterns:
         ids = match([_as_glob(pattern) for pattern in patterns], ids)
-    records = [
-        _record(id, known.get(id), here.get(id)) | {"state": _state(id in here, here.get(id))}
-        for id in ids
-    ]
+    records = [_record(id, known.get(id), id in here, here.get(id)) for id in ids]
     lines = table([_cells(record) for record in records])
     state.emit(records, lines or ["Nothing found."], ids)
 
@@ -100,7 +99,7 @@ def _refresh_all(state: State, root: CacheRoot, family: str | None) -> None:
 def _state(present: bool, manifest: Manifest | None) -> str:
     """Return the word for a dataset's state."""
     if not present:
-        return "-"
+        return ABSENT
     if manifest is None:
         return "damaged"
     return "unverified" if manifest.unverified else "installed"
@@ -121,10 +120,14 @@ def _as_glob(pattern: str) -> str:
     return pattern if is_glob(pattern) else f"*{pattern}*"
 
 
-def _record(id: str, known: tuple[Recipe, Row] | None, here: Manifest | None) -> dict[str, Any]:
+def _record(
+    id: str, known: tuple[Recipe, Row] | None, present: bool, here: Manifest | None
+) -> dict[str, Any]:
+    """Return what list and info both say; ``here`` is the manifest of a copy without damage."""
     row = known[1] if known else Row(id)
     return {
         "id": id,
+        "state": _state(present, here),
         "installed": here is not None,
         "download_bytes": row.size,
         "bytes": here.size_bytes if here else None,
@@ -136,7 +139,7 @@ def _record(id: str, known: tuple[Recipe, Row] | None, here: Manifest | None) ->
 def _cells(record: dict[str, Any]) -> dict[str, str]:
     return {
         "ID": record["id"],
-        "STATE": record["state"],
+        "STATE": "-" if record["state"] == ABSENT else record["state"],
         ">STEPS": human_count(record["num_transitions"]),
         ">EPISODES": human_count(record["num_trajectories"]),
         ">DOWNLOAD": human_bytes(record["download_bytes"]),
@@ -147,7 +150,7 @@ def _cells(record: dict[str, Any]) -> dict[str, str]:
 def _card(
     id: str, root: CacheRoot, known: tuple[Recipe, Row] | None, manifest: Manifest | None
 ) -> dict[str, Any]:
-    document = _record(id, known, manifest)
+    document = _record(id, known, manifest is not None, manifest and _manifest_or_none(root, id))
     if known:
         recipe, row = known
         document |= recipe.to_json() | {"title": recipe.title, "details": dict(row.details)}
@@ -160,10 +163,11 @@ def _card(
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
+    present = "manifest" in document
     cells = {
         "id": document["id"],
         "title": document.get("title"),
-        "state": f"installed in {document['path']}" if document["installed"] else "not installed",
+        "state": document["state"] + (f" in {document['path']}" if present else ""),
         "steps": human_count(document["num_transitions"]),
         "episodes": human_count(document["num_trajectories"]),
         "download": human_bytes(document["download_bytes"]),
@@ -180,7 +184,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         if value not in (None, "")
     }
     lines = [f"{name:18} {text}" for name, text in texts.items()]
-    if document["installed"]:
+    if present:
         lines += _manifest_lines(document["manifest"])
     else:
         lines.append(f"{'install':18} rlds download {document['id']}")
@@ -188,11 +192,14 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 
 def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{'NOT VERIFIED':18} {resource['filename']}: {resource['checked']}"
-        for resource in manifest["resources"]
-        if str(resource.get("checked", "")).startswith(UNVERIFIED)
-    ]
+    doubted: dict[str, list[str]] = {}
+    for resource in manifest["resources"]:
+        if str(resource.get("checked", "")).startswith(UNVERIFIED):
+            doubted.setdefault(resource["checked"], []).append(resource["filename"])
+    lines = []
+    for why, (name, *others) in doubted.items():
+        more = f" and {len(others)} more" if others else ""
+        lines.append(f"{'NOT VERIFIED':18} {name}{more}: {why}")
     lines += [f"{'successors':18} {manifest['successors'].get('rule', 'as in the parent')}"]
     lines += [f"{'note':18} {note}" for note in manifest["metadata"].get("notes", ())]
     for name, spread in manifest["statistics"].items():

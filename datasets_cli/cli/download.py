@@ -121,7 +121,10 @@ def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
         f"{human_bytes(manifest.size_bytes)} on disk"
     )
     if manifest.unverified and not wish.accept_any:
-        state.note(f"{manifest.id} was installed with --no-verify; {manifest.unverified[0]}")
+        state.note(
+            f"{manifest.id} is installed, but {manifest.unverified[0]} "
+            "(--force installs the published one)"
+        )
     return {
         "id": manifest.id,
         "path": str(folder),

@@ -63,9 +63,9 @@ class Manifest:
 
     @property
     def unverified(self) -> list[str]:
-        """How files differ from the catalogue's that ``--no-verify`` took all the same."""
+        """Why files are not known to be the publisher's, each reason once."""
         found = (str(resource.get("checked", "")) for resource in self.resources)
-        return [text for text in found if text.startswith(UNVERIFIED)]
+        return list(dict.fromkeys(text for text in found if text.startswith(UNVERIFIED)))
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
