@@ -26,6 +26,7 @@ from datasets_cli.recipe import (
     Source,
     SourceError,
     UnknownDataset,
+    UsageError,
     Web,
     read_tsv,
 )
@@ -110,7 +111,18 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
-    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated."""
+    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated.
+
+    Raises:
+        UsageError: the folder has no description, as one that mirrors OpenML's paths has not.
+    """
+    names = place.names()
+    if names is not None and DESCRIPTION not in names:
+        raise UsageError(
+            f"openml/{name} needs the file {DESCRIPTION}, which is not in {place}. OpenML's files "
+            f"have no names of their own: save what {api.API}/ID answers as {DESCRIPTION}, "
+            f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}."
+        )
     said = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)
     documents = [Resource((), DESCRIPTION), Resource((), FEATURES)]
     if not place.has(ARFF) and place.has(PARQUET):
