@@ -66,7 +66,7 @@ def test_the_readmes_python_runs(
 
 
 def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("docs/replay.md", "python"):
         code = block.replace("d4rl/hopper-medium-v2", door).replace(
             "num_workers=4", "num_workers=0"
