@@ -128,7 +128,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
 
     def __init__(self, name: str, batch_size: int | None = None, **options: Any) -> None:
         super().__init__(name, batch_size, **options)
-        self._transforms.insert(0, _with_table_names)
+        self.transform.insert(0, _with_table_names)
 
     @property
     def max_outcome_val(self) -> int | float:

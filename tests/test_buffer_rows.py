@@ -160,7 +160,7 @@ def test_priorities_for_a_sampler_without_any_are_passed_over() -> None:
         ({"sampler": RandomSampler}, "A sampler is expected"),
         ({"sampler": "random"}, "A sampler is expected"),
         ({"writer": "x"}, "A writer is expected"),
-        ({"transform": 3}, "transform must be a function"),
+        ({"transform": 3}, "3 cannot be called"),
         ({"collate_fn": 3}, "collate_fn must be a function"),
     ],
 )

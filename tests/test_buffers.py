@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import (
+    Compose,
     DistributedSampler,
     DoubleToFloat,
     ExperienceReplay,
@@ -207,8 +208,9 @@ def test_an_emptied_buffer_begins_an_epoch_anew(sampler: Any) -> None:
     assert sorted(torch.cat([batch["number"] for batch in made]).tolist()) == [*range(100, 110)]
 
 
-def test_rows_kept_back_by_a_transform_are_forgotten_with_the_others() -> None:
-    made = buffer(transform=MultiStepTransform(2, 0.9))
+@pytest.mark.parametrize("wrap", [lambda transform: transform, Compose, lambda one: [one]])
+def test_rows_kept_back_by_a_transform_are_forgotten_with_the_others(wrap: Any) -> None:
+    made = buffer(transform=wrap(MultiStepTransform(2, 0.9)))
     rows = steps(4).set(("next", "reward"), torch.ones(4, 1))
     made.extend(rows)
     made.empty()
@@ -252,7 +254,10 @@ def test_no_writer_writes_into_a_dataset(door: str) -> None:
     ("make", "message"),
     [
         (lambda: ReplayBuffer(storage=1000), "A storage is expected"),
-        (lambda: buffer(prefetch=-1, batch_size=2), "prefetch must be a whole number from 0 on, not -1"),
+        (
+            lambda: buffer(prefetch=-1, batch_size=2),
+            "prefetch must be a whole number from 0 on, not -1",
+        ),
         (lambda: SliceSampler(slice_len=2, span="x"), "A span is a number"),
         (
             lambda: TensorDictPrioritizedReplayBuffer(alpha=1.0, beta=1.0, storage=ListStorage()),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.checkpoint import restore_rows, rows_state
-from datasets_cli.replay.dump import Hook, dump
 from datasets_cli.replay.list_storage import ListStorage, stack_rows
-from datasets_cli.replay.load import load
 from datasets_cli.replay.marks import spread
 from datasets_cli.replay.options import ReadOptions
-from datasets_cli.replay.reader import BatchReader
 from datasets_cli.replay.rows import flat_rows, is_key, numbers_of, one_row, rows_at, write_at
 from datasets_cli.replay.samplers import Info, Sampler
-from datasets_cli.replay.transforms.transform import inverse
+from datasets_cli.replay.saved_buffer import SavedBuffer
 from datasets_cli.replay.writers import (
     ImmutableDatasetWriter,
     RoundRobinWriter,
@@ -29,7 +24,7 @@ from datasets_cli.replay.writers import (
 DEFAULT_SIZE = 1000
 
 
-class ReplayBuffer(BatchReader):
+class ReplayBuffer(SavedBuffer):
     """Samples batches from a storage, and writes rows into one that takes them.
 
     One thread may write while another samples.
@@ -74,8 +69,6 @@ class ReplayBuffer(BatchReader):
         if writer is not None and not callable(getattr(writer, "place", None)):
             raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {writer!r}.")
         self.writer: Writer = writer or self._default_writer()
-        self._save_hooks: list[Hook] = []
-        self._load_hooks: list[Hook] = []
 
     def __repr__(self) -> str:
         return (
@@ -99,8 +92,8 @@ class ReplayBuffer(BatchReader):
         if not is_key(index):
             with self._lock:
                 rows = rows_at(self.storage, index)
-            return self._transformed(rows)
-        if self._transforms or self.storage.ndim > 1:
+            return self.transform(rows)
+        if self.transform or self.storage.ndim > 1:
             return self[:][index]
         with self._lock:
             return self.storage.column((index,) if isinstance(index, str) else index)
@@ -113,8 +106,7 @@ class ReplayBuffer(BatchReader):
         """
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
-        for transform in reversed(self._transforms):
-            data = inverse(transform, data)
+        data = self.transform.inv(data)
         with self._lock:
             if self._is_constant:
                 ImmutableDatasetWriter().place(self.storage, data)
@@ -166,9 +158,9 @@ class ReplayBuffer(BatchReader):
         with self._lock:
             self.writer.emptied()
             self.storage.empty()
-            for part in (self.sampler, *self._transforms):
-                if emptied := getattr(part, "emptied", None):
-                    emptied()
+            self.transform.emptied()
+            if emptied := getattr(self.sampler, "emptied", None):
+                emptied()
             if self._prefetch:
                 self._prefetch.drop()
 
@@ -202,59 +194,6 @@ class ReplayBuffer(BatchReader):
         previous, self.writer = self.writer, writer
         return previous
 
-    def dumps(self, path: str | Path) -> None:
-        """Write the rows there are, and where sampler and writer stand, into a folder.
-
-        Raises:
-            UsageError: rows are not TensorDicts in a tensor storage.
-        """
-        with self._lock:
-            dump(self, path, self._save_hooks)
-
-    def loads(self, path: str | Path) -> None:
-        """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
-
-        In a larger storage the rows of a ring begin with the oldest one.
-
-        Raises:
-            ImmutableError: the rows there are are a dataset.
-            FileNotFoundError: nothing was written there.
-            DamagedDataset: a file is missing or too short.
-            UsageError: the storage has no room for the rows.
-        """
-        with self._lock:
-            load(self, path, self._load_hooks)
-
-    save = dump = dumps  # TorchRL's other names
-    load = loads
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the draws, and copies of rows that can be written.
-
-        ``dumps`` takes no memory for them. A dataset's rows are not part of the state.
-        """
-        with self._lock:
-            return super().state_dict() | ({} if self._is_constant else rows_state(self))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken, with the rows that were there.
-
-        Raises:
-            UsageError: it is of another kind of buffer, or of a storage of another size.
-        """
-        with self._lock:
-            if "rows" in state:
-                restore_rows(self, state)
-            super().load_state_dict(state)
-
-    def register_save_hook(self, hook: Hook) -> None:
-        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
-        self._save_hooks.append(hook)
-
-    def register_load_hook(self, hook: Hook) -> None:
-        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
-        self._load_hooks.append(hook)
-
     def _describe(self, rows: Any, index: torch.Tensor, info: Info) -> None:
         super()._describe(rows, index, info)
         if isinstance(self.writer, TensorDictRoundRobinWriter):
@@ -270,12 +209,11 @@ class ReplayBuffer(BatchReader):
     def _write(self, data: Any, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Write rows, tell of them, and return their numbers; see ``extend``."""
         is_list = isinstance(data, list) and bool(data)
-        if is_list and (self._transforms or not isinstance(self.storage, ListStorage)):
+        if is_list and (self.transform or not isinstance(self.storage, ListStorage)):
             data = stack_rows(data)
-        for transform in reversed(self._transforms):
-            data = inverse(transform, data)
-            if data is None:  # the transform keeps the rows until it has more
-                return torch.empty(0, dtype=torch.int64)
+        data = self.transform.inv(data)
+        if data is None:  # a transform keeps the rows until it has more
+            return torch.empty(0, dtype=torch.int64)
         with self._lock:
             if self._is_constant:
                 ImmutableDatasetWriter().place(self.storage, data)

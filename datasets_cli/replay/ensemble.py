@@ -20,6 +20,7 @@ from datasets_cli.replay.members import (
     members_of,
 )
 from datasets_cli.replay.parts import Part, check_sizes, draw_part, joined
+from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import ImmutableDatasetWriter
 
@@ -98,7 +99,7 @@ class ReplayBufferEnsemble:
         if self.generator is not torch.default_generator:
             self.set_rng(self.generator)
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
-        self._transforms = [] if transform is None else [transform]
+        self.transform = Compose() if transform is None else Compose(transform)
         self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
 
     def __len__(self) -> int:
@@ -125,7 +126,7 @@ class ReplayBufferEnsemble:
         drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
         parts = self._drawn(drawn)
         check_sizes(parts)
-        batch = self._transformed(self._collate_fn([part.rows for part in parts]))
+        batch = self.transform(self._collate_fn([part.rows for part in parts]))
         if not return_info:
             return batch
         return batch, LazyStackedTensorDict.lazy_stack([part.info for part in parts])
@@ -143,7 +144,7 @@ class ReplayBufferEnsemble:
         drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
         parts = self._drawn(drawn)
         members = [part.member for part in parts]
-        batch = self._transformed(joined(members, [part.rows for part in parts]))
+        batch = self.transform(joined(members, [part.rows for part in parts]))
         return (batch, joined(members, [part.info for part in parts])) if return_info else batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -186,11 +187,11 @@ class ReplayBufferEnsemble:
 
     def append_transform(self, transform: Transform) -> ReplayBufferEnsemble:
         """Apply one more transform to every batch, after the others; return the ensemble."""
-        return self.insert_transform(len(self._transforms), transform)
+        return self.insert_transform(len(self.transform), transform)
 
     def insert_transform(self, index: int, transform: Transform) -> ReplayBufferEnsemble:
         """Apply one more transform at a place among the others; return the ensemble."""
-        self._transforms.insert(index, transform)
+        self.transform.insert(index, transform)
         return self
 
     def set_rng(self, generator: torch.Generator) -> None:
@@ -253,11 +254,6 @@ class ReplayBufferEnsemble:
         parts = [draw_part(self.buffers, member, size) for member, size in drawn]
         self.ran_out = any(part.is_last for part in parts)
         return parts
-
-    def _transformed(self, batch: Any) -> Any:
-        for transform in self._transforms:
-            batch = transform(batch)
-        return batch
 
     def __getstate__(self) -> dict[str, Any]:
         # As of a buffer: a copy begins the seed's stream anew.

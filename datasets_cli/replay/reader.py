@@ -18,6 +18,7 @@ from datasets_cli.replay.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.rows import numbers_of
 from datasets_cli.replay.samplers import Info, RandomSampler, Sampler
 from datasets_cli.replay.storage import make_batch
+from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, Transform
 from datasets_cli.store.placement import can_page_lock
 from datasets_cli.store.tree import Tree
@@ -51,14 +52,13 @@ class BatchReader:
             raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
         if isinstance(sampler, type) or not hasattr(sampler or RandomSampler, "sample"):
             raise UsageError(f"A sampler is expected, such as RandomSampler(), not {sampler!r}.")
-        for name, function in (("transform", transform), ("collate_fn", collate_fn)):
-            if function is not None and not callable(function):
-                raise UsageError(f"{name} must be a function of a batch, not {function!r}.")
+        if collate_fn is not None and not callable(collate_fn):
+            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
         self._use(storage)
         self.sampler: Sampler = sampler or RandomSampler()
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self.generator = choose_generator(generator, seed)
-        self._transforms: list[Transform] = [] if transform is None else [transform]
+        self.transform = Compose() if transform is None else Compose(transform)
         self._collate_fn = collate_fn
         self._pin_memory = can_page_lock(pin_memory)
         self.ran_out = False
@@ -119,12 +119,12 @@ class BatchReader:
             transform: any callable from batch to batch.
             invert: apply it to what is written instead, and its ``inv`` to batches.
         """
-        return self.insert_transform(len(self._transforms), transform, invert=invert)
+        return self.insert_transform(len(self.transform), transform, invert=invert)
 
     def insert_transform(self, index: int, transform: Transform, *, invert: bool = False) -> Self:
         """Apply one more transform at a place among the others; return the buffer."""
         self._rewind()
-        self._transforms.insert(index, Inverted(transform) if invert else transform)
+        self.transform.insert(index, Inverted(transform) if invert else transform)
         return self
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
@@ -225,9 +225,9 @@ class BatchReader:
             self._describe(rows, index, info)
         if self._pin_memory:
             rows = torch.utils._pytree.tree_map(lambda leaf: leaf.pin_memory(), rows)
-        if not self._transforms:
+        if not self.transform:
             return rows
-        batch = self._transformed(rows)
+        batch = self.transform(rows)
         self._keep_marks(batch, index, info)
         return batch
 
@@ -238,15 +238,6 @@ class BatchReader:
 
     def _keep_marks(self, batch: Any, index: torch.Tensor, info: Info) -> None:
         """Put back what priorities are handed back by, where a transform took it."""
-
-    def _transformed(self, batch: Any) -> Any:
-        for transform in self._transforms:
-            batch = transform(batch)
-            if batch is None:
-                raise UsageError(
-                    f"The transform {transform!r} returned None; expected the batch it made."
-                )
-        return batch
 
     def _draws(self) -> dict[str, Any]:
         """Return what it takes to draw the same once more.

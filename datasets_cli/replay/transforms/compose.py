@@ -46,6 +46,12 @@ class Compose:
             stored = None if stored is None else inverse(transform, stored)
         return stored
 
+    def emptied(self) -> None:
+        """Let go of rows that a transform keeps back."""
+        for transform in self.transforms:
+            if emptied := getattr(transform, "emptied", None):
+                emptied()
+
     def append(self, transform: Transform) -> None:
         """Apply one more transform after the others."""
         self.transforms.append(_callable(transform))

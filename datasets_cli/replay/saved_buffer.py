@@ -1,0 +1,87 @@
+"""Saving a buffer: in a folder, or as a state beside a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+from datasets_cli.replay.checkpoint import restore_rows, rows_state
+from datasets_cli.replay.dump import Hook, dump
+from datasets_cli.replay.load import load
+from datasets_cli.replay.options import ReadOptions
+from datasets_cli.replay.reader import BatchReader
+from datasets_cli.replay.samplers import Sampler
+from datasets_cli.replay.writers import Writer
+
+
+class SavedBuffer(BatchReader):
+    """A reader of batches whose rows can be saved: what is between it and a replay buffer.
+
+    Args:
+        storage: see ``ReplayBuffer``, as for the others.
+        sampler: how rows are drawn.
+        reading: how batches are made.
+    """
+
+    writer: Writer
+
+    def __init__(
+        self, *, storage: Any, sampler: Sampler | None = None, **reading: Unpack[ReadOptions]
+    ) -> None:
+        super().__init__(storage=storage, sampler=sampler, **reading)
+        self._save_hooks: list[Hook] = []
+        self._load_hooks: list[Hook] = []
+
+    def dumps(self, path: str | Path) -> None:
+        """Write the rows there are, and where sampler and writer stand, into a folder.
+
+        Raises:
+            UsageError: rows are not TensorDicts in a tensor storage.
+        """
+        with self._lock:
+            dump(self, path, self._save_hooks)
+
+    def loads(self, path: str | Path) -> None:
+        """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
+
+        In a larger storage the rows of a ring begin with the oldest one.
+
+        Raises:
+            ImmutableError: the rows there are are a dataset.
+            FileNotFoundError: nothing was written there.
+            DamagedDataset: a file is missing or too short.
+            UsageError: the storage has no room for the rows.
+        """
+        with self._lock:
+            load(self, path, self._load_hooks)
+
+    save = dump = dumps  # TorchRL's other names
+    load = loads
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws, and copies of rows that can be written.
+
+        ``dumps`` takes no memory for them. A dataset's rows are not part of the state.
+        """
+        with self._lock:
+            return super().state_dict() | ({} if self._is_constant else rows_state(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken, with the rows that were there.
+
+        Raises:
+            UsageError: it is of another kind of buffer, or of a storage of another size.
+        """
+        with self._lock:
+            if "rows" in state:
+                restore_rows(self, state)
+            super().load_state_dict(state)
+
+    def register_save_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
+        self._save_hooks.append(hook)
+
+    def register_load_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
+        self._load_hooks.append(hook)
