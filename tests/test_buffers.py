@@ -256,7 +256,7 @@ def test_no_writer_writes_into_a_dataset(door: str) -> None:
         (lambda: ReplayBuffer(storage=1000), "A storage is expected"),
         (
             lambda: buffer(prefetch=-1, batch_size=2),
-            "prefetch must be a whole number from 0 on, not -1",
+            "prefetch must be",
         ),
         (lambda: SliceSampler(slice_len=2, span="x"), "A span is a number"),
         (
