@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from tensordict import TensorDictBase
 
@@ -26,14 +28,25 @@ def slice_marks(
     """
     marks: dict[Key, torch.Tensor] = {}
     truncated_key: Key | None = getattr(sampler, "truncated_key", None)
-    if truncated_key is not None and truncated_key in info:
-        last, beside = info[truncated_key], truncated_key[:-1]
-        done, terminated = (entry(rows, (*beside, name)) for name in ("done", "terminated"))
-        marks[*beside, "done"] = last.clone() if done is None else done | last.view(done.shape)
-        marks[*beside, "terminated"] = torch.zeros_like(last) if terminated is None else terminated
+    if truncated_key is not None and (last := info.get(truncated_key)) is not None:
+        done_key, terminated_key = _beside(truncated_key)
+        done, terminated = entry(rows, done_key), entry(rows, terminated_key)
+        marks[done_key] = last.clone() if done is None else done | _like(last, done)
+        marks[terminated_key] = torch.zeros_like(last) if terminated is None else terminated
     init_key: Key | None = getattr(sampler, "init_key", None)
-    if init_key is not None and init_key in info:
+    if init_key is not None and (first := info.get(init_key)) is not None:
         stored = entry(rows, init_key)
         if stored is not None:
-            marks[init_key] = stored | info[init_key].view(stored.shape)
+            marks[init_key] = stored | _like(first, stored)
     return marks
+
+
+@functools.cache
+def _beside(truncated_key: Key) -> tuple[Key, Key]:
+    """Return the keys of the two other flags."""
+    return (*truncated_key[:-1], "done"), (*truncated_key[:-1], "terminated")
+
+
+def _like(mark: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+    """Return a mark in the shape of what is stored; a view costs more than to compare shapes."""
+    return mark if mark.shape == stored.shape else mark.view(stored.shape)
