@@ -126,7 +126,7 @@ def test_a_row_of_a_member_is_named_by_all_of_its_dimensions() -> None:
     number = torch.arange(40).view(4, 10)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(40, ndim=2))
     buffer.extend(TensorDict({"number": number}, [4, 10]))
-    assert int(ReplayBufferEnsemble(buffer)[0, 3, 1]["number"]) == int(number[1, 3])
+    assert int(ReplayBufferEnsemble(buffer)[0, 1, 3]["number"]) == int(number[1, 3])
 
 
 @pytest.mark.parametrize("drawn", [0, -1])
