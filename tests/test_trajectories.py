@@ -172,6 +172,30 @@ def test_nested_trajectories_are_the_padded_ones_without_padding() -> None:
     assert [part.tolist() for part in jagged["next", "done"].unbind()][1] == [False, False]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("ids", [[0, 0, 1, 1], [0, 1, 2], [0, 0, 0, 1, 1]])
+def test_nested_trajectories_are_torchrls_where_all_are_as_long_too(ids: list[int]) -> None:
+    rollout = steps(ids, [0] * len(ids)).set("wide", torch.arange(len(ids) * 2.0).view(-1, 2))
+    ours = split_trajectories(rollout, trajectory_key="id", as_nested=True)
+    theirs = split_of_torchrl(rollout, trajectory_key="id", as_nested=True)
+    assert ours.batch_size == theirs.batch_size == torch.Size([ids[-1] + 1, -1])
+    assert ours["next"].batch_size == theirs["next"].batch_size
+    for key in ("obs", "id", "wide", ("next", "done")):
+        assert ours[key].is_nested
+        for part, other in zip(ours[key].unbind(), theirs[key].unbind(), strict=True):
+            assert part.dtype == other.dtype
+            assert torch.equal(part, other), key
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_single_trajectory_is_nested_as_several_are() -> None:
+    """Named defect: TorchRL leaves a single one as it is, not nested, and with a mask."""
+    nested = split_trajectories(steps([0, 0, 0]), trajectory_key="id", as_nested=True)
+    assert nested.batch_size == torch.Size([1, -1])
+    assert [part.tolist() for part in nested["obs"].unbind()] == [[0, 1, 2]]
+    assert "mask" not in nested
+
+
 def test_a_rollout_without_ids_and_flags_is_refused() -> None:
     rollout = TensorDict({"obs": torch.arange(4)}, [4])
     with pytest.raises(UsageError, match="neither trajectory ids nor flags"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_key import NestedKey, key_of
@@ -92,8 +92,11 @@ def split_trajectories(
         which trajectories first appear.
 
     Raises:
-        UsageError: there are no rows, or neither ids nor flags of the rollout's shape.
+        UsageError: there are no rows, or neither ids nor flags of the rollout's shape; or it is no
+            TensorDict.
     """
+    if not isinstance(rollout_tensordict, TensorDictBase):
+        raise UsageError(f"A rollout is a TensorDict, not {type(rollout_tensordict).__name__}.")
     shape = rollout_tensordict.batch_size
     if not shape or not shape.numel():
         raise UsageError(f"A rollout {list(shape)} has nothing to split.")
@@ -191,7 +194,9 @@ def _nest(rows: TensorDict, lengths: torch.Tensor, layout: torch.layout) -> Tens
             batch_size=[len(lengths)],  # tensordict knows no ragged size of this layout
         )
     sizes = lengths.tolist()
-    return rows.apply(
+    # Unchecked: where all lengths are equal, tensordict sees them in place of the ragged -1.
+    nested: TensorDict = rows._fast_apply(
         lambda leaf: torch.nested.nested_tensor(list(leaf.split(sizes)), layout=layout),
         batch_size=[len(sizes), -1],
     )
+    return nested
