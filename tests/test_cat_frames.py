@@ -207,5 +207,5 @@ def test_stacks_can_be_made_when_rows_are_written() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match=r"CatFrames|A stack is made"):
+    with pytest.raises(UsageError, match=r"CatFrames|A stack is made|N must be"):
         wrong()

@@ -81,5 +81,5 @@ def test_rows_without_trajectories_say_so() -> None:
 
 
 def test_a_list_without_room_is_refused() -> None:
-    with pytest.raises(UsageError, match="1 row or more, not 0"):
+    with pytest.raises(UsageError, match="max_size must be a whole number from 1 on, not 0"):
         ListStorage(0)

@@ -129,9 +129,9 @@ def test_a_list_keeps_anything_and_its_collate_fn_makes_the_batch() -> None:
     ("data", "message"),
     [
         (TensorDict({"number": torch.zeros(2)}, [2]), "same keys"),
-        (steps(2).set("number", torch.zeros(2, 3)), "number has rows"),
+        (steps(2).set("number", torch.zeros(2, 3)), "number has the shape"),
         (steps(2).set("text", NonTensorData("x", [2])), "text is no tensor"),
-        (torch.zeros(2), "same keys"),
+        (torch.zeros(2), "holds TensorDicts with"),
     ],
 )
 def test_rows_of_another_form_are_refused_and_nothing_is_written(data: Any, message: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -33,11 +34,15 @@ class TensorDictForm:
 
     def apart(self, rows: Any) -> list[torch.Tensor]:
         """Return the leaves in the order of the keys."""
-        found = leaves_of(rows) if isinstance(rows, TensorDictBase) else {}
+        if not isinstance(rows, TensorDictBase):
+            raise UsageError(
+                f"The buffer holds TensorDicts with {', '.join(self.names)}, not {outline(rows)}."
+            )
+        found = leaves_of(rows)
         if found.keys() != set(self.keys):
             raise UsageError(
                 f"The buffer holds rows with {', '.join(self.names)}; these have "
-                f"{', '.join(map(show_key, found)) or repr(rows)}. Rows must have the same keys."
+                f"{', '.join(map(show_key, found)) or 'nothing'}. Rows must have the same keys."
             )
         return [found[key] for key in self.keys]
 
@@ -58,16 +63,19 @@ class PytreeForm:
 
     def __init__(self, rows: Any) -> None:
         leaves, self._structure = _pytree.tree_flatten(rows)
-        self.names = [str(number) for number in range(len(leaves))]
+        self._outline = outline(rows)
+        self.names = _names(rows, len(leaves))
 
     def apart(self, rows: Any) -> list[torch.Tensor]:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
-        if structure != self._structure or not all(isinstance(x, torch.Tensor) for x in leaves):
+        if structure != self._structure:
             raise UsageError(
-                f"The buffer holds tensors in the structure {self._structure}, not {structure}. "
-                "Tensor storages take tensors; ListStorage takes anything."
+                f"The buffer holds rows of the form {self._outline}, not {outline(rows)}."
             )
+        for name, leaf in zip(self.names, leaves, strict=True):
+            if not isinstance(leaf, torch.Tensor):
+                raise no_tensor(name, leaf)
         return leaves
 
     def together(self, columns: Sequence[torch.Tensor]) -> Any:
@@ -82,6 +90,26 @@ def form_of(rows: Any) -> TensorDictForm | PytreeForm:
     return PytreeForm(rows)
 
 
+def outline(rows: Any) -> str:
+    """Return the containers and kinds of rows in a few words: ``dict(a: Tensor, b: int)``."""
+    if isinstance(rows, Mapping | TensorDictBase):
+        inside = [f"{name}: {outline(item)}" for name, item in rows.items()]
+    elif isinstance(rows, tuple | list):
+        inside = [outline(item) for item in rows]
+    else:
+        return type(rows).__name__
+    shown = inside if len(inside) <= 20 else [*inside[:20], "..."]
+    return f"{type(rows).__name__}({', '.join(shown)})"
+
+
+def no_tensor(name: str, item: Any) -> UsageError:
+    """Return the error of an entry that is no tensor."""
+    return UsageError(
+        f"{name} is no tensor but {type(item).__name__}. Tensor storages take tensors; "
+        "ListStorage takes anything."
+    )
+
+
 def leaves_of(rows: TensorDictBase, above: Key = ()) -> dict[Key, torch.Tensor]:
     """Return the leaves of a TensorDict.
 
@@ -92,9 +120,15 @@ def leaves_of(rows: TensorDictBase, above: Key = ()) -> dict[Key, torch.Tensor]:
     for name, item in rows.items():
         key = (*above, name)
         if is_non_tensor(item) or not isinstance(item, TensorDictBase | torch.Tensor):
-            raise UsageError(
-                f"{show_key(key)} is no tensor but {type(item).__name__}. Tensor storages take "
-                "tensors; ListStorage takes anything."
-            )
+            raise no_tensor(show_key(key), item)
         found |= {key: item} if isinstance(item, torch.Tensor) else leaves_of(item, key)
     return found
+
+
+def _names(rows: Any, count: int) -> list[str]:
+    """Return what leads to each tensor: keys, numbers and attributes."""
+    try:
+        leaves: list[Any] = _pytree.tree_flatten_with_path(rows)[0]
+    except NotImplementedError:  # lazy stacks of TensorDicts in a structure have no paths
+        return [str(number) for number in range(count)]
+    return [".".join(str(astuple(part)[0]) for part in path) or "data" for path, _ in leaves]

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys
 from datasets_cli.replay.nested_key import NestedKey, key_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import DatasetStorage, make_batch
 from datasets_cli.store.columns import Key, show_key
@@ -51,9 +52,13 @@ class FrameStack:
         key: NestedKey = ("observation",),
         padding: Padding = "zeros",
     ) -> None:
-        if length < 1 or padding not in ("zeros", "repeat"):
+        self.length = whole_number("length", length, 1)
+        if padding not in ("zeros", "repeat"):
+            raise UsageError(f"padding is 'zeros' or 'repeat', not {padding!r}.")
+        if not isinstance(storage, DatasetStorage):
             raise UsageError(
-                f"A stack has 1 step or more, padded with zeros or repeat; not {length}, {padding}."
+                "FrameStack stacks the steps of a dataset, which open_storage(folder) opens, not "
+                f"of a {type(storage).__name__}. CatFrames stacks those of other storages."
             )
         dataset = storage.dataset
         key = key_of(key)
@@ -64,7 +69,6 @@ class FrameStack:
             )
         self.dataset = dataset
         self.placement = dataset.placement
-        self.length = length
         self._storage = storage
         self._padding = padding
         self._key = key

@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.epoch import NO_ROWS
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import make_batch
 from datasets_cli.store.columns import Key, show_key
@@ -26,7 +27,7 @@ class ListStorage:
         max_size: most rows; without a limit by default.
 
     Raises:
-        UsageError: there is no room for a row.
+        UsageError: ``max_size`` is no whole number from 1 on.
     """
 
     ndim = 1
@@ -34,9 +35,7 @@ class ListStorage:
     is_tensordict = False
 
     def __init__(self, max_size: int | None = None) -> None:
-        if max_size is not None and max_size < 1:
-            raise UsageError(f"A storage has room for 1 row or more, not {max_size}.")
-        self.max_size = NO_LIMIT if max_size is None else max_size
+        self.max_size = NO_LIMIT if max_size is None else whole_number("max_size", max_size, 1)
         self.capacity = self.max_size
         self.placement = ON_DISK
         self.revision = 0

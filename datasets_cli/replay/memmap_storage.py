@@ -52,7 +52,8 @@ class LazyMemmapStorage(LazyTensorStorage):
                 f"{self.scratch_dir} is not empty: rows of another storage may lie there. Choose a "
                 "new scratch_dir, or pass existsok=True to write over it."
             )
-        keys = form.keys if isinstance(form, TensorDictForm) else [(name,) for name in form.names]
+        plain = [(str(number),) for number in range(len(columns))]
+        keys = form.keys if isinstance(form, TensorDictForm) else plain
         rows = TensorDict({}, [self.capacity])
         for key, column in zip(keys, columns, strict=True):
             one = torch.zeros((), dtype=column.dtype)

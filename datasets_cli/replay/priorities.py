@@ -61,14 +61,19 @@ class Priorities:
         """Give rows priorities and return the highest; of equal rows the last counts.
 
         Args:
-            rows: int64 ``[B]``; those below 0 are passed over.
+            rows: int64 ``[B]``; -1 is passed over.
             priority: floats, one a row ``[B]`` or one for all ``[]``; their sign does not matter.
 
         Raises:
-            UsageError: a priority is NaN or infinite, or a row is not below the capacity.
+            UsageError: a priority is NaN or infinite, or a row is below -1 or not below the
+                capacity.
         """
         row, value = self._tree.array(rows), abs(self._tree.array(priority))
-        if len(row) and int(row.min()) < 0:
+        if len(row) and (first := int(row.min())) < 0:
+            if first < -1:
+                raise UsageError(
+                    f"There is no row {first}: rows count from 0, and -1 is one that was refused."
+                )
             meant = row >= 0
             row, value = row[meant], value[meant] if value.ndim else value
         if not len(row):

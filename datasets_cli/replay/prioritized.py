@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.priorities import Priorities
 from datasets_cli.replay.priority_files import read_priorities, write_priorities
 from datasets_cli.replay.samplers import Info
@@ -58,13 +59,12 @@ class Prioritized(ABC):
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
     ) -> None:
-        if max_capacity < 1 or not dtype.is_floating_point or reduction not in REDUCTIONS:
+        self.max_capacity = whole_number("max_capacity", max_capacity, 1)
+        if not dtype.is_floating_point or reduction not in REDUCTIONS:
             raise UsageError(
-                "A prioritised sampler needs a max_capacity from 1 on, a floating dtype, and one "
-                f"of the reductions {', '.join(REDUCTIONS)}; found {max_capacity}, {dtype} and "
-                f"{reduction!r}."
+                "A prioritised sampler needs a floating dtype and one of the reductions "
+                f"{', '.join(REDUCTIONS)}; found {dtype} and {reduction!r}."
             )
-        self.max_capacity = max_capacity
         self.dtype = dtype
         self.reduction = reduction
         self.max_priority_within_buffer = max_priority_within_buffer
@@ -128,9 +128,13 @@ class Prioritized(ABC):
 
         Raises:
             UsageError: a priority is NaN or infinite, the shapes do not fit together, or a row is
-                not below the capacity.
+                no whole number from -1 on and below the capacity.
         """
-        rows = torch.as_tensor(index, dtype=torch.int64).reshape(-1)
+        rows = torch.as_tensor(index).reshape(-1)
+        if rows.dtype != torch.int64:
+            if rows.numel() and (rows.dtype == torch.bool or not _is_whole(rows)):
+                raise UsageError(f"Rows are whole numbers, int64, not {rows.dtype}.")
+            rows = rows.long()
         values = torch.as_tensor(priority)
         if values.dtype not in (torch.float32, torch.float64):
             values = values.double()  # whole numbers have no safe absolute value
@@ -234,7 +238,11 @@ class PrioritizedSampler(Prioritized):
         return rows, {("priority_weight",): weights.to(self.dtype)}
 
 
+def _is_whole(rows: torch.Tensor) -> bool:
+    return not (rows.is_floating_point() or rows.is_complex())
+
+
 def _not_negative(name: str, value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise UsageError(f"{name} is a number from 0 on, not {value}.")
+    if isinstance(value, str) or not 0 <= value < math.inf:
+        raise UsageError(f"{name} is a number from 0 on, not {value!r}.")
     return float(value)

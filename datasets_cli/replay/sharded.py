@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers import ReplayBuffer
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.storage import Storage
 
@@ -48,12 +50,13 @@ class DistributedSampler:
         drop_last: bool = False,
     ) -> None:
         ours, all_ranks = _rank()
-        self.num_replicas = all_ranks if num_replicas is None else num_replicas
-        self.rank = ours if rank is None else rank
+        replicas = all_ranks if num_replicas is None else num_replicas
+        self.num_replicas = whole_number("num_replicas", replicas, 1)
+        self.rank = whole_number("rank", ours if rank is None else rank)
         if not 0 <= self.rank < self.num_replicas:
             raise UsageError(f"There is no rank {self.rank} of {self.num_replicas}.")
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = whole_number("seed", seed)
         self.drop_last = drop_last
         self.epoch = 0
         self.ran_out = False
@@ -62,7 +65,8 @@ class DistributedSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch; epochs follow one another by themselves otherwise."""
-        self.epoch, self._done, self.ran_out, self._share = epoch, 0, False, None
+        self.epoch = whole_number("epoch", epoch, 0)
+        self._done, self.ran_out, self._share = 0, False, None
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -143,13 +147,20 @@ class BatchStream(IterableDataset[Any]):
     Args:
         buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
         num_batches: batches that each worker yields; without it the buffer's own iteration ends.
-        seed: of the streams.
+        seed: of the streams; from 0 on.
+
+    Raises:
+        UsageError: there is no buffer, or a number is no whole number from 0 on.
     """
 
     def __init__(self, buffer: ReplayBuffer, num_batches: int | None = None, seed: int = 0) -> None:
+        if isinstance(buffer, type) or not hasattr(buffer, "set_rng"):
+            raise UsageError(f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.")
         self.buffer = buffer
         self.num_batches = num_batches
-        self.seed = seed
+        if num_batches is not None:
+            self.num_batches = whole_number("num_batches", num_batches, 0)
+        self.seed = whole_number("seed", seed, 0)
         self.epoch = 0
         self._ranks: tuple[int, int] | None = None  # of a worker, which is in no process group
 

@@ -12,6 +12,7 @@ from datasets_cli.replay.boundaries import TrajectoryKeys, changes
 from datasets_cli.replay.cuts import Cuts, Span, beginnings
 from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.nested_key import NestedKey, key_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.runs import Runs, runs_of
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.storage import Storage
@@ -64,7 +65,7 @@ class SliceSampler:
     Raises:
         TypeError: more than one way, or none, to say where slices are cut; or ``fragmented`` with
             flags in place of numbers.
-        UsageError: a number below 1.
+        UsageError: a size that is no whole number from 1 on.
     """
 
     ran_out = False
@@ -98,10 +99,8 @@ class SliceSampler:
             raise TypeError("Give one of end_key, end_keys, traj_key, ends and trajectories.")
         if fragmented and (step_key is None or any(given is not None for given in flags)):
             raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
-        if any(size is not None and size < 1 for size in (num_slices, slice_len)):
-            raise UsageError("num_slices and slice_len count from 1.")
-        self.num_slices = num_slices
-        self.slice_len = slice_len
+        self.num_slices = None if num_slices is None else whole_number("num_slices", num_slices, 1)
+        self.slice_len = None if slice_len is None else whole_number("slice_len", slice_len, 1)
         self.strict_length = strict_length
         self.truncated_key = _key(truncated_key)
         self.init_key = _key(init_key)
@@ -140,7 +139,10 @@ class SliceSampler:
         assert divisor is not None
         if batch_size % divisor or batch_size < divisor:
             wish = "num_slices" if self.num_slices else "slice_len"
-            raise UsageError(f"A batch of {batch_size} cannot be cut by {wish}={divisor}.")
+            raise UsageError(
+                f"A batch of {batch_size} cannot be cut by {wish}={divisor}: the batch size must "
+                f"be a multiple of it, such as {max(1, batch_size // divisor) * divisor}."
+            )
         if self.num_slices:
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor

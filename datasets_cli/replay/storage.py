@@ -14,6 +14,7 @@ from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.runs import Runs
 from datasets_cli.store.columns import Key, show_key
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.layout import MANIFEST_FILENAME
 from datasets_cli.store.placement import choose_placement
 from datasets_cli.store.tree import Tree, grow_tree
 
@@ -154,7 +155,17 @@ def open_storage(
         DamagedDataset: its files are not what its manifest says.
     """
     placement = choose_placement(device, pin_memory, contiguous)
-    return DatasetStorage(open_dataset(Path(folder).resolve(), placement))
+    path = Path(folder).resolve()
+    try:
+        return DatasetStorage(open_dataset(path, placement))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if (path / MANIFEST_FILENAME).exists():
+            raise
+        raise FileNotFoundError(
+            f"There is no dataset in {path}, which would have a {MANIFEST_FILENAME}. Give a folder "
+            "that preprocess() wrote or `rlds path` prints; what a buffer dumped is read by its "
+            "loads()."
+        ) from error
 
 
 def make_batch(tree: Tree, batch_size: torch.Size) -> TensorDict:

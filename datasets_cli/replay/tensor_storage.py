@@ -7,6 +7,7 @@ column, never an indexing of a TensorDict.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.epoch import NO_ROWS
 from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import make_batch
 from datasets_cli.store.columns import Key, show_key
@@ -33,17 +35,18 @@ class LazyTensorStorage:
         max_size: most rows.
         device: where the tensors live.
         ndim: leading dimensions of the data that are rows.
+
+    Raises:
+        UsageError: a size is no whole number from 1 on.
     """
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
-        if max_size < 1 or ndim < 1:
-            raise UsageError(f"A storage has 1 row and 1 dimension or more: {max_size}, {ndim}.")
-        self.max_size = max_size
-        self.ndim = ndim
+        self.max_size = whole_number("max_size", max_size, 1)
+        self.ndim = whole_number("ndim", ndim, 1)
         self.device = torch.device(device)
         self.revision = 0
         self.cursor = 0
-        self.grid: tuple[int, ...] = (max_size,)
+        self.grid: tuple[int, ...] = (self.max_size,)
         self.inner: tuple[int, ...] = ()  # of rows that are TensorDicts with a shape of their own
         self._form: TensorDictForm | PytreeForm | None = None
         self._columns: list[torch.Tensor] = []
@@ -79,12 +82,11 @@ class LazyTensorStorage:
         """
         form = self._form or form_of(data)
         columns = form.apart(data)
-        if not columns or any(column.ndim < self.ndim for column in columns):
-            raise UsageError(f"Rows need tensors with {self.ndim} leading dimensions.")
-        side, num_steps = columns[0].shape[: self.ndim - 1], columns[0].shape[self.ndim - 1]
+        check_leading(form, columns, self.ndim)
+        side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
             width = math.prod(side)
-            self.grid = (-(-self.max_size // max(1, width)), *reversed(side))
+            self.grid = (-(-self.max_size // max(1, width)), *side)
             self._columns = self._allocate(form, columns)
             self.inner = inner_shape(data, self.ndim)
             self._form = form
@@ -94,11 +96,16 @@ class LazyTensorStorage:
             else column
             for column in columns
         ]
+        if self.grid[1:] != side:
+            raise UsageError(
+                f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
+                f"are of {_environments(side)}."
+            )
         for name, rows, own in zip(form.names, flat, self._columns, strict=True):
-            if rows.shape[1:] != own.shape[1:] or len(rows) != num_steps * self.width:
+            if rows.shape[1:] != own.shape[1:]:
                 raise UsageError(
-                    f"{name} has rows {tuple(own.shape[1:])} for {self.width} environments here, "
-                    f"and {tuple(rows.shape[1:])} for {len(rows) // max(1, num_steps)} in these."
+                    f"{name} has the shape {list(own.shape[1:])} a row in the storage, and "
+                    f"{list(rows.shape[1:])} in these rows."
                 )
         return flat
 
@@ -204,6 +211,9 @@ class TensorStorage(LazyTensorStorage):
         max_size: their number; given for compatibility.
         device: where batches are gathered; the tensors must be there.
         ndim: leading dimensions that are rows, time first.
+
+    Raises:
+        UsageError: there are no tensors, or of different lengths, or not ``max_size`` rows.
     """
 
     def __init__(
@@ -216,6 +226,7 @@ class TensorStorage(LazyTensorStorage):
     ) -> None:
         form = form_of(storage)
         columns = form.apart(storage)
+        check_leading(form, columns, whole_number("ndim", ndim, 1))
         grid = tuple(columns[0].shape[:ndim])
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
@@ -227,6 +238,37 @@ class TensorStorage(LazyTensorStorage):
         self.inner = inner_shape(storage, ndim)
 
 
+def check_leading(
+    form: TensorDictForm | PytreeForm, columns: Sequence[torch.Tensor], ndim: int
+) -> None:
+    """Check that there are columns, and that their first ``ndim`` dimensions are the same.
+
+    Raises:
+        UsageError: there are none, or they have fewer dimensions, or are of different lengths.
+    """
+    if not columns:
+        raise UsageError("These rows have no tensor, so that there is nothing to store.")
+    leading = columns[0].shape[:ndim]
+    if len(leading) == ndim and all(column.shape[:ndim] == leading for column in columns):
+        return
+    for name, column in zip(form.names, columns, strict=True):
+        if column.ndim < ndim:
+            shape = list(column.shape)
+            raise UsageError(f"{name} has the shape {shape}; rows need {ndim} or more dimensions.")
+        one, other = (
+            size[0] if ndim == 1 else list(size) for size in (leading, column.shape[:ndim])
+        )
+        if one != other:
+            raise UsageError(
+                f"{form.names[0]} has {one} rows and {name} has {other}: they must have as many."
+            )
+
+
 def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
     """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
     return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()
+
+
+def _environments(side: Sequence[int]) -> str:
+    """Return how many environments there are, as data come: the last of a step's sizes first."""
+    return " x ".join(map(str, (*side[-1:], *side[:-1])))

@@ -9,7 +9,9 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
-from datasets_cli.store.columns import Key
+from datasets_cli.replay.form import outline
+from datasets_cli.replay.nested_key import key_of
+from datasets_cli.store.columns import Key, show_key
 
 Columns = list[Any]
 """Columns ``[n, ...]`` of rows, as a storage takes them apart."""
@@ -132,12 +134,14 @@ class TensorDictMaxValueWriter:
         lowest the first goes.
 
         Raises:
-            UsageError: a rank is NaN, or the storage has several dimensions.
+            UsageError: rows have nothing to rank by, a rank is NaN, or the storage has several
+                dimensions.
         """
         if storage.ndim > 1:
             raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
+        numbers = self._numbers(data)
         columns = storage.apart(data)
-        numbers = data[self.rank_key].double().reshape(len(columns[0]), -1)
+        numbers = numbers.double().reshape(len(columns[0]), -1)
         ranks = REDUCTIONS[self.reduction](numbers).cpu()
         if bool(ranks.isnan().any()):
             raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
@@ -156,6 +160,17 @@ class TensorDictMaxValueWriter:
             index[taken] = rows
             storage.write(rows, [_rows(column, taken) for column in columns])
         return index
+
+    def _numbers(self, data: Any) -> torch.Tensor:
+        """Return the column to rank by."""
+        try:
+            numbers: torch.Tensor = data[self.rank_key]
+        except (KeyError, IndexError, TypeError) as error:
+            raise UsageError(
+                f"The rows, {outline(data)}, have no {show_key(key_of(self.rank_key))} to rank "
+                "them by. Give TensorDictMaxValueWriter another rank_key."
+            ) from error
+        return numbers
 
     def emptied(self) -> None:
         """Forget every rank."""

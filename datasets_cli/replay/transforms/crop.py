@@ -7,6 +7,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_key import NestedKey, key_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.transforms.transform import entry
 
 
@@ -24,7 +25,7 @@ class RandomCropTensorDict:
         generator: draws the starts; torch's global generator by default.
 
     Raises:
-        UsageError: ``sub_seq_len`` is below 1.
+        UsageError: ``sub_seq_len`` is no whole number from 1 on.
     """
 
     def __init__(
@@ -35,9 +36,7 @@ class RandomCropTensorDict:
         *,
         generator: torch.Generator | None = None,
     ) -> None:
-        if sub_seq_len < 1:
-            raise UsageError(f"A crop has 1 step or more, not {sub_seq_len}.")
-        self.sub_seq_len = sub_seq_len
+        self.sub_seq_len = whole_number("sub_seq_len", sub_seq_len, 1)
         self.sample_dim = sample_dim
         self.mask_key = None if mask_key is None else key_of(mask_key)
         self.generator = generator

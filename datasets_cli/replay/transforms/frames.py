@@ -14,6 +14,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, entry
@@ -63,13 +64,13 @@ class CatFrames:
         future: bool = False,
         mask_key: NestedKey | None = None,
     ) -> None:
-        if N < 1 or dim >= 0 or padding not in ("same", "constant"):
+        self.N = whole_number("N", N, 1)
+        self.dim = whole_number("dim", dim)
+        if self.dim >= 0 or padding not in ("same", "constant"):
             raise UsageError(
-                "CatFrames joins 1 step or more along a negative dim, padded with 'same' or "
-                f"'constant'; not {N} along {dim}, padded with {padding!r}."
+                "CatFrames joins steps along a negative dim, padded with 'same' or 'constant'; not "
+                f"along {dim}, padded with {padding!r}."
             )
-        self.N = N
-        self.dim = dim
         self.padding = padding
         self.padding_value = padding_value
         self.as_inverse = as_inverse

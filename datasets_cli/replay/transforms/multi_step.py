@@ -15,6 +15,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.transforms.steps import flags, last_of
 from datasets_cli.replay.transforms.transform import entry
 from datasets_cli.store.columns import Key
@@ -47,9 +48,8 @@ class MultiStep:
     def __init__(
         self, gamma: float, n_steps: int, *, done_keys: Sequence[NestedKey] = FLAGS
     ) -> None:
-        _check(gamma, n_steps)
-        self.gamma = gamma
-        self.n_steps = n_steps
+        self.gamma = _discount(gamma)
+        self.n_steps = whole_number("n_steps", n_steps, 1)
         self.done_keys = keys_of(list(done_keys))
 
     def __call__(self, batch: TensorDict) -> TensorDict:
@@ -90,9 +90,8 @@ class MultiStepTransform:
         done_keys: Sequence[NestedKey] | None = None,
         mask_key: NestedKey | None = None,
     ) -> None:
-        _check(gamma, n_steps)
-        self.n_steps = n_steps
-        self.gamma = gamma
+        self.n_steps = whole_number("n_steps", n_steps, 1)
+        self.gamma = _discount(gamma)
         self.reward_keys = keys_of("reward" if reward_keys is None else reward_keys)
         self.done_key = key_of(done_key or "done")
         self.done_keys = keys_of(list(FLAGS if done_keys is None else done_keys))
@@ -111,9 +110,10 @@ class MultiStepTransform:
         """Return the rows ``[*B, T']`` that can be stored now, or None.
 
         Raises:
-            UsageError: ``n_steps`` was set below 1, or the data is not of steps in a row.
+            UsageError: ``n_steps`` was set to no whole number from 1 on, or the data is not of
+                steps in a row.
         """
-        _check(self.gamma, self.n_steps)
+        whole_number("n_steps", self.n_steps, 1)
         if not data.ndim:
             raise UsageError(
                 "Multi-step rows are made of steps in a row, [*B, T], not of one step."
@@ -173,9 +173,7 @@ class _Span:
         return total.movedim(0, dim)
 
 
-def _check(gamma: float, n_steps: int) -> None:
-    if n_steps < 1 or not 0 < gamma <= 1:
-        raise UsageError(
-            f"Multi-step rows span 1 step or more with a gamma above 0 and up to 1, not {n_steps} "
-            f"with {gamma}."
-        )
+def _discount(gamma: float) -> float:
+    if isinstance(gamma, str) or not 0 < gamma <= 1:
+        raise UsageError(f"gamma is a number above 0 and up to 1, not {gamma!r}.")
+    return gamma

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +34,8 @@ class ObservationNorm:
         eps: the least scale that is divided by.
 
     Raises:
-        UsageError: an argument is missing, or there are not as many keys out as in.
+        UsageError: an argument is missing, there are not as many keys out as in, or a scale to
+            divide by is 0, of which a tensor may have some, below 0, or NaN.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class ObservationNorm:
                 "ObservationNorm needs loc, scale and in_keys. ObservationNorm.from_dataset works "
                 "the first two out."
             )
+        inner = in_keys_inv or []
+        if standard_normal or inner:
+            _check_divisor(scale)
         self.loc = loc
         self.scale = _at_least(scale, eps) if standard_normal else scale
         self.standard_normal = standard_normal
         self._read = KeyMap("ObservationNorm", in_keys, out_keys)
-        inner = in_keys_inv or []
         self._stored = KeyMap("ObservationNorm", out_keys_inv or inner, inner)
 
     @classmethod
@@ -84,6 +88,7 @@ class ObservationNorm:
         """
         column = keys_of(in_keys if key is None else key)[0]
         mean, deviation = _moments(_chunks(getattr(data, "storage", data), column), column)
+        deviation = deviation.clamp(min=eps)
         return cls(mean, deviation, in_keys, out_keys, standard_normal=True, eps=eps)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
@@ -135,6 +140,13 @@ class RewardScaling:
 
     def __repr__(self) -> str:
         return f"RewardScaling(loc={self._scaling.loc}, scale={self._scaling.scale})"
+
+
+def _check_divisor(scale: float | torch.Tensor) -> None:
+    """Check that a scale can be divided by; some numbers that never change have deviation 0."""
+    numbers = torch.as_tensor(scale)
+    if not (bool((numbers >= 0).all()) and bool((numbers > 0).any())):
+        raise UsageError(f"A scale to divide by must be above 0, not {reprlib.repr(scale)}.")
 
 
 def _at_least(scale: float | torch.Tensor, eps: float) -> float | torch.Tensor:

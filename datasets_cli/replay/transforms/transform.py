@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +21,7 @@ class Transform(Protocol):
     it. Ours make new tensors rather than change the batch's own.
     """
 
+    @abstractmethod  # or a class without it would make an object that returns None
     def __call__(self, batch: TensorDict, /) -> TensorDict:
         """Return the batch transformed."""
 

@@ -1,0 +1,222 @@
+"""Wrong arguments of the replay library: each is refused at once, in one sentence that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+
+from datasets_cli import (
+    BatchStream,
+    CatFrames,
+    DistributedSampler,
+    FrameStack,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    MultiStep,
+    MultiStepTransform,
+    ObservationNorm,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomCropTensorDict,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    SliceSampler,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    TensorStorage,
+    Transform,
+    open_storage,
+    split_trajectories,
+)
+from datasets_cli.errors import UsageError
+
+WHOLE = "must be a whole number"
+rows = torch.zeros
+
+
+def buffer(data: Any = None, storage: Any = None, **parts: Any) -> ReplayBuffer:
+    """Return a buffer of ten rows or less, with ``data`` in it."""
+    storage = LazyTensorStorage(10) if storage is None else storage
+    made = ReplayBuffer(storage=storage, batch_size=2, **parts)
+    if data is not None:
+        made.extend(data)
+    return made
+
+
+def named(*shape: int) -> TensorDict:
+    return TensorDict({"a": rows(*shape)}, shape[:1])
+
+
+def prioritized() -> ReplayBuffer:
+    return buffer(rows(4), sampler=PrioritizedSampler(10, 0.5, 0.5))
+
+
+def norm(scale: Any, **arguments: Any) -> ObservationNorm:
+    return ObservationNorm(0.0, scale, ["a"], **arguments)
+
+
+SIZES: list[Callable[[Any], Any]] = [
+    LazyTensorStorage,
+    lambda size: LazyTensorStorage(10, ndim=size),
+    LazyMemmapStorage,
+    lambda size: TensorStorage(rows(4), ndim=size),
+    ListStorage,
+    lambda size: PrioritizedSampler(size, 0.5, 0.5),
+    lambda size: PrioritizedSliceSampler(size, 0.5, 0.5, slice_len=2),
+    lambda size: SliceSampler(slice_len=size),
+    lambda size: SliceSampler(num_slices=size),
+    lambda size: MultiStep(0.9, size),
+    lambda size: MultiStepTransform(size, 0.9),
+    lambda size: CatFrames(size, -1),
+    RandomCropTensorDict,
+    lambda size: DistributedSampler(size, 0),
+    lambda size: FrameStack(buffer().storage, size),
+]
+
+
+@pytest.mark.parametrize("make", SIZES)
+@pytest.mark.parametrize(
+    ("size", "found"), [("2", "str '2'"), (2.0, "float"), (0, "0"), (-1, "-1")]
+)
+def test_a_size_is_a_whole_number_from_1_on(
+    make: Callable[[Any], Any], size: Any, found: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{WHOLE} from 1 on, not {found}"):
+        make(size)
+
+
+@pytest.mark.parametrize("make", SIZES[:-1])
+def test_a_size_may_be_an_integer_of_numpy(make: Callable[[Any], Any]) -> None:
+    make(np.uint8(1))
+
+
+CALLS: list[tuple[Callable[[], Any], str]] = [
+    (lambda: DistributedSampler(seed="x"), f"seed {WHOLE}, not str 'x'"),  # type: ignore[arg-type]
+    (lambda: DistributedSampler().set_epoch("x"), f"epoch {WHOLE}"),  # type: ignore[arg-type]
+    (lambda: CatFrames(2, "a"), f"dim {WHOLE}"),  # type: ignore[arg-type]
+    (lambda: MultiStep("a", 2), "gamma is a number above 0"),  # type: ignore[arg-type]
+    (lambda: PrioritizedSampler(9, "a", 0.5), "alpha is a number"),  # type: ignore[arg-type]
+    (lambda: BatchStream(3), "takes a replay buffer, not 3"),  # type: ignore[arg-type]
+    (lambda: BatchStream(buffer(), 1.5), "num_batches must"),  # type: ignore[arg-type]
+    (lambda: BatchStream(buffer(), seed=-1), "seed must be a whole number from 0 on, not -1"),
+    (lambda: TensorStorage({}), "no tensor, so that there is nothing to store"),
+    (lambda: TensorStorage(TensorDict({}, [3])), "no tensor, so that there is nothing"),
+    (lambda: TensorStorage({"a": rows(3), "b": rows(4)}), "a has 3 rows and b has 4"),
+    (lambda: TensorStorage(rows(())), r"data has the shape \[\]; rows need 1 or more dim"),
+    (lambda: TensorStorage({"x": [rows(4)]}, ndim=2), r"x\.0 has the shape \[4\]; rows need 2"),
+    (lambda: TensorStorage([1, 2]), "0 is no tensor but int. Tensor storages take tensors"),
+    (lambda: buffer({"a": rows(2), "b": rows(3)}), "a has 2 rows and b has 3"),
+    (lambda: buffer(np.zeros((3, 2))), "data is no tensor but ndarray"),
+    (lambda: buffer("abc"), "data is no tensor but str"),
+    (lambda: buffer(TensorDict({}, [])), "no tensor, so that"),
+    (
+        lambda: buffer({"a": rows(3, 2), "b": rows(4, 2)}, storage=LazyTensorStorage(12, ndim=2)),
+        r"a has \[3, 2\] rows and b has \[4, 2\]",
+    ),
+    (
+        lambda: buffer(rows(3, 5, 2), LazyTensorStorage(30, ndim=3)).extend(rows(3, 4, 2)),
+        "holds steps of 3 x 5 environments; these are of 3 x 4",
+    ),
+    (
+        lambda: buffer({"x": rows(2, 3)}).extend({"x": rows(2, 4)}),
+        r"x has the shape \[3\] a row in the storage, and \[4\] in these",
+    ),
+    (
+        lambda: buffer({"x": rows(2)}).extend([rows(2), (rows(2),)]),
+        r"Rows of Tensor, tuple do not make a batch",
+    ),
+    (
+        lambda: buffer({"x": rows(2)}).extend((rows(2), rows(2))),
+        r"of the form dict\(x: Tensor\), not tuple\(Tensor, Tensor\)",
+    ),
+    (lambda: buffer(named(3)).extend(TensorDict({}, [])), "rows with a; these have nothing"),
+    (lambda: buffer(named(3)).extend({"a": rows(3)}), r"TensorDicts with a, not dict\(a: Tensor\)"),
+    (lambda: FrameStack(LazyTensorStorage(5), 4), "of a dataset"),  # type: ignore[arg-type]
+    (lambda: ReplayBufferEnsemble([buffer()]), "one by one, .* not list"),  # type: ignore[arg-type]
+    (
+        lambda: buffer(named(3), writer=TensorDictMaxValueWriter("nope")),
+        r"TensorDict\(a: Tensor\), have no nope to rank them by",
+    ),
+    (lambda: buffer(rows(3), writer=TensorDictMaxValueWriter()), "no next.reward to rank"),
+    (lambda: norm(0.0, standard_normal=True), "must be above 0, not 0.0"),
+    (lambda: norm(rows(2), standard_normal=True), "must be above 0"),
+    (lambda: norm(torch.tensor([1.0, -1.0]), standard_normal=True), "must be above 0"),
+    (lambda: norm(float("nan"), standard_normal=True), "must be above 0, not nan"),
+    (lambda: norm(0.0, in_keys_inv=["a"]), "must be above 0, not 0.0"),
+    (lambda: split_trajectories({}), "A rollout is a TensorDict, not dict"),  # type: ignore[arg-type]
+    (lambda: SliceSampler(slice_len=5).shape(32), "multiple of it, such as 30"),
+    (lambda: SliceSampler(num_slices=5).shape(3), "multiple of it, such as 5"),
+    (lambda: prioritized().update_priority(torch.tensor([0.9]), 3.0), "not torch.float32"),
+    (lambda: prioritized().update_priority(torch.tensor([True]), 3.0), "not torch.bool"),
+    (lambda: prioritized().update_priority(torch.tensor([-1, -2]), 3.0), "There is no row -2"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_what_makes_no_sense_is_refused_in_few_words(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        call()
+    assert len(str(caught.value)) < 200
+    assert "\n" not in str(caught.value)
+
+
+def test_a_dump_of_tensordicts_does_not_fit_plain_tensors(tmp_path: Path) -> None:
+    dumped = TensorDictReplayBuffer(storage=LazyTensorStorage(5))
+    dumped.extend(named(4))
+    dumped.dumps(tmp_path)
+    with pytest.raises(UsageError, match=r"form Tensor, not TensorDict\(a: \w+\)\.$"):
+        buffer(rows(3)).loads(tmp_path)
+
+
+def test_a_folder_without_a_dataset_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(FileNotFoundError, match=r"no dataset in .* have a manifest\.json"):
+            open_storage(path)
+
+
+@pytest.mark.parametrize("member", [2, -3, [0, 2], (2, 0)])
+def test_a_member_that_is_not_there_is_named(member: Any) -> None:
+    ensemble = ReplayBufferEnsemble(buffer(named(3)), buffer(named(3)))
+    with pytest.raises(IndexError, match=r"no buffer (2|-3): the ensemble has 2"):
+        ensemble[member]
+
+
+def test_a_transform_without_a_call_cannot_be_made() -> None:
+    class Old(Transform):
+        def _apply_transform(self, value: torch.Tensor) -> torch.Tensor:
+            return value
+
+    with pytest.raises(TypeError, match=r"abstract.*__call__"):
+        Old()  # type: ignore[abstract]
+
+
+def test_a_number_that_never_changes_has_a_deviation_of_0_and_is_scaled_by_the_least() -> None:
+    scaled = norm(torch.tensor([2.0, 0.0]), standard_normal=True, eps=0.5)
+    batch = scaled(TensorDict({"a": torch.ones(1, 2)}, [1]))
+    assert batch["a"].tolist() == [[0.5, 2.0]]
+
+
+def test_rows_that_a_writer_refused_are_passed_over_by_priorities() -> None:
+    made = prioritized()
+    made.update_priority(torch.tensor([-1, 2], dtype=torch.int32), torch.tensor([9.0, 3.0]))
+    made.update_priority([], [])
+    assert made.sampler.priorities.known.tolist() == [1.0, 1.0, 3.0, 1.0]  # type: ignore[attr-defined]
+
+
+def test_lazy_stacks_in_a_structure_are_rows() -> None:
+    stack = LazyStackedTensorDict.lazy_stack([TensorDict({"q": rows(3)}, [3])] * 2, 1)
+    assert repr(TensorStorage((rows(3), stack))) == "TensorStorage(0, 1, 2; 3 of 3 rows)"
+
+
+def test_steps_of_environments_in_several_dimensions_come_back_as_they_were_written() -> None:
+    number = torch.arange(48).view(2, 3, 4, 2)
+    same = torch.equal(buffer(number, LazyTensorStorage(48, ndim=4))[:], number)
+    assert same
