@@ -137,6 +137,12 @@ def test_a_batch_keeps_its_index_whatever_transforms_select() -> None:
     assert "index" not in buffer.sample()  # it would not say which row is which
 
 
+@pytest.mark.parametrize("row", ["abc", 1.0, {"a": 1.0}])
+def test_a_row_of_no_tensors_is_refused(row: Any) -> None:
+    with pytest.raises(UsageError, match="A row of tensors is expected, not (str|float)"):
+        ReplayBuffer(storage=LazyTensorStorage(3)).add(row)
+
+
 def test_a_list_of_tensors_is_a_structure_where_the_storage_says_so() -> None:
     rows = [torch.zeros(4), torch.ones(4)]
     batch = ReplayBuffer(storage=TensorStorage(rows), batch_size=3).sample()

@@ -101,12 +101,22 @@ def write_at(storage: Any, index: Any, data: Any) -> None:
 
 
 def one_row(storage: Any, data: Any) -> Any:
-    """Return one row, or one step of several environments, as ``extend`` takes several."""
+    """Return one row, or one step of several environments, as ``extend`` takes several.
+
+    Raises:
+        UsageError: it is of no tensors, in a storage of tensors.
+    """
     time = storage.ndim - 1
     if isinstance(data, TensorDictBase):
         return data.unsqueeze(time)
     if isinstance(storage, ListStorage):
         return [data]
+    for leaf in _pytree.tree_leaves(data):
+        if not isinstance(leaf, torch.Tensor | TensorDictBase):
+            raise UsageError(
+                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
+                "tensors; ListStorage takes anything."
+            )
     return _pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data)
 
 
