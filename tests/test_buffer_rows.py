@@ -139,7 +139,7 @@ def test_a_batch_keeps_its_index_whatever_transforms_select() -> None:
 
 @pytest.mark.parametrize("row", ["abc", 1.0, {"a": 1.0}])
 def test_a_row_of_no_tensors_is_refused(row: Any) -> None:
-    with pytest.raises(UsageError, match="A row of tensors is expected, not (str|float)"):
+    with pytest.raises(UsageError, match=r"A row of tensors is expected, not (str|float)"):
         ReplayBuffer(storage=LazyTensorStorage(3)).add(row)
 
 
