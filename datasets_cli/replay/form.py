@@ -132,3 +132,34 @@ def _names(rows: Any, count: int) -> list[str]:
     except NotImplementedError:  # lazy stacks of TensorDicts in a structure have no paths
         return [str(number) for number in range(count)]
     return [".".join(str(astuple(part)[0]) for part in path) or "data" for path, _ in leaves]
+
+
+def check_leading(
+    form: TensorDictForm | PytreeForm, columns: Sequence[torch.Tensor], ndim: int
+) -> None:
+    """Check that there are columns, and that their first ``ndim`` dimensions are the same.
+
+    Raises:
+        UsageError: there are none, or they have fewer dimensions, or are of different lengths.
+    """
+    if not columns:
+        raise UsageError("These rows have no tensor, so that there is nothing to store.")
+    leading = columns[0].shape[:ndim]
+    if len(leading) == ndim and all(column.shape[:ndim] == leading for column in columns):
+        return
+    for name, column in zip(form.names, columns, strict=True):
+        if column.ndim < ndim:
+            shape = list(column.shape)
+            raise UsageError(f"{name} has the shape {shape}; rows need {ndim} or more dimensions.")
+        one, other = (
+            size[0] if ndim == 1 else list(size) for size in (leading, column.shape[:ndim])
+        )
+        if one != other:
+            raise UsageError(
+                f"{form.names[0]} has {one} rows and {name} has {other}: they must have as many."
+            )
+
+
+def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
+    """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
+    return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()

@@ -11,12 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.boundaries import TrajectoryKeys, find_runs
 from datasets_cli.replay.epoch import NO_ROWS
-from datasets_cli.replay.form import PytreeForm, TensorDictForm, form_of
+from datasets_cli.replay.form import (
+    PytreeForm,
+    TensorDictForm,
+    check_leading,
+    form_of,
+    inner_shape,
+)
 from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.runs import Runs
 from datasets_cli.replay.storage import make_batch
@@ -236,37 +241,6 @@ class TensorStorage(LazyTensorStorage):
         self._columns = [column.flatten(0, ndim - 1) for column in columns]
         self._num_rows = math.prod(grid)
         self.inner = inner_shape(storage, ndim)
-
-
-def check_leading(
-    form: TensorDictForm | PytreeForm, columns: Sequence[torch.Tensor], ndim: int
-) -> None:
-    """Check that there are columns, and that their first ``ndim`` dimensions are the same.
-
-    Raises:
-        UsageError: there are none, or they have fewer dimensions, or are of different lengths.
-    """
-    if not columns:
-        raise UsageError("These rows have no tensor, so that there is nothing to store.")
-    leading = columns[0].shape[:ndim]
-    if len(leading) == ndim and all(column.shape[:ndim] == leading for column in columns):
-        return
-    for name, column in zip(form.names, columns, strict=True):
-        if column.ndim < ndim:
-            shape = list(column.shape)
-            raise UsageError(f"{name} has the shape {shape}; rows need {ndim} or more dimensions.")
-        one, other = (
-            size[0] if ndim == 1 else list(size) for size in (leading, column.shape[:ndim])
-        )
-        if one != other:
-            raise UsageError(
-                f"{form.names[0]} has {one} rows and {name} has {other}: they must have as many."
-            )
-
-
-def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
-    """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
-    return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()
 
 
 def _environments(side: Sequence[int]) -> str:
