@@ -20,7 +20,6 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.reader import BatchReader
 
 Hook = Callable[[Any], Any]
 
@@ -77,7 +76,7 @@ def _write(buffer: Any, rows: Any, folder: Path) -> None:
         dumps(folder / "sampler")
     else:
         # The buffer's: its sampler may have drawn batches ahead, which nobody has seen.
-        _write_json(folder / "sampler" / "state.json", BatchReader.state_dict(buffer)["sampler"])
+        _write_json(folder / "sampler" / "state.json", buffer.draw_state()["sampler"])
     state = buffer.writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps
         is_whole = len(rows) * width == len(storage)  # a hook may leave rows out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
@@ -138,30 +138,14 @@ class BatchReader:
         self._rewind()
         self.generator = generator
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the draws; loaded into an equal buffer, it goes on with the same."""
+    def draw_state(self) -> dict[str, Any]:
+        """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
         ahead = self._prefetch.oldest if self._prefetch else None
         draws = ahead.state_before if ahead else self._draws()
         return {
             **draws,
             "sampler": self.sampler.state_dict() if draws["sampler"] is None else draws["sampler"],
         }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the draws where ``state`` was taken.
-
-        Raises:
-            UsageError: it is no state of a buffer.
-        """
-        if not {"sampler", "generator"} <= state.keys():
-            raise UsageError(
-                "The state of a buffer has sampler and generator; this one has "
-                f"{', '.join(map(str, state)) or 'nothing'}. What TorchRL dumped, loads() reads."
-            )
-        if self._prefetch:
-            self._prefetch.drop()
-        self.sampler.load_state_dict(state["sampler"])
-        self.generator.set_state(state["generator"])
 
     def _begin(self) -> None:
         """Make what a process has of its own."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.checkpoint import restore_rows, rows_state
 from datasets_cli.replay.dump import Hook, dump
 from datasets_cli.replay.load import load
@@ -60,23 +61,31 @@ class SavedBuffer(BatchReader):
     load = loads
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the draws, and copies of rows that can be written.
+        """Return the state of the draws, and copies of the rows where these can be written.
 
-        ``dumps`` takes no memory for them. A dataset's rows are not part of the state.
+        Loaded into an equal buffer, it goes on with the same. A dataset's rows are no part of it.
         """
         with self._lock:
-            return super().state_dict() | ({} if self._is_constant else rows_state(self))
+            return self.draw_state() | ({} if self._is_constant else rows_state(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where ``state`` was taken, with the rows that were there.
 
         Raises:
-            UsageError: it is of another kind of buffer, or of a storage of another size.
+            UsageError: it is no state of such a buffer, or of a storage of another size.
         """
+        if not {"sampler", "generator"} <= state.keys():
+            raise UsageError(
+                "The state of a buffer has sampler and generator; this one has "
+                f"{', '.join(map(str, state)) or 'nothing'}. What TorchRL dumped, loads() reads."
+            )
         with self._lock:
+            if self._prefetch:
+                self._prefetch.drop()
             if "rows" in state:
                 restore_rows(self, state)
-            super().load_state_dict(state)
+            self.sampler.load_state_dict(state["sampler"])
+            self.generator.set_state(state["generator"])
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
