@@ -152,7 +152,9 @@ def test_a_list_of_tensors_is_a_structure_where_the_storage_says_so() -> None:
 def test_priorities_for_a_sampler_without_any_are_passed_over() -> None:
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8), batch_size=4)
     buffer.extend(steps(8))
-    buffer.update_tensordict_priority(buffer.sample())
+    batch = buffer.sample()
+    buffer.update_tensordict_priority(batch)
+    assert "td_error" not in batch and not hasattr(buffer.sampler, "update_priority")
 
 
 @pytest.mark.parametrize(

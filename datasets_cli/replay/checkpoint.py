@@ -39,9 +39,20 @@ def restore_rows(buffer: Any, state: Mapping[str, Any]) -> None:
             f"The state is of a storage with room for {state['max_size']} rows; this one has room "
             f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
         )
-    columns = None if rows is None else storage.apart(rows)
+    replace_rows(buffer, None if rows is None else storage.apart(rows), state["writer"])
+
+
+def replace_rows(buffer: Any, columns: list[Any] | None, writer_state: Mapping[str, Any]) -> None:
+    """Forget a buffer's rows for others, and go on behind these where the writer stood.
+
+    Args:
+        buffer: one whose rows can be written; it may refuse to forget them.
+        columns: of the other rows ``[n, ...]``, as the storage takes them apart; None for none.
+        writer_state: where its writer goes on; ``cursor`` counts rows.
+    """
+    storage = buffer.storage
     buffer.empty()
     if columns is not None:
         storage.write(slice(0, len(columns[0])), columns)
-    buffer.writer.load_state_dict(state["writer"])
-    storage.cursor = state["writer"].get("cursor", 0) // storage.width
+    buffer.writer.load_state_dict(writer_state)
+    storage.cursor = writer_state.get("cursor", 0) // storage.width

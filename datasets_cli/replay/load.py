@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.checkpoint import replace_rows
 from datasets_cli.replay.dump import SEAL, Hook
 from datasets_cli.replay.epoch import given_epoch
 from datasets_cli.replay.rows import without_index
@@ -68,10 +69,7 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     # Whatever may be refused is looked at before the buffer's own rows are gone.
     columns = storage.apart(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
     drawn = _read_sampler(buffer.sampler, folder / "sampler")
-    buffer.empty()
-    storage.write(slice(0, num_steps * width), columns)
-    writer.load_state_dict(state)
-    storage.cursor = state.get("cursor", 0) // width
+    replace_rows(buffer, columns, state)
     if drawn and "priorities" in drawn:
         known, num_rows = drawn["priorities"], num_steps * width
         # Which rows a hook left out nobody knows: those that stay begin with the default priority.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,9 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.numbers import whole_number
 from datasets_cli.replay.priorities import Priorities
 from datasets_cli.replay.priority_files import read_priorities, write_priorities
+from datasets_cli.replay.reductions import REDUCTIONS
 from datasets_cli.replay.samplers import Info
 from datasets_cli.replay.storage import Storage
-
-REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "max": lambda several: several.amax(1),
-    "min": lambda several: several.amin(1),
-    "mean": lambda several: several.mean(1),
-    "median": lambda several: several.median(1).values,
-}
 
 
 class Prioritized(ABC):

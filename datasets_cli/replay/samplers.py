@@ -67,12 +67,11 @@ class RandomSampler:
         """Take nothing."""
 
 
-class SamplerWithoutReplacement:
-    """Draws every row once an epoch.
+class EpochSampler:
+    """What samplers without replacement have in common: an epoch, and where it stands.
 
     Args:
-        drop_last: leave out a last batch that would be short; otherwise the last batch of an epoch
-            is shorter where ``batch_size`` does not divide the rows.
+        drop_last: leave out a last batch that would be short.
         shuffle: draw in random order; in storage order otherwise.
     """
 
@@ -83,16 +82,6 @@ class SamplerWithoutReplacement:
     def ran_out(self) -> bool:
         """Whether the batch just drawn was the last of an epoch."""
         return self._epoch.ran_out
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return the next row numbers int64 ``[B]`` of the epoch, beginning one when needed.
-
-        Raises:
-            UsageError: with ``drop_last``, a batch larger than the storage.
-        """
-        return self._epoch.take(batch_size, len(storage), generator), {}
 
     def emptied(self) -> None:
         """Begin an epoch anew."""
@@ -105,3 +94,23 @@ class SamplerWithoutReplacement:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on in the middle of the epoch that ``state`` names."""
         self._epoch.load_state_dict(state)
+
+
+class SamplerWithoutReplacement(EpochSampler):
+    """Draws every row once an epoch.
+
+    Args:
+        drop_last: leave out a last batch that would be short; otherwise the last batch of an epoch
+            is shorter where ``batch_size`` does not divide the rows.
+        shuffle: draw in random order; in storage order otherwise.
+    """
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return the next row numbers int64 ``[B]`` of the epoch, beginning one when needed.
+
+        Raises:
+            UsageError: with ``drop_last``, a batch larger than the storage.
+        """
+        return self._epoch.take(batch_size, len(storage), generator), {}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Unpack
 
 import torch
 
-from datasets_cli.replay.epoch import Epoch
-from datasets_cli.replay.samplers import Info
+from datasets_cli.replay.samplers import EpochSampler, Info
 from datasets_cli.replay.slice_options import SliceOptions
 from datasets_cli.replay.slices import SliceSampler
 from datasets_cli.replay.storage import Storage
 from datasets_cli.store.columns import Key
 
 
-class SliceSamplerWithoutReplacement:
+class SliceSamplerWithoutReplacement(EpochSampler):
     """Draws one random slice of every trajectory, each trajectory once an epoch.
 
     Args:
@@ -27,13 +25,8 @@ class SliceSamplerWithoutReplacement:
     def __init__(
         self, *, drop_last: bool = False, shuffle: bool = True, **slices: Unpack[SliceOptions]
     ) -> None:
+        super().__init__(drop_last, shuffle)
         self._slices = SliceSampler(**slices)
-        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
-
-    @property
-    def ran_out(self) -> bool:
-        """Whether the batch just drawn was the last of an epoch."""
-        return self._epoch.ran_out
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -57,15 +50,3 @@ class SliceSamplerWithoutReplacement:
     def init_key(self) -> Key | None:
         """Where slice beginnings are marked."""
         return self._slices.init_key
-
-    def emptied(self) -> None:
-        """Begin an epoch anew."""
-        self._epoch.begin()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the epoch's seed and position."""
-        return self._epoch.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of the epoch that ``state`` names."""
-        self._epoch.load_state_dict(state)

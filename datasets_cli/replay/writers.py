@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
 import torch
@@ -11,18 +11,14 @@ import torch
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.form import outline
 from datasets_cli.replay.nested_key import key_of
+from datasets_cli.replay.reductions import REDUCTIONS
 from datasets_cli.store.columns import Key, show_key
 
 Columns = list[Any]
 """Columns ``[n, ...]`` of rows, as a storage takes them apart."""
 
-REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda numbers: numbers.sum(1),
-    "max": lambda numbers: numbers.amax(1),
-    "min": lambda numbers: numbers.amin(1),
-    "mean": lambda numbers: numbers.mean(1),
-    "median": lambda numbers: numbers.median(1).values,
-}
+RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
+"""How several numbers a row become its rank."""
 
 
 class WritableStorage(Protocol):
@@ -120,7 +116,7 @@ class TensorDictMaxValueWriter:
 
     def __init__(self, rank_key: str | Key | None = None, reduction: str = "sum") -> None:
         self.rank_key = ("next", "reward") if rank_key is None else rank_key
-        if reduction not in REDUCTIONS:
+        if reduction not in RANKS:
             raise UsageError(
                 f"Expected reduction sum, max, min, mean or median, not {reduction!r}."
             )
@@ -142,7 +138,7 @@ class TensorDictMaxValueWriter:
         numbers = self._numbers(data)
         columns = storage.apart(data)
         numbers = numbers.double().reshape(len(columns[0]), -1)
-        ranks = REDUCTIONS[self.reduction](numbers).cpu()
+        ranks = RANKS[self.reduction](numbers).cpu()
         if bool(ranks.isnan().any()):
             raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
         last: dict[int, int] = {}  # of those written to the same row, the last one is there
