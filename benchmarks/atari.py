@@ -34,7 +34,7 @@ FULL_RUN = 50_000_000
 def play_rows(game: str) -> dict[str, np.ndarray]:
     """Return the rows of some whole episodes as the ring holds them, with their empty rows."""
     sys.path.insert(0, str(PROJECT))
-    from tests.ale_games import play
+    from tests.support.ale_games import play
 
     rows: dict[str, list[np.ndarray]] = {}
     for episode in play(game, PLAYED_STEPS):
@@ -96,20 +96,22 @@ def deflated(data: bytes) -> bytes:
 def convert(folder: str, root: str) -> None:
     """Install the log in this process and print what it took; runs on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    import datasets_cli.build
-    import datasets_cli.build.pictures
+    import datasets_cli.install.deferred_frames
+    import datasets_cli.install.install
     import datasets_cli.sources.http
-    import datasets_cli.store.compact_writer
+    import datasets_cli.store.compact.writer
+    from datasets_cli.catalogue.registry import resolve
     from datasets_cli.config import load_config
-    from datasets_cli.registry import resolve
-    from datasets_cli.store.layout import CacheRoot
+    from datasets_cli.store.cache_root import CacheRoot
     from datasets_cli.store.manifest import read_manifest
 
     resolve("atari_dqn/Pong/1", CacheRoot(Path(root)))  # imports the recipes
     bare = peak_kilobytes()
     start, cpu_start = time.perf_counter(), time.process_time()
-    wish = datasets_cli.build.Wish(source=folder)
-    installed = datasets_cli.build.get("atari_dqn/Pong/1", load_config(root=root), wish)
+    wish = datasets_cli.install.options.InstallOptions(source=folder)
+    installed = datasets_cli.install.install.install_dataset(
+        "atari_dqn/Pong/1", load_config(root=root), wish
+    )
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     peak = peak_kilobytes()
     manifest = read_manifest(installed)
@@ -137,7 +139,7 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.recipes._gzip import GzipStream  # type: ignore[import-not-found]
-    from datasets_cli.store.frame_writer import FrameParts, make_dictionary
+    from datasets_cli.store.compact.frame_writer import FrameParts, make_dictionary
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()

@@ -97,12 +97,13 @@ def convert_ours(folder: Path, name: str) -> Result:
     import filelock  # noqa: F401
     import h5py  # noqa: F401
 
-    from datasets_cli.build import Wish, get
     from datasets_cli.config import Config
+    from datasets_cli.install.install import install_dataset
+    from datasets_cli.install.options import InstallOptions
 
     config = Config(root=folder / "ours", offline=True)
-    wish = Wish(source=str(folder), accept_any=True)
-    result = measure(lambda: get(f"d4rl/{name}", config, wish))
+    wish = InstallOptions(source=str(folder), accept_any=True)
+    result = measure(lambda: install_dataset(f"d4rl/{name}", config, wish))
     return result | {"torch is imported": "torch" in sys.modules}
 
 

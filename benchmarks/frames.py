@@ -28,9 +28,9 @@ from tables import install
 from timing import cold_per_second, compare
 
 from datasets_cli import FrameStack, TensorDictReplayBuffer, open_storage
-from datasets_cli.replay.storage import DatasetStorage
-from datasets_cli.store.columns import Key
-from datasets_cli.store.compact_writer import CompactWriter
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.schema.columns import Key
 
 GAMES = ("pong", "breakout", "seaquest", "qbert")
 RAW_BYTES = 84 * 84
@@ -157,7 +157,7 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
 
     def opened() -> Callable[[], Any]:
         stack = FrameStack(open_storage(folder / "compact"), STACK)
-        return lambda: stack.tree(torch.randint(num_frames, (32,)))
+        return lambda: stack.gather(torch.randint(num_frames, (32,)))
 
     del storage, every
     raw = folder / "raw" / "frames.bin"

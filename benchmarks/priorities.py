@@ -30,8 +30,8 @@ from tensordict import TensorDict
 from timing import compare
 
 from datasets_cli import PrioritizedSampler, TensorDictReplayBuffer, open_storage
-from datasets_cli.store.compact_writer import CompactWriter
-from datasets_cli.store.writer import TedWriter
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.ted.writer import TedWriter
 
 Calls = dict[str, Callable[[], Any]]
 EXPONENTS = {"alpha": 0.7, "beta": 0.5}

@@ -25,8 +25,8 @@ import numpy as np
 from tables import EPISODE_STEPS, Rows, bare, install, mujoco_like, ours, torchrl_like, torchrls
 from timing import compare
 
-from datasets_cli.store.compact_writer import CompactWriter
-from datasets_cli.store.writer import TedWriter
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.ted.writer import TedWriter
 
 Case = dict[str, Any]
 UNIFORM, MANY = {"batch": 256}, {"batch": 2048}

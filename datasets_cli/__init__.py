@@ -13,32 +13,39 @@ from datasets_cli.version import __version__
 
 if TYPE_CHECKING:
     from datasets_cli.experience import ExperienceReplay
-    from datasets_cli.families import (
-        AtariDQNExperienceReplay,
-        D4RLExperienceReplay,
-        MinariExperienceReplay,
-        OpenMLExperienceReplay,
-    )
-    from datasets_cli.replay.buffers import ReplayBuffer
-    from datasets_cli.replay.ensemble import ReplayBufferEnsemble
-    from datasets_cli.replay.frame_stack import FrameStack
-    from datasets_cli.replay.list_storage import ListStorage
-    from datasets_cli.replay.members import SamplerEnsemble, StorageEnsemble, WriterEnsemble
-    from datasets_cli.replay.memmap_storage import LazyMemmapStorage
-    from datasets_cli.replay.prioritized import PrioritizedSampler
-    from datasets_cli.replay.prioritized_slices import PrioritizedSliceSampler
-    from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
-    from datasets_cli.replay.sharded import BatchStream, DistributedSampler
-    from datasets_cli.replay.slice_epochs import SliceSamplerWithoutReplacement
-    from datasets_cli.replay.slices import SliceSampler
-    from datasets_cli.replay.storage import Storage, open_storage
-    from datasets_cli.replay.tensor_storage import LazyTensorStorage, TensorStorage
-    from datasets_cli.replay.tensordict_buffers import (
+    from datasets_cli.replay.buffers.buffer import ReplayBuffer
+    from datasets_cli.replay.buffers.tensordict import (
         PrioritizedReplayBuffer,
         TensorDictPrioritizedReplayBuffer,
         TensorDictReplayBuffer,
     )
-    from datasets_cli.replay.trajectories import find_start_stop_traj, split_trajectories
+    from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
+    from datasets_cli.replay.ensembles.members import (
+        SamplerEnsemble,
+        StorageEnsemble,
+        WriterEnsemble,
+    )
+    from datasets_cli.replay.loaders import BatchStream
+    from datasets_cli.replay.samplers.distributed import DistributedSampler
+    from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
+    from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSliceSampler
+    from datasets_cli.replay.samplers.random import (
+        RandomSampler,
+        Sampler,
+        SamplerWithoutReplacement,
+    )
+    from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
+    from datasets_cli.replay.samplers.slices import SliceSampler
+    from datasets_cli.replay.storages.dataset import open_storage
+    from datasets_cli.replay.storages.frame_stack import FrameStack
+    from datasets_cli.replay.storages.lists import ListStorage
+    from datasets_cli.replay.storages.memmap import LazyMemmapStorage
+    from datasets_cli.replay.storages.protocol import Storage
+    from datasets_cli.replay.storages.tensors import LazyTensorStorage, TensorStorage
+    from datasets_cli.replay.trajectories.rollouts import (
+        find_start_stop_traj,
+        split_trajectories,
+    )
     from datasets_cli.replay.transforms.compose import Compose
     from datasets_cli.replay.transforms.crop import RandomCropTensorDict
     from datasets_cli.replay.transforms.frames import CatFrames
@@ -60,6 +67,12 @@ if TYPE_CHECKING:
         TensorDictMaxValueWriter,
         TensorDictRoundRobinWriter,
         Writer,
+    )
+    from datasets_cli.torchrl.families import (
+        AtariDQNExperienceReplay,
+        D4RLExperienceReplay,
+        MinariExperienceReplay,
+        OpenMLExperienceReplay,
     )
 
 __all__ = [
@@ -122,44 +135,44 @@ __all__ = [
     "split_trajectories",
 ]
 
-_HOMES = {
-    "AtariDQNExperienceReplay": "families",
-    "D4RLExperienceReplay": "families",
+_LAZY_IMPORTS = {
+    "AtariDQNExperienceReplay": "torchrl.families",
+    "D4RLExperienceReplay": "torchrl.families",
     "ExperienceReplay": "experience",
     "CatFrames": "replay.transforms.frames",
-    "FrameStack": "replay.frame_stack",
-    "MinariExperienceReplay": "families",
-    "OpenMLExperienceReplay": "families",
-    "PrioritizedSampler": "replay.prioritized",
-    "PrioritizedSliceSampler": "replay.prioritized_slices",
-    "ReplayBuffer": "replay.buffers",
-    "ReplayBufferEnsemble": "replay.ensemble",
-    "SamplerEnsemble": "replay.members",
-    "StorageEnsemble": "replay.members",
-    "WriterEnsemble": "replay.members",
-    "TensorDictReplayBuffer": "replay.tensordict_buffers",
-    "RandomSampler": "replay.samplers",
-    "Sampler": "replay.samplers",
-    "Storage": "replay.storage",
+    "FrameStack": "replay.storages.frame_stack",
+    "MinariExperienceReplay": "torchrl.families",
+    "OpenMLExperienceReplay": "torchrl.families",
+    "PrioritizedSampler": "replay.samplers.prioritized",
+    "PrioritizedSliceSampler": "replay.samplers.prioritized_slices",
+    "ReplayBuffer": "replay.buffers.buffer",
+    "ReplayBufferEnsemble": "replay.ensembles.ensemble",
+    "SamplerEnsemble": "replay.ensembles.members",
+    "StorageEnsemble": "replay.ensembles.members",
+    "WriterEnsemble": "replay.ensembles.members",
+    "TensorDictReplayBuffer": "replay.buffers.tensordict",
+    "RandomSampler": "replay.samplers.random",
+    "Sampler": "replay.samplers.random",
+    "Storage": "replay.storages.protocol",
     "Writer": "replay.writers",
-    "SamplerWithoutReplacement": "replay.samplers",
-    "BatchStream": "replay.sharded",
-    "DistributedSampler": "replay.sharded",
-    "SliceSampler": "replay.slices",
-    "SliceSamplerWithoutReplacement": "replay.slice_epochs",
-    "open_storage": "replay.storage",
+    "SamplerWithoutReplacement": "replay.samplers.random",
+    "BatchStream": "replay.loaders",
+    "DistributedSampler": "replay.samplers.distributed",
+    "SliceSampler": "replay.samplers.slices",
+    "SliceSamplerWithoutReplacement": "replay.samplers.slice_epochs",
+    "open_storage": "replay.storages.dataset",
     "ImmutableDatasetWriter": "replay.writers",
-    "ListStorage": "replay.list_storage",
-    "LazyTensorStorage": "replay.tensor_storage",
-    "LazyMemmapStorage": "replay.memmap_storage",
-    "TensorStorage": "replay.tensor_storage",
-    "TensorDictPrioritizedReplayBuffer": "replay.tensordict_buffers",
-    "PrioritizedReplayBuffer": "replay.tensordict_buffers",
+    "ListStorage": "replay.storages.lists",
+    "LazyTensorStorage": "replay.storages.tensors",
+    "LazyMemmapStorage": "replay.storages.memmap",
+    "TensorStorage": "replay.storages.tensors",
+    "TensorDictPrioritizedReplayBuffer": "replay.buffers.tensordict",
+    "PrioritizedReplayBuffer": "replay.buffers.tensordict",
     "RoundRobinWriter": "replay.writers",
     "TensorDictRoundRobinWriter": "replay.writers",
     "TensorDictMaxValueWriter": "replay.writers",
-    "split_trajectories": "replay.trajectories",
-    "find_start_stop_traj": "replay.trajectories",
+    "split_trajectories": "replay.trajectories.rollouts",
+    "find_start_stop_traj": "replay.trajectories.rollouts",
     "Compose": "replay.transforms.compose",
     "CatTensors": "replay.transforms.tensors",
     "UnsqueezeTransform": "replay.transforms.tensors",
@@ -183,8 +196,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"datasets_cli.{_HOMES[name]}"), name)
+    if name in _LAZY_IMPORTS:
+        return getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
     raise AttributeError(f"module 'datasets_cli' has no attribute {name!r}")
 
 

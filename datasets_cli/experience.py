@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import build
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocess import preprocess
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import installed_folder, installed_id, remove
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress
-from datasets_cli.replay.frame_stack import FrameStack
-from datasets_cli.replay.qlearning import qlearning_columns
-from datasets_cli.replay.samplers import RandomSampler, Sampler, SamplerWithoutReplacement
-from datasets_cli.replay.slice_epochs import SliceSamplerWithoutReplacement
-from datasets_cli.replay.slices import SliceSampler
-from datasets_cli.replay.storage import DatasetStorage, open_storage
-from datasets_cli.replay.tensordict_buffers import TensorDictReplayBuffer
+from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.samplers.random import (
+    RandomSampler,
+    Sampler,
+    SamplerWithoutReplacement,
+)
+from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
+from datasets_cli.replay.samplers.slices import SliceSampler
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.replay.storages.frame_stack import FrameStack
+from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import Writer
-from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         progress: told of download and conversion.
 
     Raises:
-        RldsError: as ``build.get`` and ``store.dataset.open_dataset``.
+        RldsError: as ``install_dataset`` and ``store.dataset.open_dataset``.
     """
 
     family: ClassVar[str | None] = None
@@ -105,7 +111,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if self.family and not dataset_id.startswith(f"{self.family}/"):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
-        wish = build.Wish(
+        wish = InstallOptions(
             layout=layout,
             force=download == "force",
             source=source,
@@ -154,7 +160,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def delete(self) -> None:
         """Delete the dataset from the disk; rows handed out, and this buffer, stay valid."""
-        build.remove(self.dataset_id, self.config)
+        remove(self.dataset_id, self.config)
 
     def preprocess(
         self,
@@ -194,7 +200,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         Raises:
             UsageError: arguments that exclude one another, or are out of range.
-            UsageError, RldsError: see ``datasets_cli.preprocess.preprocess``.
+            UsageError, RldsError: see ``datasets_cli.preprocessing.run.preprocess``.
         """
         if dim != 0:
             raise UsageError(f"A dataset has one dimension, 0, the rows; not {dim}.")
@@ -259,12 +265,12 @@ def _installed_folder(
     dataset_id: str,
     download: bool | str,
     config: Config,
-    wish: build.Wish,
+    wish: InstallOptions,
     progress: Progress | None,
 ) -> Path:
     if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
-        id = build.installed_id(dataset_id, config, wish.options)
-        return build.installed_folder(CacheRoot(config.root), id, wish.layout)
-    return build.get(dataset_id, config, wish, progress=progress)
+        id = installed_id(dataset_id, config, wish.options)
+        return installed_folder(CacheRoot(config.root), id, wish.layout)
+    return install_dataset(dataset_id, config, wish, progress=progress)

@@ -31,16 +31,17 @@ from datasets_cli.errors import (
 )
 from datasets_cli.sources.hdf5 import fastest_zlib, open_hdf5, read_rows
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
-from datasets_cli.store.columns import CUT, Key, can_store, rows_per_block
+from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "CUT",
     "HDF5_MAGIC",
+    "TRAJECTORY_END",
     "AccessError",
     "Block",
+    "CatalogueEntry",
     "Content",
     "Description",
     "Key",
@@ -49,7 +50,6 @@ __all__ = [
     "Place",
     "Recipe",
     "Resource",
-    "Row",
     "Source",
     "SourceError",
     "UnknownDataset",
@@ -66,7 +66,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Row:
+class CatalogueEntry:
     """One dataset of the catalogue.
 
     Args:
@@ -96,7 +96,7 @@ class Source:
 
     name: str
     files: Mapping[str, Path]
-    row: Row | None = None
+    row: CatalogueEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Block:
         columns: ``{key: array [n, ...]}`` with one leading dimension: ``observation``, ``action``
             (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, and where known
             ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
-            ``info``, ``("next", "info")``, and ``CUT``.
+            ``info``, ``("next", "info")``, and ``TRAJECTORY_END``.
         start: number of the first step, in a part of ``Pictures``; None in all else, which comes in
             order.
     """
@@ -194,14 +194,14 @@ class Recipe:
     licence: str
     citation: str
     homepage: str
-    datasets: Callable[[Web | None], Iterable[Row]]
+    datasets: Callable[[Web | None], Iterable[CatalogueEntry]]
     resources: Callable[[str, Web | None], list[Resource]]
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
     pictures: Callable[[Source], Pictures | None] = lambda source: None
     unlisted: bool = False
     dynamic: bool = False
-    find: Callable[[str, Web | None], Row | None] = lambda name, web: None
+    find: Callable[[str, Web | None], CatalogueEntry | None] = lambda name, web: None
     resources_at: Callable[[str, Place], list[Resource]] | None = None
     variant: Callable[[str, Mapping[str, str]], str] = _without_options
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None

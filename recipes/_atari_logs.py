@@ -37,7 +37,7 @@ def filename(what: str, number: int) -> str:
     return f"{what if what == COUNT else f'$store$_{what}'}_ckpt.{number}.gz"
 
 
-def numbers_of(names: Collection[str]) -> list[int]:
+def unravel_rows(names: Collection[str]) -> list[int]:
     """Return the numbers of the logs that these file names belong to, sorted."""
     return sorted({int(match[1]) for name in names if (match := _FILE.fullmatch(name))})
 
@@ -62,7 +62,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
     try:
         objects = list_objects(BUCKET, folder, web)
         listed = {item.name.removeprefix(folder): item for item in objects}
-        numbers = numbers_of(listed)
+        numbers = unravel_rows(listed)
     except (AccessError, NetworkError) as refusal:
         if not may_lack_list(refusal, object_url(BUCKET, folder), web):
             raise
@@ -94,7 +94,7 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
         UsageError: there is no log, or not all of the chosen ones.
     """
     names = place.names()
-    numbers = _ask(chosen, place.has) if names is None else numbers_of(names)
+    numbers = _ask(chosen, place.has) if names is None else unravel_rows(names)
     if not numbers:
         first = filename(COUNT, chosen.start if chosen else 0)
         raise UsageError(

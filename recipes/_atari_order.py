@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from datasets_cli.recipe import SourceError
 
-from ._atari_logs import COUNT, STORES, filename, numbers_of
+from ._atari_logs import COUNT, STORES, filename, unravel_rows
 from ._npy import read_array, read_rows, read_shape
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def read_turns(files: Mapping[str, Path]) -> list[Turn]:
         SourceError: a file is damaged, the columns of the logs have unlike lengths, or the counts
             are none that the writer can have left.
     """
-    logs = [_read_log(files, number) for number in numbers_of(files)]
+    logs = [_read_log(files, number) for number in unravel_rows(files)]
     sizes = {log.capacity: log.number for log in logs}
     if len(sizes) > 1:
         listed = ", ".join(f"{size} in {number}" for size, number in sorted(sizes.items()))

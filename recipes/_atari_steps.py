@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from datasets_cli.recipe import CUT, Key, SourceError
+from datasets_cli.recipe import TRAJECTORY_END, Key, SourceError
 
 from ._atari_order import NUM_EMPTY, SMALL, Turn
 
@@ -67,7 +67,7 @@ def read_steps(turns: list[Turn]) -> Iterator[Steps]:
     """Yield the steps of each turn, in order.
 
     A terminal step that is its episode's 27,000th is truncated, every other one terminated. The
-    last step before rows that are missing is marked ``CUT``.
+    last step before rows that are missing is marked ``TRAJECTORY_END``.
 
     Raises:
         SourceError: a file is damaged, or rows that must be empty are not.
@@ -104,7 +104,7 @@ def _read_turn(turn: Turn, before: Before, is_cut: bool) -> tuple[Steps, Before]
         ("next", "reward"): reward,
         ("next", "terminated"): (terminal == 1) & ~truncated,
         ("next", "truncated"): truncated,
-        CUT: cut,
+        TRAJECTORY_END: cut,
     }
     steps = Steps(
         turn,

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from datasets_cli.recipe import CUT, Block, Key, SourceError, rows_per_block
+from datasets_cli.recipe import TRAJECTORY_END, Block, Key, SourceError, rows_per_block
 
 if TYPE_CHECKING:
     import h5py
@@ -83,7 +83,7 @@ def read_blocks(
     """
     leaves = tuple(leaves)
     for pieces in _pack(episodes, rows_per_block(sum(leaf.row_bytes for leaf in leaves))):
-        columns = {CUT: _ends(pieces)}
+        columns = {TRAJECTORY_END: _ends(pieces)}
         for leaf in leaves:
             now, following = _read_leaf(file, leaf, pieces)
             columns[leaf.key] = now

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from datasets_cli.recipe import Row, SourceError, UnknownDataset, Web
+from datasets_cli.recipe import CatalogueEntry, SourceError, UnknownDataset, Web
 
 SITE = "https://www.openml.org/"
 API = f"{SITE}api/v1/json/data"
@@ -113,7 +113,7 @@ def search(filters: str, web: Web) -> list[Entry]:
         raise _not_openml(url) from error
 
 
-def published(web: Web) -> Iterator[Row]:
+def published(web: Web) -> Iterator[CatalogueEntry]:
     """Yield every active dataset of OpenML."""
     offset = 0
     while page := search(f"limit/{PAGE}/offset/{offset}/status/active", web):
@@ -130,7 +130,7 @@ def file_urls(url: str) -> tuple[str, ...]:
     return tuple(parts._replace(scheme="https", netloc=str(host)).geturl() for host in hosts)
 
 
-def _row(entry: Entry) -> Row:
+def _row(entry: Entry) -> CatalogueEntry:
     name = f"{entry['name']}@{entry['version']}"
     qualities = {quality["name"]: quality["value"] for quality in as_list(entry.get("quality"))}
     rows = qualities.get("NumberOfInstances")
@@ -139,7 +139,7 @@ def _row(entry: Entry) -> Row:
     details["data_id"] = entry["did"]
     if not _NAME.fullmatch(entry["name"]):
         name = entry["did"]
-    return Row(name, None, count, count, details)
+    return CatalogueEntry(name, None, count, count, details)
 
 
 def _not_openml(url: str) -> SourceError:

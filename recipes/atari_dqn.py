@@ -12,12 +12,12 @@ from typing import Any
 
 from datasets_cli.recipe import (
     Block,
+    CatalogueEntry,
     Description,
     Pictures,
     Place,
     Recipe,
     Resource,
-    Row,
     Source,
     Web,
     rows_per_block,
@@ -45,10 +45,10 @@ TRAPS = {"Asterix/1": "reported as corrupt (google-research/batch_rl issue 28)"}
 ROW_BYTES = 16  # of a step without its picture
 
 
-def datasets(web: Web | None) -> list[Row]:
+def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the 300 runs."""
     return [
-        Row(
+        CatalogueEntry(
             f"{game}/{run}",
             details={
                 "rl_unplugged": game in unplugged.GAMES,
@@ -60,14 +60,14 @@ def datasets(web: Web | None) -> list[Row]:
     ]
 
 
-def find(name: str, web: Web | None) -> Row | None:
+def find(name: str, web: Web | None) -> CatalogueEntry | None:
     """Return the row of a variant of a run; None where there is no such run."""
     rows = {row.name: row for row in datasets(None)}
     row = rows.get(name.partition("~")[0])
     if row is None:
         return None
     parse(name)
-    return Row(name, details=row.details)
+    return CatalogueEntry(name, details=row.details)
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:

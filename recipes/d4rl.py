@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.recipe import (
-    CUT,
     HDF5_MAGIC,
+    TRAJECTORY_END,
     Block,
+    CatalogueEntry,
     Content,
     Description,
     Key,
     Recipe,
     Resource,
-    Row,
     Source,
     SourceError,
     Web,
@@ -61,10 +61,10 @@ TRAPS = {
 }
 
 
-def datasets(web: Web | None) -> list[Row]:
+def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the 179 published ids; D4RL has no catalogue to ask."""
     return [
-        Row(
+        CatalogueEntry(
             name=row["name"],
             size=int(row["bytes"]) if row["bytes"] else None,
             details={
@@ -135,7 +135,7 @@ def blocks(source: Source) -> Iterator[Block]:
         for block in read_rows({_key(path): item for path, item in rows.items()}):
             if limit:
                 terminated = np.asarray(block["next", "terminated"]).reshape(-1) != 0
-                block[CUT], age = _time_limits(terminated, age, limit)
+                block[TRAJECTORY_END], age = _time_limits(terminated, age, limit)
             yield Block(block)
 
 

@@ -18,11 +18,11 @@ from datasets_cli.recipe import (
     HDF5_MAGIC,
     AccessError,
     Block,
+    CatalogueEntry,
     Description,
     NetworkError,
     Recipe,
     Resource,
-    Row,
     Source,
     SourceError,
     Web,
@@ -45,7 +45,7 @@ SPEC = ("dataset_id", "combined_datasets", "total_episodes", "total_steps", "min
 """What TorchRL's ``env_metadata.json`` repeats as it is."""
 
 
-def datasets(web: Web | None) -> list[Row]:
+def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the documented datasets; online those that Farama publishes now, and the community's.
 
     Raises:
@@ -121,9 +121,9 @@ def blocks(source: Source) -> Iterator[Block]:
         yield from read_blocks(file, layout.episodes, layout.leaves)
 
 
-def _row(row: dict[str, str]) -> Row:
+def _row(row: dict[str, str]) -> CatalogueEntry:
     details = ("remote", "observation_space", "action_space", "env", "algorithm", "author")
-    return Row(
+    return CatalogueEntry(
         name=row["name"],
         num_transitions=int(row["num_transitions"]) if row["num_transitions"] else None,
         num_trajectories=int(row["num_trajectories"]) if row["num_trajectories"] else None,
@@ -131,12 +131,12 @@ def _row(row: dict[str, str]) -> Row:
     )
 
 
-def _published(repository: str, web: Web) -> list[Row]:
+def _published(repository: str, web: Web) -> list[CatalogueEntry]:
     """Return a repository's datasets; one that is neither a namespace nor a dataset has none."""
     files = f"{HUGGING_FACE}datasets/{repository}/resolve/main/"
     try:
         names = web.json(f"{files}namespace_metadata.json").get("datasets", [])
-        return [Row(name, details={"remote": f"{OWNER}/{name}"}) for name in names]
+        return [CatalogueEntry(name, details={"remote": f"{OWNER}/{name}"}) for name in names]
     except AccessError:
         pass
     try:
@@ -145,7 +145,9 @@ def _published(repository: str, web: Web) -> list[Row]:
         return []
     name = repository.partition("/")[2]
     details = {"remote": repository, "minari_version": found.get("minari_version")}
-    return [Row(name, None, found.get("total_steps"), found.get("total_episodes"), details)]
+    return [
+        CatalogueEntry(name, None, found.get("total_steps"), found.get("total_episodes"), details)
+    ]
 
 
 def _remote(name: str) -> tuple[str, str]:

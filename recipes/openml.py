@@ -18,11 +18,11 @@ from typing import Any
 
 from datasets_cli.recipe import (
     Block,
+    CatalogueEntry,
     Description,
     Place,
     Recipe,
     Resource,
-    Row,
     Source,
     SourceError,
     UnknownDataset,
@@ -50,7 +50,7 @@ DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
 STATED = ("name", "version", "status", "licence", "citation", "creator", "upload_date")
 
 
-def datasets(web: Web | None) -> list[Row]:
+def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the named datasets; online also every active dataset of OpenML.
 
     Raises:
@@ -61,7 +61,7 @@ def datasets(web: Web | None) -> list[Row]:
     return list(rows.values())
 
 
-def find(name: str, web: Web | None) -> Row | None:
+def find(name: str, web: Web | None) -> CatalogueEntry | None:
     """Return what an id, a version of a name, or a bare name means; None where that is nothing.
 
     Raises:
@@ -71,11 +71,11 @@ def find(name: str, web: Web | None) -> Row | None:
     base, at, version = name.partition("@")
     if _is_number(name):
         same = (row for row in datasets(None) if row.details["data_id"] == name)
-        known = next((row for row in same if not row.details["encoding"]), Row(name))
+        known = next((row for row in same if not row.details["encoding"]), CatalogueEntry(name))
         return replace(known, name=name, details={**known.details, "data_id": name})
     if at:
         details = {"openml_name": base, "version": version}
-        return Row(name, details=details) if _is_number(version) else None
+        return CatalogueEntry(name, details=details) if _is_number(version) else None
     if web is None:
         return None
     if active := api.versions(name, "active", web):
@@ -158,9 +158,9 @@ def blocks(source: Source) -> Iterator[Block]:
     yield from prepared.blocks() if prepared else read_blocks(source, table)
 
 
-def _row(row: dict[str, str]) -> Row:
+def _row(row: dict[str, str]) -> CatalogueEntry:
     count = int(row["num_transitions"]) if row["num_transitions"] else None
-    return Row(
+    return CatalogueEntry(
         name=row["name"],
         size=int(row["size"]) if row["size"] else None,
         num_transitions=count,

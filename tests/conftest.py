@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets_cli.config import Config, load_config
+from tests.support.paths import DEMO_DATA
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def config(clean_environment: None) -> Config:
     return load_config()
 
 
-DEMO = Path(__file__).parent.parent / "datasets_cli" / "demo" / "data"
+DEMO = DEMO_DATA
 DOOR = "d4rl/door-human-v0"
 
 
@@ -51,7 +52,8 @@ def door_source() -> str:
 @pytest.fixture
 def door(config: Config, door_source: str) -> str:
     """The id of that dataset, installed."""
-    from datasets_cli.build import Wish, get
+    from datasets_cli.install.install import install_dataset
+    from datasets_cli.install.options import InstallOptions
 
-    get(DOOR, config, Wish(source=door_source, accept_any=True))
+    install_dataset(DOOR, config, InstallOptions(source=door_source, accept_any=True))
     return DOOR

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from datasets_cli import errors, registry
-from datasets_cli.build import Wish, get, verify
+from datasets_cli import errors
+from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app
 from datasets_cli.config import Config
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import verify
+from datasets_cli.install.options import InstallOptions
+from tests.support.paths import PROJECT
 
-PROJECT = Path(__file__).parent.parent
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -53,7 +56,7 @@ def test_the_readmes_python_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     logs = next(PONG.rglob("replay_logs"))
-    get("atari_dqn/Pong/5", config, Wish(source=str(logs), accept_any=True))
+    install_dataset("atari_dqn/Pong/5", config, InstallOptions(source=str(logs), accept_any=True))
     sample, preprocess = (
         block.replace("d4rl/hopper-medium-v2", door) for block in blocks("README.md", "python")
     )
@@ -89,7 +92,9 @@ def test_the_recipe_of_the_guide_installs(
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     registry.families.cache_clear()
     try:
-        get("lunar/easy-v1", config, Wish(source=str(tmp_path), accept_any=True))
+        install_dataset(
+            "lunar/easy-v1", config, InstallOptions(source=str(tmp_path), accept_any=True)
+        )
         assert verify("easy-v1", config).successors["dropped_steps"] == 2
     finally:
         registry.families.cache_clear()
@@ -105,7 +110,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *("cli.main", "cli.state", "store.layout", "replay.samplers", "experience"),
+        *("cli.main", "cli.state", "store.cache_root", "replay.samplers.random", "experience"),
         "replay.transforms.frames",
     ],
 )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 
 import datasets_cli
 import datasets_cli.replay
-
-PROJECT = Path(__file__).parent.parent
+from tests.support.paths import PROJECT
 
 
 def test_every_folder_with_code_is_in_the_package_list() -> None:
@@ -44,7 +42,7 @@ def test_every_file_of_the_package_is_in_the_repository() -> None:
 def test_the_public_names_are_these_and_all_can_be_imported() -> None:
     for name in datasets_cli.__all__:
         assert getattr(datasets_cli, name) is not None
-    assert set(datasets_cli.__all__) == {"__version__", *datasets_cli._HOMES}
+    assert set(datasets_cli.__all__) == {"__version__", *datasets_cli._LAZY_IMPORTS}
 
 
 def test_the_replay_librarys_names_stand_in_its_room_too() -> None:

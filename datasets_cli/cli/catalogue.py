@@ -7,12 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
+from datasets_cli.catalogue.registry import (
+    all_rows,
+    families,
+    is_glob,
+    match,
+    recipes,
+    refresh,
+    resolve,
+)
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of, table
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
-from datasets_cli.recipe import Recipe, Row
-from datasets_cli.registry import all_rows, families, is_glob, match, recipes, refresh, resolve
+from datasets_cli.recipe import CatalogueEntry, Recipe
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import UNVERIFIED, Manifest, read_manifest
 
 ABSENT = "not installed"
@@ -77,7 +85,7 @@ def info(
     state.emit(document, _lines(document), [id])
 
 
-def _entry(id: str, root: CacheRoot) -> tuple[Recipe, Row] | None:
+def _entry(id: str, root: CacheRoot) -> tuple[Recipe, CatalogueEntry] | None:
     """Return what the catalogue has on an installed dataset; its recipe may be gone."""
     try:
         resolved = resolve(id, root)
@@ -121,10 +129,10 @@ def _as_glob(pattern: str) -> str:
 
 
 def _record(
-    id: str, known: tuple[Recipe, Row] | None, present: bool, here: Manifest | None
+    id: str, known: tuple[Recipe, CatalogueEntry] | None, present: bool, here: Manifest | None
 ) -> dict[str, Any]:
     """Return what list and info both say; ``here`` is the manifest of a copy without damage."""
-    row = known[1] if known else Row(id)
+    row = known[1] if known else CatalogueEntry(id)
     return {
         "id": id,
         "state": _state(present, here),
@@ -148,7 +156,7 @@ def _cells(record: dict[str, Any]) -> dict[str, str]:
 
 
 def _card(
-    id: str, root: CacheRoot, known: tuple[Recipe, Row] | None, manifest: Manifest | None
+    id: str, root: CacheRoot, known: tuple[Recipe, CatalogueEntry] | None, manifest: Manifest | None
 ) -> dict[str, Any]:
     document = _record(id, known, manifest is not None, manifest and _manifest_or_none(root, id))
     if known:

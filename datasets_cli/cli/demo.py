@@ -11,7 +11,7 @@ import typer
 from datasets_cli.cli.state import State, human_count, state_of
 from datasets_cli.config import load_config
 from datasets_cli.progress import Silent
-from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 
 MOST_FILES = 5
 

@@ -52,12 +52,12 @@ def download(
 
     Does nothing for a dataset that is installed. A run that was interrupted goes on where it was.
     """
-    from datasets_cli.build import Wish
+    from datasets_cli.install.options import InstallOptions
 
     state = state_of(context)
     wished = {"checkpoints": checkpoints, "upstream": upstream}
     options = {name: value for name, value in wished.items() if value is not None}
-    wish = Wish(layout, force, source, no_verify, keep_raw, options, workers)
+    wish = InstallOptions(layout, force, source, no_verify, keep_raw, options, workers)
     wanted = expand(state, ids)
     if source is not None and len(wanted) > 1:
         raise UsageError(
@@ -93,8 +93,8 @@ def expand(state: State, ids: list[str]) -> list[str]:
     Raises:
         UnknownDataset: a glob matches nothing.
     """
-    from datasets_cli.registry import all_rows, is_glob, match
-    from datasets_cli.store.layout import CacheRoot
+    from datasets_cli.catalogue.registry import all_rows, is_glob, match
+    from datasets_cli.store.cache_root import CacheRoot
 
     expanded: list[str] = []
     for id in ids:
@@ -109,11 +109,11 @@ def expand(state: State, ids: list[str]) -> list[str]:
 
 
 def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
-    from datasets_cli import build
+    from datasets_cli.install.install import install_dataset
     from datasets_cli.store.manifest import read_manifest
 
     with state.progress() as progress:
-        folder = build.get(id, state.config, wish, progress=progress)
+        folder = install_dataset(id, state.config, wish, progress=progress)
     manifest = read_manifest(folder)
     state.note(
         f"{manifest.id}: {human_count(manifest.num_transitions)} transitions in "
@@ -136,11 +136,11 @@ def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
 
 
 def _show_plans(state: State, ids: list[str], wish: Any) -> None:
-    from datasets_cli import build
+    from datasets_cli.install.install import plan_install
     from datasets_cli.sources.http import Http
 
     http = Http(state.config)
-    plans = [build.plan(id, state.config, wish, http) for id in ids]
+    plans = [plan_install(id, state.config, wish, http) for id in ids]
     lines = []
     for plan in plans:
         if plan.instead_of:

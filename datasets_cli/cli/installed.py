@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from datasets_cli.catalogue.registry import is_glob, match
 from datasets_cli.cli.state import State, error_document, human_bytes, state_of
 from datasets_cli.errors import IntegrityError, UnknownDataset
-from datasets_cli.registry import is_glob, match
-from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs.")]
 
@@ -26,7 +26,7 @@ def path(
     context: typer.Context, id: Annotated[str, typer.Argument(metavar="ID", help="A dataset.")]
 ) -> None:
     """Print the folder of an installed dataset."""
-    from datasets_cli.build import installed_id
+    from datasets_cli.install.installed import installed_id
 
     state = state_of(context)
     id = installed_id(id, state.config)
@@ -44,14 +44,14 @@ def verify(
     ] = False,
 ) -> None:
     """Check installed datasets against their manifests: sizes and sha256 of every file."""
-    from datasets_cli import build
+    from datasets_cli.install.installed import verify
 
     state = state_of(context)
     records: list[dict[str, Any]] = []
     lines, failed = [], []
     for id in _expand(state, ids or ["*"]):
         try:
-            manifest = build.verify(id, state.config, quick=quick)
+            manifest = verify(id, state.config, quick=quick)
         except IntegrityError as error:
             failed.append(id)
             records.append({"id": id, "ok": False, **error_document(error)})
@@ -73,20 +73,18 @@ def delete(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
 ) -> None:
     """Delete installed datasets and what is left of their downloads."""
-    from datasets_cli import build
+    from datasets_cli.install.installed import installed_id, remove
     from datasets_cli.store.check import folder_size
 
     state = state_of(context)
     root = CacheRoot(state.config.root)
-    found = [
-        build.installed_id(id, state.config, accept_stand_in=False) for id in _expand(state, ids)
-    ]
+    found = [installed_id(id, state.config, accept_stand_in=False) for id in _expand(state, ids)]
     sizes = {id: folder_size(root.dataset(id)) + folder_size(root.downloads(id)) for id in found}
     lines = [f"{id}: {human_bytes(size)}" for id, size in sizes.items()]
     if not dry_run:
         state.confirm(f"Delete {', '.join(found)} ({human_bytes(sum(sizes.values()))})?", yes=yes)
         for id in found:
-            build.remove(id, state.config)
+            remove(id, state.config)
     records = [{"id": id, "bytes": size, "deleted": not dry_run} for id, size in sizes.items()]
     state.emit(
         records, [f"{'would delete' if dry_run else 'deleted'} {line}" for line in lines], found
@@ -111,12 +109,12 @@ def convert(
     layout: Annotated[str, typer.Option(help="ted or compact.")],
 ) -> None:
     """Change how an installed dataset lies on disk; every value stays the same bit for bit."""
-    from datasets_cli.build.relayout import relayout
+    from datasets_cli.install.change_layout import change_layout
     from datasets_cli.store.manifest import read_manifest
 
     state = state_of(context)
     with state.progress() as progress:
-        folder = relayout(id, layout, state.config, progress)
+        folder = change_layout(id, layout, state.config, progress)
     manifest = read_manifest(folder)
     state.note(f"{manifest.id}: {layout}, {human_bytes(manifest.size_bytes)} on disk")
     document = {"id": manifest.id, "path": str(folder), "layout": layout}

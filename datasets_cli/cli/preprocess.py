@@ -11,10 +11,10 @@ import typer
 
 from datasets_cli.cli.state import human_bytes, human_count, state_of
 from datasets_cli.errors import UsageError
-from datasets_cli.store.layout import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
-    from datasets_cli.preprocess import Function
+    from datasets_cli.preprocessing.task import Function
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,12 +47,12 @@ def preprocess(
     """
     state = state_of(context)
     root = CacheRoot(state.config.root)
-    from datasets_cli import build
-    from datasets_cli.preprocess import apply
-    from datasets_cli.preprocess import preprocess as run
+    from datasets_cli.install.installed import installed_id
+    from datasets_cli.preprocessing.run import preprocess as run
+    from datasets_cli.preprocessing.task import apply
     from datasets_cli.store.dataset import open_dataset
 
-    source = root.dataset(build.installed_id(id, state.config))
+    source = root.dataset(installed_id(id, state.config))
     new_id = f"derived/{out.removeprefix('derived/')}"
     dest = root.dataset(new_id)
     function = load_function(fn)

@@ -6,12 +6,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from datasets_cli import build
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled
+from datasets_cli.install.installed import installed_id, locked
 from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, flush, restore
-from datasets_cli.store.layout import CacheRoot
 from datasets_cli.store.manifest import UNVERIFIED, Manifest, read_manifest
 
 
@@ -30,10 +30,10 @@ def keep(folder: Path, about: str, config: Config) -> bool:
         DiskFull, LockedError: there is no room, or another process works on the id.
     """
     root, manifest = CacheRoot(config.root), _marked(read_manifest(folder), about)
-    with build.locked(root, manifest.id, config.lock_timeout):
+    with locked(root, manifest.id, config.lock_timeout):
         restore(root, manifest.id)
         try:
-            build.installed_id(manifest.id, config)
+            installed_id(manifest.id, config)
         except DatasetNotInstalled:
             staging = root.new_staging(manifest.id)
             _copy(folder, staging, manifest)

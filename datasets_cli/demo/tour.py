@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli import build
 from datasets_cli.config import load_config
 from datasets_cli.demo.origin import serve
 from datasets_cli.experience import ExperienceReplay
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import verify
+from datasets_cli.install.options import InstallOptions
 from datasets_cli.progress import Progress
 
 BATCH_SIZE = 64
@@ -75,9 +77,9 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
     with serve() as mirrors:
         config = load_config(root=root, offline=False, mirrors=mirrors)
         for stop in STOPS:
-            wish = build.Wish(accept_any=not stop.published)
-            folder = build.get(stop.id, config, wish, progress=progress)
-            manifest = build.verify(stop.id, config)
+            wish = InstallOptions(accept_any=not stop.published)
+            folder = install_dataset(stop.id, config, wish, progress=progress)
+            manifest = verify(stop.id, config)
             replay = ExperienceReplay(
                 stop.id,
                 batch_size=BATCH_SIZE,

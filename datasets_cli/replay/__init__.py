@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import datasets_cli
-from datasets_cli import _HOMES
+from datasets_cli import _LAZY_IMPORTS
 
-__all__ = [name for name, home in _HOMES.items() if home.startswith("replay.")]
+__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith("replay.")]
 
 
 def __getattr__(name: str) -> Any:

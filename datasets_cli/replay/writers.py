@@ -9,10 +9,9 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
-from datasets_cli.replay.form import outline
-from datasets_cli.replay.nested_key import key_of
-from datasets_cli.replay.reductions import REDUCTIONS
-from datasets_cli.store.columns import Key, show_key
+from datasets_cli.replay.arguments import REDUCTIONS, key_of
+from datasets_cli.replay.storages.form import outline
+from datasets_cli.store.schema.columns import Key, show_key
 
 Columns = list[Any]
 """Columns ``[n, ...]`` of rows, as a storage takes them apart."""
@@ -32,7 +31,7 @@ class WritableStorage(Protocol):
     def ndim(self) -> int:
         """Leading dimensions of data that are rows."""
 
-    def apart(self, data: Any) -> Columns:
+    def flatten(self, data: Any) -> Columns:
         """Return the columns ``[n, ...]`` of data."""
 
     def write(self, rows: slice | torch.Tensor, columns: Columns) -> None:
@@ -45,10 +44,10 @@ class WritableStorage(Protocol):
 class Writer(Protocol):
     """What a replay buffer needs of a writer."""
 
-    def place(self, storage: Any, data: Any) -> torch.Tensor:
+    def write(self, storage: Any, data: Any) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``; -1 for a row that was refused."""
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Begin anew: the storage has no rows any more."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,12 +67,12 @@ class RoundRobinWriter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
 
-    def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+    def write(self, storage: WritableStorage, data: Any) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``.
 
         Of more rows than fit, the last ones stay.
         """
-        columns = storage.apart(data)
+        columns = storage.flatten(data)
         count, capacity = len(columns[0]), storage.capacity
         index = torch.arange(self.cursor, self.cursor + count)
         if self.cursor + count > capacity:
@@ -88,7 +87,7 @@ class RoundRobinWriter:
         self.cursor = cursor
         return index
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Begin at row 0."""
         self.cursor = self.write_count = 0
 
@@ -123,7 +122,7 @@ class TensorDictMaxValueWriter:
         self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
-    def place(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+    def write(self, storage: WritableStorage, data: Any) -> torch.Tensor:
         """Write the rows that rank among the highest; return their numbers, -1 for the others.
 
         One after the other: of equal ranks the row that is there stays, and of several that rank
@@ -136,7 +135,7 @@ class TensorDictMaxValueWriter:
         if storage.ndim > 1:
             raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
         numbers = self._numbers(data)
-        columns = storage.apart(data)
+        columns = storage.flatten(data)
         numbers = numbers.double().reshape(len(columns[0]), -1)
         ranks = RANKS[self.reduction](numbers).cpu()
         if bool(ranks.isnan().any()):
@@ -168,7 +167,7 @@ class TensorDictMaxValueWriter:
             ) from error
         return numbers
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Forget every rank."""
         self._heap = []
 
@@ -189,16 +188,16 @@ class TensorDictMaxValueWriter:
 class ImmutableDatasetWriter:
     """The writer of a dataset: it refuses."""
 
-    def place(self, storage: Any, data: Any) -> NoReturn:
+    def write(self, storage: Any, data: Any) -> NoReturn:
         """Refuse rows."""
         raise ImmutableError(
             "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
             "dataset with preprocess()."
         )
 
-    def emptied(self) -> NoReturn:
+    def on_clear(self) -> NoReturn:
         """Refuse to forget rows."""
-        self.place(None, None)
+        self.write(None, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing."""

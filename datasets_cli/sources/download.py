@@ -15,7 +15,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
 from datasets_cli.sources.failures import TransientError, all_failed, translated
 from datasets_cli.sources.http import Http
-from datasets_cli.sources.part import Note, Part, read_note
+from datasets_cli.sources.partial_download import Note, Part, read_note
 from datasets_cli.sources.resource import Digests, RawFile, Resource, examine
 
 # A connection that stalls loses less than this; larger reads are not faster.

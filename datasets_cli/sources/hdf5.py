@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import SourceError
-from datasets_cli.store.columns import Key, rows_per_block
+from datasets_cli.store.schema.columns import Key, rows_per_block
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

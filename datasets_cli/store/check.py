@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.store.compact import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
 

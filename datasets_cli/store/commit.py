@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from datasets_cli.sources.disk import disk_errors, make_folder
-from datasets_cli.store.layout import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from datasets_cli.store.manifest import Manifest, write_manifest
 
 

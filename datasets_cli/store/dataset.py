@@ -11,16 +11,16 @@ import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.columns import Key, rows_per_block, show_key
-from datasets_cli.store.compact import Record
-from datasets_cli.store.leaves import LeafRows
+from datasets_cli.store.compact.packed_rows import CompactRows
+from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.mapping import Files
-from datasets_cli.store.packed import CompactRows
-from datasets_cli.store.placement import ON_DISK, Placement
-from datasets_cli.store.trajectories import FILENAME as TRAJECTORIES
-from datasets_cli.store.trajectories import read_offsets
-from datasets_cli.store.tree import Tree
+from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.trajectories import read_offsets
+from datasets_cli.store.schema.tree import Tree
+from datasets_cli.store.ted.leaves import LeafRows
 
 SMALL_BYTES = 1 << 20  # never worth refusing
 
@@ -28,7 +28,7 @@ SMALL_BYTES = 1 << 20  # never worth refusing
 class Rows(Protocol):
     """What a layout gives."""
 
-    def tree(self, index: torch.Tensor) -> Tree:
+    def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
     def history(
@@ -53,17 +53,19 @@ class Dataset:
     Args:
         folder: the dataset folder.
         manifest: its manifest, already checked against the files.
-        placement: where the rows live and batches go.
+        device_options: where the rows live and batches go.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, placement: Placement = ON_DISK) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, device_options: DeviceOptions = ON_DISK
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.placement = placement
-        self._files = Files(folder, placement.home)
+        self.device_options = device_options
+        self._files = Files(folder, device_options.storage_device)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
-        self.tree = self._rows.tree  # one call less in every batch
+        self.gather = self._rows.gather  # one call less in every batch
 
     def __len__(self) -> int:
         return self.manifest.num_transitions
@@ -99,7 +101,7 @@ class Dataset:
         step = rows_per_block(sum(column.row_bytes for column in found))
         for start in range(0, len(self), step):
             index = torch.arange(start, min(start + step, len(self)))
-            tree = rows.tree(index)
+            tree = rows.gather(index)
             for name, leaf in whole.items():
                 leaf[start : start + len(index)] = _leaf(tree, name)
         return whole
@@ -109,9 +111,9 @@ class Dataset:
         manifest = self.manifest
         if manifest.layout == "compact":
             record = Record.from_json(manifest.record).only(keys)
-            return CompactRows(self._files, record, manifest.num_transitions, self.placement)
+            return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
         columns = tuple(column for column in manifest.columns if column.key in keys)
-        return LeafRows(self._files, columns, manifest.num_transitions, self.placement)
+        return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
@@ -120,7 +122,7 @@ class Dataset:
             UsageError: they would take more than half of the free memory.
         """
         self.check_memory(stop - start)
-        return self.tree(torch.arange(start, stop))
+        return self.gather(torch.arange(start, stop))
 
     def check_memory(self, num_rows: int) -> None:
         """Check that a copy of so many rows fits into half of the free memory.
@@ -140,7 +142,7 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
     return leaf
 
 
-def open_dataset(folder: Path, placement: Placement = ON_DISK) -> Dataset:
+def open_dataset(folder: Path, device_options: DeviceOptions = ON_DISK) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``.
 
     Raises:
@@ -149,9 +151,9 @@ def open_dataset(folder: Path, placement: Placement = ON_DISK) -> Dataset:
     """
     manifest = read_manifest(folder)
     check_sizes(folder, manifest)
-    if placement.home is not None and placement.home.type == "cpu":
+    if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, placement)
+    return Dataset(folder, manifest, device_options)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

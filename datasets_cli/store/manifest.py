@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.store.columns import Column
-from datasets_cli.store.layout import MANIFEST_FILENAME
+from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.store.schema.columns import Column
 
 FORMAT_VERSION = 1
 LAYOUTS = ("ted", "compact")

@@ -46,11 +46,11 @@ class Compose:
             stored = None if stored is None else inverse(transform, stored)
         return stored
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Let go of rows that a transform keeps back."""
         for transform in self.transforms:
-            if emptied := getattr(transform, "emptied", None):
-                emptied()
+            if on_clear := getattr(transform, "on_clear", None):
+                on_clear()
 
     def append(self, transform: Transform) -> None:
         """Apply one more transform after the others."""

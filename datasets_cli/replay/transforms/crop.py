@@ -6,8 +6,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKey, key_of
-from datasets_cli.replay.numbers import whole_number
+from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
 from datasets_cli.replay.transforms.transform import entry
 
 

@@ -13,13 +13,12 @@ from typing import Any
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of
-from datasets_cli.replay.numbers import whole_number
-from datasets_cli.replay.slices import SliceSampler
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, whole_number
+from datasets_cli.replay.samplers.slices import SliceSampler
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, entry
 from datasets_cli.replay.transforms.windows import Padding, windows_of
-from datasets_cli.store.columns import Key, show_key
+from datasets_cli.store.schema.columns import Key, show_key
 
 
 class CatFrames:

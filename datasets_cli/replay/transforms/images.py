@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.replay.nested_key import NestedKeys
+from datasets_cli.replay.arguments import NestedKeys
 from datasets_cli.replay.transforms.transform import KeyMap
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of
 from datasets_cli.replay.transforms.transform import KeyMap, entry
-from datasets_cli.store.columns import Key, show_key
+from datasets_cli.store.schema.columns import Key, show_key
 
 FLAGS = ("done", "terminated", "truncated")
 REWARDS: list[Key] = [("reward",), ("next", "reward")]

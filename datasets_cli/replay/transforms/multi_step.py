@@ -14,11 +14,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of, keys_of
-from datasets_cli.replay.numbers import whole_number
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
 from datasets_cli.replay.transforms.steps import flags, last_of
 from datasets_cli.replay.transforms.transform import entry
-from datasets_cli.store.columns import Key
+from datasets_cli.store.schema.columns import Key
 
 FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
 
@@ -102,7 +101,7 @@ class MultiStepTransform:
         """Return the batch as it is."""
         return batch
 
-    def emptied(self) -> None:
+    def on_clear(self) -> None:
         """Forget the rows that were kept back: the buffer's are gone too."""
         self._kept = None
 

@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKeys, keys_of
+from datasets_cli.replay.arguments import NestedKeys, keys_of
 from datasets_cli.replay.transforms.transform import KeyMap
-from datasets_cli.store.columns import Key, show_key
-from datasets_cli.store.tree import Tree
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.tree import Tree
 
 CHUNK_ROWS = 1 << 16
 
@@ -166,7 +166,7 @@ def _chunks(storage: Any, key: Key) -> Iterator[torch.Tensor]:
             raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
         rows = dataset.rows_of(frozenset([key]))
     for start in range(0, len(storage), CHUNK_ROWS):
-        found: Tree = rows.tree(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
+        found: Tree = rows.gather(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
         for name in key:
             if name not in found:
                 raise UsageError(f"The storage has no entry {show_key(key)}.")

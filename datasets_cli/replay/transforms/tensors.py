@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
 from datasets_cli.replay.transforms.transform import KeyMap, entry
 
 

@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_key import NestedKeys, keys_of
-from datasets_cli.store.columns import Key, show_key
+from datasets_cli.replay.arguments import NestedKeys, keys_of
+from datasets_cli.store.schema.columns import Key, show_key
 
 
 class Transform(Protocol):

@@ -1,0 +1,1 @@
+"""Recipes found, and what a user typed resolved into one dataset."""

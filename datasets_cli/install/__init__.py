@@ -1,0 +1,1 @@
+"""Making datasets exist: fetched, converted, committed, checked, removed."""

@@ -1,0 +1,107 @@
+"""Changing the layout of an installed dataset; every value stays the same bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.install.conversion import new_writer
+from datasets_cli.install.installed import installed_id, locked
+from datasets_cli.progress import Progress, Silent
+from datasets_cli.sources.disk import check_free_space
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_sizes
+from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.compact.records import RECORDS, ROW_MAP
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
+from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.tree import Tree
+
+
+def change_layout(text: str, layout: str, config: Config, progress: Progress | None = None) -> Path:
+    """Rewrite an installed dataset in another layout and return its folder.
+
+    The old copy stays until the new one is committed.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        layout: ``"ted"`` or ``"compact"``.
+        config: the root.
+        progress: told of the rows done.
+
+    Raises:
+        UsageError: there is no such layout.
+        SourceError: ``compact``, and a frame's successor is not the following row's frame.
+        DiskFull: no room for a second copy.
+    """
+    if layout not in LAYOUTS:
+        raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
+    progress = progress or Silent()
+    root = CacheRoot(config.root)
+    id = installed_id(text, config)
+    with locked(root, id, config.lock_timeout):
+        restore(root, id)
+        dataset = open_dataset(root.dataset(id))
+        if dataset.manifest.layout == layout:
+            return dataset.folder
+        row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
+        check_free_space(root.path, row_bytes * len(dataset), id)
+        staging = root.new_staging(id)
+        writer = new_writer(layout, staging, id, dataset.offsets.numpy())
+        try:
+            for rows in read_rows(dataset):
+                writer.write(rows)
+                progress.converting(writer.num_rows)
+            written = writer.finish(extra_files(dataset))
+        except BaseException:
+            with suppress(OSError):  # a full disk: closing writes what is still buffered
+                writer.close()
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        manifest = replace(
+            dataset.manifest, layout=layout, files=written.files, record=written.record
+        )
+        check_sizes(staging, manifest)  # before the good copy goes
+        commit(root, staging, manifest)
+    return root.dataset(id)
+
+
+def read_rows(dataset: Dataset) -> Iterator[dict[Key, np.ndarray]]:
+    """Yield all rows of a dataset in order, in bounded runs, as numpy columns."""
+    step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
+    for start in range(0, len(dataset), step):
+        index = torch.arange(start, min(start + step, len(dataset)))
+        yield {key: leaf.numpy() for key, leaf in leaves(dataset.gather(index))}
+
+
+def leaves(tree: Tree, path: Key = ()) -> Iterator[tuple[Key, torch.Tensor]]:
+    """Yield the leaves of a nested dict with their keys."""
+    for name, item in tree.items():
+        if isinstance(item, dict):
+            yield from leaves(item, (*path, name))
+        else:
+            yield (*path, name), item
+
+
+def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
+    """Return the small files that the recipe laid beside the data."""
+    manifest = dataset.manifest
+    layouts = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
+    names = [
+        name
+        for name in manifest.files
+        if name not in layouts
+        and not name.startswith("frames/")
+        and name.rpartition("/")[2] != META_FILENAME
+    ]
+    return {name: (dataset.folder / name).read_bytes() for name in names}

@@ -1,0 +1,150 @@
+"""What is installed: finding it, holding its lock, verifying and removing it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets_cli.catalogue.registry import Resolved, resolve
+from datasets_cli.config import Config
+from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
+from datasets_cli.parallel.executors import refuse_half_started
+from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, check_id
+from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.store.commit import remove as remove_dataset
+from datasets_cli.store.commit import remove_empty_parents
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+logger = logging.getLogger(__name__)
+
+
+def installed_id(
+    text: str,
+    config: Config,
+    options: Mapping[str, str] | None = None,
+    *,
+    accept_stand_in: bool = True,
+) -> str:
+    """Return the id of an installed dataset that a user means; its recipe may be gone.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
+        options: of the family, which make a variant of it.
+        accept_stand_in: whether another dataset may answer for one that is not there.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    root = CacheRoot(config.root)
+    if is_installed(root, check_id(text)) and not options:
+        return text
+    resolved = resolve(text, root, options=options)
+    if is_installed(root, resolved.id):
+        return resolved.id
+    if accept_stand_in and (other := stand_in(resolved, root, options or {})):
+        return other
+    raise DatasetNotInstalled(
+        f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id} "
+        "(in Python, download=True)"
+    )
+
+
+def stand_in(resolved: Resolved, root: CacheRoot, options: Mapping[str, str]) -> str | None:
+    """Return the id of the installed dataset that answers for one that is not, and say so."""
+    name = resolved.recipe.fallback(resolved.name, options)
+    id = f"{resolved.recipe.family}/{name}"
+    if name is None or not is_installed(root, id):
+        return None
+    logger.warning("%s is not installed, but %s is and is taken.", resolved.id, id)
+    return id
+
+
+def is_installed(root: CacheRoot, id: str) -> bool:
+    """Tell whether a committed dataset has this id."""
+    return (root.dataset(id) / MANIFEST_FILENAME).is_file()
+
+
+def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
+    """Return the folder of an installed dataset that is to have a layout, if one is asked for.
+
+    Raises:
+        UsageError: it has another.
+        DamagedDataset: a file is missing or has another size.
+    """
+    manifest = read_manifest(root.dataset(id))
+    check_sizes(root.dataset(id), manifest)
+    if layout not in (None, manifest.layout):
+        raise UsageError(
+            f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "
+            f"Change it: rlds convert --layout {layout} {id}"
+        )
+    return root.dataset(id)
+
+
+@contextmanager
+def locked(root: CacheRoot, id: str, timeout: float) -> Iterator[None]:
+    """Hold the lock of an id. It saves double work; a file system without locks stays correct.
+
+    Raises:
+        LockedError: another process holds it for longer than ``timeout`` seconds.
+    """
+    import filelock
+
+    refuse_half_started()
+    path = root.lock(id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path, timeout=timeout)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise LockedError(
+            f"Another process has worked on {id} for over {timeout:.0f} s (lock {path}). Wait for "
+            "it, or set RLDS_LOCK_TIMEOUT to wait longer."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def verify(text: str, config: Config, *, quick: bool = False) -> Manifest:
+    """Check an installed dataset against its manifest and return the manifest.
+
+    Args:
+        text: an id.
+        config: the root.
+        quick: compare sizes only, not the sha256 of every file.
+
+    Raises:
+        DatasetNotInstalled: it is not there.
+        DamagedDataset: names every file that differs.
+    """
+    folder = CacheRoot(config.root).dataset(installed_id(text, config))
+    manifest = read_manifest(folder)
+    (check_sizes if quick else check_digests)(folder, manifest)
+    return manifest
+
+
+def remove(text: str, config: Config) -> str:
+    """Delete an installed dataset and what is left of its downloads; return its id.
+
+    Raises:
+        DatasetNotInstalled: it is not there; nothing that stands in for it is deleted.
+    """
+    root = CacheRoot(config.root)
+    id = installed_id(text, config, accept_stand_in=False)
+    with locked(root, id, config.lock_timeout):
+        remove_dataset(root, id)
+        remove_raw(root, id)
+    return id
+
+
+def remove_raw(root: CacheRoot, id: str) -> None:
+    """Delete the downloaded files of an id."""
+    shutil.rmtree(root.downloads(id), ignore_errors=True)
+    remove_empty_parents(root.downloads(id), root.path / "downloads")

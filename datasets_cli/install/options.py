@@ -1,0 +1,91 @@
+"""What a user wishes for when a dataset is installed, and what that would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.sources.resource import Resource
+from datasets_cli.store.manifest import LAYOUTS
+
+
+@dataclass(frozen=True)
+class InstallOptions:
+    """How a dataset is to be installed.
+
+    Args:
+        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
+        force: install anew; the good copy stays until the new one is committed.
+        source: a folder or URL that holds this dataset's raw files under their own names.
+        accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
+        keep_raw: keep the downloaded files after the commit.
+        options: of the family, by their names: ``checkpoints``, ``upstream``.
+        num_workers: processes that convert what can be converted in parts; all cores where None,
+            this process where 0. The bytes do not depend on it.
+    """
+
+    layout: str | None = None
+    force: bool = False
+    source: str | None = None
+    accept_any: bool = False
+    keep_raw: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    num_workers: int | None = 0
+
+    def __post_init__(self) -> None:
+        if self.layout not in (None, *LAYOUTS):
+            raise UsageError(
+                f"The layout {self.layout!r} does not exist. Expected one of: {', '.join(LAYOUTS)}."
+            )
+
+        if self.num_workers is not None and self.num_workers < 0:
+            raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+
+    @property
+    def source_folder(self) -> Path | None:
+        """The folder that ``source`` names, or None when it is a URL or absent."""
+        if self.source is None or "://" in self.source:
+            return None
+        return Path(self.source).expanduser()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What installing a dataset would do.
+
+    Args:
+        id: the full id.
+        installed: whether it is there already, so that nothing would be done.
+        resources: the files it is made of.
+        folder: where it lies, or will lie.
+        instead_of: the id that was asked for, where its publisher refuses it and this one is taken.
+    """
+
+    id: str
+    installed: bool
+    resources: tuple[Resource, ...]
+    folder: Path
+    instead_of: str | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes to download; None where a publisher does not say."""
+        sizes = [resource.size for resource in self.resources]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {
+            "id": self.id,
+            "instead_of": self.instead_of,
+            "installed": self.installed,
+            "folder": str(self.folder),
+            "bytes": self.size,
+            "files": [
+                {"filename": resource.filename, "bytes": resource.size, "urls": list(resource.urls)}
+                for resource in self.resources
+            ],
+        }

@@ -1,0 +1,1 @@
+"""Mapping a function over a dataset, into a new one."""

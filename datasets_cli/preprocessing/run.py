@@ -1,0 +1,195 @@
+"""A run: parts on any executor, then one commit.
+
+Each part of the rows writes its own bytes of preallocated files and then a mark, so that any number
+of workers on any executor gives the same bytes, and a run that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import nullcontext
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.parallel.executors import local_executor, stop
+from datasets_cli.preprocessing.task import Function, Part, apply, write_part
+from datasets_cli.preprocessing.work import Work, check_destination, file_digest, locked, make_plan
+from datasets_cli.progress import Progress, Silent
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.store.commit import flush, flush_folder
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.manifest import Manifest, write_manifest
+from datasets_cli.store.schema.columns import (
+    DONE,
+    TRUNCATED,
+    Column,
+    column_of,
+    rows_per_block,
+    write_meta_files,
+)
+from datasets_cli.store.schema.summary import summarise
+from datasets_cli.store.ted.writer import reward_column, write_beside
+from datasets_cli.version import TOOL
+
+
+def preprocess(
+    source: Path,
+    function: Function,
+    dest: Path,
+    *,
+    id: str | None = None,
+    num_workers: int | None = None,
+    num_frames: int | None = None,
+    chunksize: int | None = None,
+    executor: Executor | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> DatasetStorage:
+    """Write ``function`` of every row into a new dataset and return it as a read-only storage.
+
+    Args:
+        source: folder of the dataset to read.
+        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
+            ``[n]``, always with the same keys, element types and row shapes.
+        dest: folder of the new dataset; it must not hold anything.
+        id: id of the new dataset; ``derived/<name of dest>`` by default.
+        num_workers: processes; all cores where None, the calling process where 0.
+        num_frames: only the first so many rows, to try a function.
+        chunksize: rows of a part, which the function takes at once; some 64 MiB by default.
+        executor: where to run instead; its workers must see both folders.
+        seed: seeds torch anew for every part, so that random functions repeat.
+        progress: told of the rows done.
+
+    Raises:
+        UsageError: ``dest`` is not empty, or the function returns something else than rows.
+        RldsError: the function raised (the rows are named), or a worker process died. What is done
+            is kept: the same call goes on.
+    """
+    if num_workers is not None and num_workers < 0:
+        raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
+    if num_frames is not None and num_frames < 1:
+        raise UsageError(f"num_frames is {num_frames}; expected 1 or more.")
+    if chunksize is not None and chunksize < 1:
+        raise UsageError(f"chunksize is {chunksize}; expected 1 or more.")
+    dataset = open_dataset(source)
+    num_rows = min(num_frames or len(dataset), len(dataset))
+    check_destination(dest)
+    columns = _probe(dataset, function, seed, num_rows)
+    pickled = cloudpickle.dumps(function)
+    row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
+    part_rows = chunksize or rows_per_block(row_bytes)
+    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, part_rows, seed))
+    with locked(dest):
+        check_destination(dest)
+        work.prepare(columns, num_rows)
+        parts = list(_parts(dataset, work, pickled, columns, num_rows, part_rows, seed))
+        if num_workers is None and len(parts) <= 1:
+            num_workers = 0  # starting a process takes longer than one part
+        # A pool that is handed in belongs to its owner; one made here ends here.
+        with nullcontext(executor) if executor else local_executor(num_workers) as pool:
+            try:
+                _run(pool, parts, work, num_rows, progress or Silent())
+            except BaseException:
+                if executor is None:
+                    stop(pool)
+                raise
+        _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
+    return open_storage(dest)
+
+
+def _probe(dataset: Dataset, function: Function, seed: int, num_rows: int) -> tuple[Column, ...]:
+    """Return the columns that the function gives, learned from the first two rows."""
+    rows = apply(dataset, function, seed, 0, min(2, num_rows))
+    return tuple(column_of(key, values) for key, values in sorted(rows.items()))
+
+
+def _parts(
+    dataset: Dataset,
+    work: Work,
+    pickled: bytes,
+    columns: tuple[Column, ...],
+    num_rows: int,
+    part_rows: int,
+    seed: int,
+) -> Iterator[Part]:
+    """Yield the parts that are not done; their bounds do not depend on the workers."""
+    for number, start in enumerate(range(0, num_rows, part_rows)):
+        mark = work.mark(number)
+        if not mark.exists():
+            stop = min(start + part_rows, num_rows)
+            yield Part(dataset.folder, work.data, mark, start, stop, seed, pickled, columns)
+
+
+def _run(pool: Executor, parts: list[Part], work: Work, num_rows: int, progress: Progress) -> None:
+    futures = {pool.submit(write_part, part): part for part in parts}
+    done = num_rows - sum(part.stop - part.start for part in futures.values())
+    progress.converting(done)
+    try:
+        for future in as_completed(futures):
+            future.result()
+            done += futures[future].stop - futures[future].start
+            progress.converting(done)
+    except BrokenExecutor as error:
+        raise RldsError(
+            "A worker process died: it was killed, ran out of memory, or could not start because "
+            'the calling script has no `if __name__ == "__main__":`. What is done is kept in '
+            f"{work.folder}; the same call goes on from there. Fewer workers need less memory."
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _commit(
+    dataset: Dataset, work: Work, columns: tuple[Column, ...], num_rows: int, id: str
+) -> None:
+    """Write what follows from all rows, the manifest last, and move the folder to its place."""
+    offsets = dataset.offsets.numpy()
+    offsets = np.append(offsets[offsets < num_rows], num_rows)
+    data = work.data
+    with disk_errors(data):
+        _end_last_trajectory(data, columns, num_rows)
+        names = write_meta_files(data, columns, num_rows)
+        names += [column.filename for column in columns if column.row_bytes]
+        manifest = Manifest(
+            id=id,
+            layout="ted",
+            num_transitions=num_rows,
+            num_trajectories=len(offsets) - 1,
+            columns=columns,
+            files=write_beside(data, names, offsets, {}),
+            recipe=dataset.manifest.recipe,
+            metadata=dataset.manifest.metadata,
+            statistics=summarise(data, reward_column(columns), offsets),
+            parent={
+                "id": dataset.manifest.id,
+                "manifest_sha256": file_digest(dataset.folder / MANIFEST_FILENAME),
+            },
+            tool=TOOL,
+        )
+        write_manifest(data, manifest)
+        flush_folder(data)
+        data.rename(work.dest)
+        flush(work.dest.parent)
+    shutil.rmtree(work.folder, ignore_errors=True)
+
+
+def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:
+    """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory."""
+    single = (column for column in columns if (column.dtype, column.shape) == ("bool", (1,)))
+    flags = {column.key: data / column.filename for column in single}
+    if not {DONE, TRUNCATED} <= flags.keys():
+        return
+    with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
+        done.seek(num_rows - 1)
+        if done.read(1) == b"\0":
+            for file in (done, truncated):
+                file.seek(num_rows - 1)
+                file.write(b"\1")

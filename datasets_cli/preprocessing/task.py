@@ -1,0 +1,115 @@
+"""A part of a run: some consecutive rows, mapped and written by one worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.schema.columns import Column, Key, column_of, show_key
+
+Function = Callable[[TensorDict], TensorDict]
+"""Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of ``[n]`` rows."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task: everything a worker on any machine that sees the folders needs."""
+
+    source: Path
+    data: Path
+    mark: Path
+    start: int
+    stop: int
+    seed: int
+    function: bytes
+    columns: tuple[Column, ...]
+
+
+def write_part(part: Part) -> None:
+    """Write one part's bytes and its mark; runs in a worker.
+
+    Raises:
+        RldsError: the function raised.
+        UsageError: it returned other columns than for the first rows.
+    """
+    dataset = open_dataset(part.source)
+    rows = apply(dataset, cloudpickle.loads(part.function), part.seed, part.start, part.stop)
+    found = {key: column_of(key, values) for key, values in rows.items()}
+    expected = {column.key: column for column in part.columns}
+    if found != expected:
+        wrong = min(
+            key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
+        )
+        raise UsageError(
+            f"The function must return the same columns everywhere: for rows {part.start} to "
+            f"{part.stop - 1}, {show_key(wrong)} is {found.get(wrong)}, but for the first rows it "
+            f"was {expected.get(wrong)}."
+        )
+    with disk_errors(part.data):
+        for key, column in expected.items():
+            if column.row_bytes:
+                with (part.data / column.filename).open("r+b") as file:
+                    file.seek(part.start * column.row_bytes)
+                    file.write(np.ascontiguousarray(rows[key], column.dtype).data)
+                    file.flush()
+                    os.fsync(file.fileno())
+        part.mark.touch()
+
+
+def apply(
+    dataset: Dataset, function: Function, seed: int, start: int, stop: int
+) -> dict[Key, np.ndarray]:
+    """Return the function's columns ``[stop - start, ...]`` for a run of rows.
+
+    Raises:
+        RldsError: the function raised.
+        UsageError: it returned something else than one row for each row.
+    """
+    where = f"rows {start} to {stop - 1} of {dataset.manifest.id}"
+    batch = DatasetStorage(dataset).run(start, stop)
+    # One thread and a seed of its own: the bytes must not depend on where a part runs.
+    with torch.random.fork_rng(devices=[]), _one_thread():
+        torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
+        try:
+            result = function(batch)
+        except Exception as error:
+            raise RldsError(
+                f"The function failed on {where}: {type(error).__name__}: {error}"
+            ) from error
+    if not isinstance(result, TensorDict) or result.batch_size[:1] != (stop - start,):
+        found = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
+        raise UsageError(
+            f"The function must return a TensorDict with one row for each of {where}, but returned "
+            f"{found or type(result).__name__}."
+        )
+    keys = result.keys(include_nested=True, leaves_only=True)
+    names = [(key,) if isinstance(key, str) else key for key in keys]
+    try:
+        rows = {n: np.ascontiguousarray(result.get(n).detach().cpu().numpy()) for n in names}
+    except (TypeError, AttributeError) as error:
+        raise UsageError(f"The function returned what cannot be stored: {error}.") from error
+    if not rows:
+        raise UsageError(f"The function returned no columns for {where}.")
+    return rows
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,127 @@
+"""The folder of a run: what is done lies there until the new dataset has its name.
+
+<dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from datasets_cli.errors import UsageError
+from datasets_cli.parallel.executors import refuse_half_started
+from datasets_cli.preprocessing.task import Function
+from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.schema.columns import Column
+
+
+class Work:
+    """Where the files of a run are.
+
+    Args:
+        dest: folder of the new dataset.
+        plan: everything that decides the bytes; another plan works in another folder.
+    """
+
+    def __init__(self, dest: Path, plan: bytes) -> None:
+        self.dest = dest
+        digest = hashlib.sha256(plan).hexdigest()[:16]
+        self.folder = dest.parent / f".{dest.name}.{digest}.partial"
+        self.data = self.folder / "data"
+        self._plan = plan
+
+    def mark(self, number: int) -> Path:
+        """Return the file that says that a part is done."""
+        return self.folder / "parts" / f"{number}.done"
+
+    def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
+        """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
+        for other in self.dest.parent.glob(f".{self.dest.name}.*.partial"):
+            if other != self.folder:
+                shutil.rmtree(other, ignore_errors=True)
+        path = self.folder / "plan.json"
+        if path.is_file() and path.read_bytes() == self._plan:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        total = sum(column.row_bytes for column in columns) * num_rows
+        check_free_space(self.dest.parent, total, str(self.dest))
+        with disk_errors(self.folder):
+            self.mark(0).parent.mkdir(parents=True)
+            for column in columns:
+                if column.row_bytes:
+                    _allocate(self.data / column.filename, column.row_bytes * num_rows)
+            path.write_bytes(self._plan)
+
+
+def check_destination(dest: Path) -> None:
+    """Refuse a destination that holds something, or lies within a dataset."""
+    if dest.exists() and any(dest.iterdir()):
+        raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+    for parent in dest.parents:
+        if (parent / MANIFEST_FILENAME).is_file():
+            raise UsageError(
+                f"{dest} lies within the dataset {parent}. Choose another destination."
+            )
+
+
+@contextmanager
+def locked(dest: Path) -> Iterator[None]:
+    """Let one run at a time write a destination."""
+    import filelock
+
+    refuse_half_started()
+    name = hashlib.sha256(os.fsencode(dest.absolute())).hexdigest()[:16]
+    with filelock.FileLock(Path(tempfile.gettempdir()) / f"rlds-{name}.lock"):
+        yield
+
+
+def make_plan(
+    dataset: Dataset,
+    function: Function,
+    pickled: bytes,
+    columns: tuple[Column, ...],
+    num_rows: int,
+    part_rows: int,
+    seed: int,
+) -> bytes:
+    """Return what decides the bytes of the result, as JSON."""
+    plan = {
+        "source": file_digest(dataset.folder / MANIFEST_FILENAME),
+        "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
+        "columns": [column.to_json(num_rows) for column in columns],
+        "num_rows": num_rows,
+        "part_rows": part_rows,
+        "seed": seed,
+    }
+    return json.dumps(plan).encode()
+
+
+def _code_digest(function: Function) -> str:
+    """Return a digest of the file that a function comes from: it is pickled by its name alone."""
+    module = sys.modules.get(getattr(function, "__module__", type(function).__module__) or "")
+    path = getattr(module, "__file__", None)
+    return file_digest(Path(path)) if path and Path(path).is_file() else ""
+
+
+def _allocate(path: Path, size: int) -> None:
+    """Reserve a file's blocks now: a mapping or a late write would fail half-way on a full disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            for _ in range(0, size, 1 << 20):
+                file.write(bytes(min(1 << 20, size - file.tell())))
+
+
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

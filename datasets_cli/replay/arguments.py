@@ -1,0 +1,85 @@
+"""Arguments as users write them: whole numbers, nested keys, generators and seeds, reductions."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.columns import Key
+
+NestedKey = str | tuple[str, ...]
+NestedKeys = NestedKey | Sequence[NestedKey]
+"""One key or several. A tuple of names is one nested key; several stand in a list."""
+
+
+REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "max": lambda several: several.amax(1),
+    "min": lambda several: several.amin(1),
+    "mean": lambda several: several.mean(1),
+    "median": lambda several: several.median(1).values,
+}
+"""By name, of numbers ``[n, k]`` one a row ``[n]``."""
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a whole number as an int.
+
+    Args:
+        name: the argument's name, for the message.
+        value: an int, or what is as good as one, such as numpy's integers; not a bool.
+        least: the least that it may be; any by default.
+
+    Raises:
+        UsageError: it is something else, or less.
+    """
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or (least is not None and number < least):
+        limit = "" if least is None else f" from {least} on"
+        found = number if number is not None else f"{type(value).__name__} {reprlib.repr(value)}"
+        raise UsageError(f"{name} must be a whole number{limit}, not {found}.")
+    return number
+
+
+def key_of(name: NestedKey) -> Key:
+    """Return one key as a tuple of names."""
+    return (name,) if isinstance(name, str) else tuple(name)
+
+
+def keys_of(names: NestedKeys) -> list[Key]:
+    """Return one key or several as tuples of names."""
+    if isinstance(names, str) or (isinstance(names, tuple) and _is_one(names)):
+        return [key_of(names)]
+    return [key_of(name) for name in names]
+
+
+def _is_one(names: Sequence[NestedKey]) -> bool:
+    return all(isinstance(name, str) for name in names)
+
+
+def choose_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator:
+    """Return the generator that was given, a new one with a seed, or torch's global one.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if generator is not None and seed is not None:
+        raise UsageError("Give a generator or a seed, not both.")
+    return generator or seeded(seed)
+
+
+def seed_of(generator: torch.Generator) -> int | None:
+    """Return what a pickled copy begins anew with; None for torch's global generator."""
+    return None if generator is torch.default_generator else generator.initial_seed()
+
+
+def seeded(seed: int | None) -> torch.Generator:
+    """Return a new generator, or torch's global one where the seed is None."""
+    return torch.default_generator if seed is None else torch.Generator().manual_seed(seed)

@@ -1,0 +1,179 @@
+"""Reading into a buffer what ``dump``, or TorchRL 0.14, wrote."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.buffers.checkpoint import replace_rows
+from datasets_cli.replay.buffers.dump import SEAL, Hook
+from datasets_cli.replay.buffers.rows import without_index
+from datasets_cli.replay.samplers.epoch import given_epoch
+from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.writers import ImmutableDatasetWriter
+from datasets_cli.store.schema.columns import encode_name
+
+
+def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
+    """Read rows that ``dump``, or TorchRL 0.14, wrote into a buffer, in place of its own.
+
+    A ring that comes into a larger storage begins there with its oldest row, and an epoch of it
+    anew. So does one where another kind of sampler was dumped, or TorchRL's sampler of slices,
+    which counts trajectories otherwise. Ranks that TorchRL's writer kept are made of the rows anew.
+
+    Args:
+        buffer: a replay buffer of the same parts.
+        path: the folder.
+        hooks: called one after the other with the rows; what the last one returns is stored.
+
+    Raises:
+        FileNotFoundError: nothing was written there, or a part of it is missing.
+        DamagedDataset: a file is missing or too short.
+        ImmutableError: the buffer's rows are a dataset.
+        UsageError: there are more rows than the storage can have, or they are not TensorDicts.
+    """
+    folder, storage, writer = Path(path), buffer.storage, buffer.writer
+    if not hasattr(storage, "write"):
+        ImmutableDatasetWriter().on_clear()
+    _read_json(folder / SEAL)  # without it, not everything is there
+    state = _read_json(folder / "writer" / "metadata.json")
+    rows = dumped = _read_rows(folder / "storage", storage.ndim)
+    for hook in hooks:
+        rows = hook(rows)
+    rows = without_index(rows)
+    width = max(1, math.prod(rows.shape[1 : storage.ndim]))
+    num_steps, room = len(rows), -(-storage.max_size // width)
+    if num_steps > room:
+        raise UsageError(
+            f"{folder} has {num_steps * width} rows; the storage has room for {room * width}."
+        )
+    oldest = _oldest_step(state, num_steps) if num_steps == len(dumped) else 0
+    shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
+    if shift:
+        rows = torch.cat([rows[shift:], rows[:shift]])
+    if "ranks" in writer.state_dict():
+        if len(state.get("ranks", ())) != num_steps:
+            state["ranks"] = _ranks(writer, rows)
+    else:
+        state["cursor"] = (num_steps if num_steps < room else oldest) * width
+        state.setdefault("write_count", num_steps * width)
+    # Whatever may be refused is looked at before the buffer's own rows are gone.
+    columns = storage.flatten(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
+    drawn = _read_sampler(buffer.sampler, folder / "sampler")
+    replace_rows(buffer, columns, state)
+    if drawn and "priorities" in drawn:
+        known, num_rows = drawn["priorities"], num_steps * width
+        # Which rows a hook left out nobody knows: those that stay begin with the default priority.
+        if num_steps != len(dumped) or len(known) > num_rows:
+            known = known[:0]
+        drawn["priorities"] = _shifted(known, shift * width, num_rows)
+    if drawn and ("priorities" in drawn or not shift):
+        buffer.sampler.load_state_dict(drawn)
+
+
+def _read_rows(folder: Path, ndim: int) -> TensorDict:
+    """Return the rows ``[steps, ...]`` that were dumped, time first."""
+    known = _read_json(folder / "storage_metadata.json")
+    if known.get("is_pytree"):
+        raise UsageError(
+            f"{folder} holds tensors that are in no TensorDict, as TorchRL can dump them. Only "
+            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
+        )
+    check_leaves(folder)
+    rows = TensorDict.load_memmap(folder)
+    return rows[: int(known["len"]) // max(1, math.prod(rows.shape[1:ndim]))]
+
+
+def _oldest_step(state: Mapping[str, Any], num_steps: int) -> int:
+    """Return the step at which a ring goes on, which has its oldest rows; 0 where it has none."""
+    cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
+    return cursor if 0 <= cursor < num_steps else 0
+
+
+def _ranks(writer: Any, rows: TensorDictBase) -> list[float]:
+    """Return the ranks that a writer gives rows."""
+    if rows.get(writer.rank_key, None) is None:
+        raise UsageError(f"The rows have no {writer.rank_key!r}, which the writer ranks them by.")
+    trial = copy.copy(writer)
+    trial.on_clear()
+    trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
+    ranks: list[float] = trial.state_dict()["ranks"].tolist()
+    return ranks
+
+
+def _read_sampler(sampler: Any, folder: Path) -> dict[str, Any] | None:
+    """Return the state of a sampler that was dumped, or None where it was of another kind."""
+    if loads := getattr(sampler, "loads", None):
+        loads(folder)
+        loaded: dict[str, Any] = sampler.state_dict()
+        return loaded
+    if (folder / "meta.json").exists():
+        return _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
+    path = folder / "state.json"
+    state = _read_json(path) if path.exists() else {}
+    return state if state.keys() >= sampler.state_dict().keys() else None
+
+
+def _read_epoch(folder: Path) -> dict[str, Any] | None:
+    """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
+    if "shape" not in _read_json(folder / "meta.json")["_sample_list"]:
+        return None
+    check_leaves(folder)
+    found = TensorDict.load_memmap(folder)
+    # Where that epoch had ended, the list is already the next one's.
+    return given_epoch(found["_sample_list"].clone(), int(found["len_storage"]))
+
+
+def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tensor:
+    """Return priorities float64 ``[n]`` of rows of which the first ``shift`` became the last."""
+    if not shift:
+        return priorities
+    known = priorities.new_full((num_rows,), -1.0)
+    known[: len(priorities)] = priorities[:num_rows]
+    return known.roll(-shift)
+
+
+def check_leaves(folder: Path) -> None:
+    """Check that every leaf of a memory-mapped TensorDict is there in full.
+
+    tensordict 0.14 leaves out a file that is missing, and fills one that is too short with zeros;
+    what is no tensor it may unpickle.
+
+    Raises:
+        DamagedDataset: one is not.
+        UsageError: one is no tensor.
+    """
+    for name, leaf in _read_json(folder / "meta.json").items():
+        if not isinstance(leaf, dict):
+            continue
+        if "shape" not in leaf:
+            if leaf.get("type") != "TensorDict":
+                raise UsageError(f"{folder / name} is no tensor but {leaf.get('type')}.")
+            check_leaves(folder / encode_name(name))
+            continue
+        size = getattr(torch, leaf["dtype"].removeprefix("torch.")).itemsize * math.prod(
+            leaf["shape"]
+        )
+        path = folder / f"{encode_name(name)}.memmap"
+        found = path.stat().st_size if path.exists() else 0
+        if found < size:
+            raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: no buffer was dumped there, or not all of it.")
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DamagedDataset(f"{path} is no JSON: {error}. Dump the buffer again.") from error
+    return found

@@ -1,0 +1,152 @@
+"""Row numbers: what users index a buffer with, and what a storage calls its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch.utils import _pytree
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.storages.lists import ListStorage
+from datasets_cli.replay.storages.protocol import NO_ROWS
+
+
+def is_key(index: Any) -> bool:
+    """Tell whether an index is a key: a name, or a tuple of names."""
+    if isinstance(index, tuple):
+        return bool(index) and all(isinstance(name, str) for name in index)
+    return isinstance(index, str)
+
+
+def row_numbers(index: Any, storage: Any) -> torch.Tensor:
+    """Return the rows int64 that an index means, in its shape.
+
+    Args:
+        index: an int, slice, list, mask or tensor of rows; with a storage of several dimensions
+            whatever indexes a tensor of these dimensions as ``extend`` takes them, time last.
+        storage: whose rows.
+
+    Raises:
+        IndexError: a row does not exist, or a mask has another length.
+    """
+    num_rows = len(storage)
+    if storage.ndim > 1:
+        by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
+        found: torch.Tensor = by_step.transpose(0, storage.ndim - 1)[index]
+        return found
+    if index is Ellipsis:
+        index = slice(None)
+    if isinstance(index, slice):
+        return torch.tensor(range(num_rows)[index], dtype=torch.int64)
+    rows = torch.as_tensor(index)
+    if rows.dtype == torch.bool:
+        if rows.shape != (num_rows,):
+            raise IndexError(f"A mask must have one entry a row ({num_rows}), not {rows.shape}.")
+        return rows.nonzero().flatten()
+    if rows.numel() == 0:
+        return rows.long()
+    floating = rows.is_floating_point() or rows.is_complex()
+    rows = rows if floating else rows.long()  # narrow integers would wrap around
+    if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
+        if not num_rows:
+            raise IndexError(NO_ROWS)
+        raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
+    return torch.where(rows < 0, rows + num_rows, rows)
+
+
+def rows_at(storage: Any, index: Any) -> Any:
+    """Return copies of the rows that an index means, as they are stored.
+
+    Args:
+        storage: whose rows.
+        index: see ``row_numbers``; an int, or one for each dimension, means one row.
+    """
+    if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
+        start, stop, _ = index.indices(len(storage))
+        return storage.run(start, max(start, stop))
+    rows = row_numbers(index, storage)
+    if rows.ndim == 0 and isinstance(storage, ListStorage):
+        return storage.gather(rows.flatten())[0]
+    batch = storage.get(rows.flatten())
+    if rows.ndim == 0:
+        return _mapped(lambda part: part[0], batch)
+    if rows.ndim > 1:
+        return _mapped(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
+    return batch
+
+
+def write_at(storage: Any, index: Any, data: Any) -> None:
+    """Write rows in place of those that an index means.
+
+    Args:
+        storage: whose rows; of one dimension.
+        index: see ``row_numbers``; an int means one row.
+        data: as many rows.
+
+    Raises:
+        IndexError: a row does not exist.
+        UsageError: the rows are not as many, or of another form, or of several dimensions.
+    """
+    if storage.ndim > 1:
+        raise UsageError("Rows of several dimensions can only be written by extend().")
+    rows = row_numbers(index, storage)
+    columns = storage.flatten(data if rows.ndim else one_row(storage, data))
+    if len(columns[0]) != rows.numel():
+        raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
+    storage.write(rows.flatten(), columns)
+
+
+def one_row(storage: Any, data: Any) -> Any:
+    """Return one row, or one step of several environments, as ``extend`` takes several.
+
+    Raises:
+        UsageError: it is of no tensors, in a storage of tensors.
+    """
+    time = storage.ndim - 1
+    if isinstance(data, TensorDictBase):
+        return data.unsqueeze(time)
+    if isinstance(storage, ListStorage):
+        return [data]
+    for leaf in _pytree.tree_leaves(data):
+        if not isinstance(leaf, torch.Tensor | TensorDictBase):
+            raise UsageError(
+                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
+                "tensors; ListStorage takes anything."
+            )
+    return _pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data)
+
+
+def unravel_rows(storage: Any, rows: torch.Tensor) -> torch.Tensor:
+    """Return what a storage calls its flat rows int64 ``[B]``.
+
+    The rows themselves, or their place in each dimension, int64 ``[B, ndim]``; -1, which is no row,
+    stays.
+    """
+    if storage.ndim == 1:
+        return rows
+    places = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)
+    return torch.where(rows.unsqueeze(-1) < 0, rows.unsqueeze(-1), places)
+
+
+def flat_rows(storage: Any, numbers: torch.Tensor) -> torch.Tensor:
+    """Return the flat rows int64 ``[B]`` of what ``unravel_rows`` returned."""
+    if storage.ndim == 1:
+        return numbers.reshape(-1)
+    steps = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
+    return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
+
+
+def without_index(data: Any) -> Any:
+    """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
+    has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
+    return data.exclude("index") if has_index else data
+
+
+def _mapped(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a function of a TensorDict, or of each tensor in a structure."""
+    whole = isinstance(batch, TensorDictBase)
+    return function(batch) if whole else _pytree.tree_map(function, batch)

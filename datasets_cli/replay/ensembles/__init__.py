@@ -1,0 +1,1 @@
+"""Several replay buffers sampled as one."""

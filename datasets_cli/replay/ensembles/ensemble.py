@@ -1,0 +1,264 @@
+"""Several replay buffers sampled as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import choose_generator, seed_of, seeded
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.ensembles.members import (
+    SamplerEnsemble,
+    StorageEnsemble,
+    Weights,
+    WriterEnsemble,
+    members_of,
+)
+from datasets_cli.replay.ensembles.parts import Part, check_sizes, draw_part, joined
+from datasets_cli.replay.transforms.compose import Compose
+from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.writers import ImmutableDatasetWriter
+
+
+class ReplayBufferEnsemble:
+    """Draws batches from several buffers.
+
+        sample()        [members drawn, B / members drawn]    a part of the batch from each
+        sample_flat()   [B]                                   each row from a member drawn for it
+
+    A member's own transforms run first, then the ensemble's. Batches carry ``index``, a TensorDict
+    of ``buffer_ids`` and of ``index`` in that member. ``len`` counts the rows of all members.
+
+    Args:
+        buffers: the members; one that prefetches makes parts of its own batch size ahead.
+        storages: in place of buffers, with ``samplers``: members are made of them.
+        samplers: those of the storages; takes the place of ``p`` and the two after it.
+        writers: those of the storages; see ``ReplayBuffer`` for what each is by default.
+        transform: applied to every batch.
+        batch_size: rows in a batch; ``sample`` can override it.
+        collate_fn: takes the list of the members' parts and returns the batch of ``sample``; a
+            stack of them by default.
+        collate_fns: those of the storages.
+        p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
+            by default.
+        sample_from_all: take a part from every member, in their order; excludes ``p``.
+        num_buffer_sampled: members drawn for a batch of ``sample``; as many as there are
+            by default.
+        generator: draws members, and seeds the draws of each; by default torch's global one draws
+            members, and each draws its rows as it did before.
+        seed: seeds a generator of the ensemble's own.
+
+    Raises:
+        UsageError: arguments that exclude one another or do not fit the members.
+    """
+
+    def __init__(
+        self,
+        *buffers: ReplayBuffer,
+        storages: StorageEnsemble | None = None,
+        samplers: SamplerEnsemble | None = None,
+        writers: WriterEnsemble | None = None,
+        transform: Transform | None = None,
+        batch_size: int | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fns: Sequence[Callable[[Any], Any] | None] | None = None,
+        p: Weights | None = None,
+        sample_from_all: bool = False,
+        num_buffer_sampled: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+    ) -> None:
+        made = any(part is not None for part in (storages, samplers, writers, collate_fns))
+        if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
+            raise UsageError(
+                "An ensemble takes buffers one by one, as in ReplayBufferEnsemble(first, second), "
+                f"not {', '.join(wrong)}."
+            )
+        if buffers and not made:
+            samplers = SamplerEnsemble(
+                *(buffer.sampler for buffer in buffers),
+                p=p,
+                sample_from_all=sample_from_all,
+                num_buffer_sampled=num_buffer_sampled,
+            )
+        elif buffers or storages is None or samplers is None:
+            raise UsageError("An ensemble needs buffers, or storages and samplers to make them of.")
+        elif p is not None or sample_from_all or num_buffer_sampled:
+            raise UsageError("Give p, sample_from_all, num_buffer_sampled to SamplerEnsemble.")
+        else:
+            buffers = members_of(storages, samplers, writers, collate_fns)
+        self.buffers = buffers
+        self.sampler = samplers
+        self.batch_size = batch_size
+        self.generator = choose_generator(generator, seed)
+        if self.generator is not torch.default_generator:
+            self.set_rng(self.generator)
+        self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
+        self.transform = Compose() if transform is None else Compose(transform)
+        self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
+
+    def __len__(self) -> int:
+        return sum(self._sizes())
+
+    def __repr__(self) -> str:
+        members = ", ".join(map(repr, self.buffers))
+        return f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})"
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return a batch ``[members drawn, B / members drawn]``.
+
+        Members with other keys than the rest make these exclusive to their part. Where a member's
+        epoch of rows ends within its part, its next epoch fills the part up.
+
+        Args:
+            batch_size: rows to draw; the ensemble's own by default.
+            return_info: return ``(batch, info)``, where info is a TensorDict ``[members drawn, rows
+                drawn of each]`` with ``index`` and what else the members' samplers say.
+
+        Raises:
+            UsageError: the members do not divide the batch size, or one cannot give its part.
+        """
+        drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._drawn(drawn)
+        check_sizes(parts)
+        batch = self.transform(self._collate_fn([part.rows for part in parts]))
+        if not return_info:
+            return batch
+        return batch, LazyStackedTensorDict.lazy_stack([part.info for part in parts])
+
+    def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return a batch ``[B]``, members in their order; see ``sample``.
+
+        Members of slices need ``sample_from_all``: a member's rows drawn by chance are no whole
+        number of slices.
+
+        Raises:
+            UsageError: the members that were drawn have different keys, or entries of different
+                shapes.
+        """
+        drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._drawn(drawn)
+        members = [part.member for part in parts]
+        batch = self.transform(joined(members, [part.rows for part in parts]))
+        return (batch, joined(members, [part.info for part in parts])) if return_info else batch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
+        if self.batch_size is None:
+            raise UsageError("Iteration needs a batch size. Give the ensemble a batch_size.")
+        while True:
+            yield self.sample()
+            if self.ran_out:
+                return
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all.
+
+        Of several members, as a slice, ``...`` or a list names them, a list or a stack.
+        """
+        member, *rows = index if isinstance(index, tuple) else (index,)
+        if not isinstance(member, int):
+            numbers = range(len(self.buffers))
+            named = slice(None) if member is ... else member
+            which = numbers[named] if isinstance(named, slice) else torch.as_tensor(named).tolist()
+            chosen = [self[number, *rows] for number in which]
+            return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
+        if not -len(self.buffers) <= member < len(self.buffers):
+            raise IndexError(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
+        if not rows:
+            return self.buffers[member]
+        return self.buffers[member][tuple(rows) if len(rows) > 1 else rows[0]]
+
+    def update_tensordict_priority(self, batch: TensorDictBase) -> None:
+        """Give the rows of a batch, of either form, the priorities that their members look for."""
+        flat = batch.reshape(-1)
+        owner = flat["index", "buffer_ids"]
+        for number, buffer in enumerate(self.buffers):
+            if (update := getattr(buffer, "update_tensordict_priority", None)) is None:
+                continue
+            own = flat[owner == number]
+            if len(own):
+                update(own.exclude("index").set("index", own["index", "index"]))
+
+    def append_transform(self, transform: Transform) -> ReplayBufferEnsemble:
+        """Apply one more transform to every batch, after the others; return the ensemble."""
+        return self.insert_transform(len(self.transform), transform)
+
+    def insert_transform(self, index: int, transform: Transform) -> ReplayBufferEnsemble:
+        """Apply one more transform at a place among the others; return the ensemble."""
+        self.transform.insert(index, transform)
+        return self
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw members from another generator, which also seeds the draws of each member."""
+        self.generator = generator
+        for buffer in self.buffers:
+            buffer.set_rng(seeded(int(torch.randint(2**62, (), generator=generator))))
+
+    def empty(self) -> None:
+        """Forget every row of every member.
+
+        Raises:
+            ImmutableError: a member is a dataset; then none forgets any.
+        """
+        if any(not hasattr(buffer.storage, "write") for buffer in self.buffers):
+            ImmutableDatasetWriter().on_clear()
+        for buffer in self.buffers:
+            buffer.empty()
+
+    def add(self, data: Any) -> NoReturn:
+        """Refuse a row: nobody says which member it is for."""
+        WriterEnsemble().write(self, data)
+
+    extend = add
+
+    def dumps(self, path: str | Path) -> None:
+        """Write every member into a folder of its own below ``path``; see ``ReplayBuffer.dumps``.
+
+        The members' folders are named by number: ``path/0``, ``path/1``.
+        """
+        for number, buffer in enumerate(self.buffers):
+            buffer.dumps(Path(path) / str(number))
+
+    def loads(self, path: str | Path) -> None:
+        """Read what ``dumps`` wrote of as many members; see ``ReplayBuffer.loads``."""
+        for number, buffer in enumerate(self.buffers):
+            buffer.loads(Path(path) / str(number))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws, members' included."""
+        members = [buffer.state_dict() for buffer in self.buffers]
+        return {"members": members, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the draws where ``state`` was taken."""
+        for buffer, own in zip(self.buffers, state["members"], strict=True):
+            buffer.load_state_dict(own)
+        self.generator.set_state(state["generator"])
+
+    def _size(self, batch_size: int | None) -> int:
+        size = self.batch_size if batch_size is None else batch_size
+        if size is None or size < 1:
+            raise UsageError(f"A batch size of {size} cannot be drawn. Pass one from 1 on.")
+        return size
+
+    def _sizes(self) -> list[int]:
+        return [len(buffer) for buffer in self.buffers]
+
+    def _drawn(self, drawn: list[tuple[int, int]]) -> list[Part]:
+        parts = [draw_part(self.buffers, member, size) for member, size in drawn]
+        self.ran_out = any(part.is_last for part in parts)
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        # As of a buffer: a copy begins the seed's stream anew.
+        return {**self.__dict__, "generator": seed_of(self.generator)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.generator = seeded(state["generator"])

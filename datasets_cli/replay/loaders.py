@@ -1,0 +1,96 @@
+"""Batches for ``torch.utils.data.DataLoader``: each worker of each rank has a stream of its own."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.samplers.distributed import DistributedSampler, process_rank, share
+
+
+class BatchStream(IterableDataset[Any]):
+    """A buffer's batches as a dataset for ``torch.utils.data.DataLoader``; see ``loader``.
+
+    Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
+    number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
+    the workers share each epoch instead, and each pass over a loader begins the next one.
+
+    Args:
+        buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
+        num_batches: batches that each worker yields; without it the buffer's own iteration ends.
+        seed: of the streams; from 0 on.
+
+    Raises:
+        UsageError: there is no buffer, or a number is no whole number from 0 on.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, num_batches: int | None = None, seed: int = 0) -> None:
+        if isinstance(buffer, type) or not hasattr(buffer, "set_rng"):
+            raise UsageError(f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.")
+        self.buffer = buffer
+        self.num_batches = num_batches
+        if num_batches is not None:
+            self.num_batches = whole_number("num_batches", num_batches, 0)
+        self.seed = whole_number("seed", seed, 0)
+        self.epoch = 0
+        self._ranks: tuple[int, int] | None = None  # of a worker, which is in no process group
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches."""
+        told = self._ranks if get_worker_info() else None
+        process, _ = share(*(told or process_rank()))
+        words = np.random.SeedSequence([self.seed, self.epoch, process])
+        seed = int(words.generate_state(1, np.uint64)[0])
+        self.epoch += 1
+        self.buffer.set_rng(torch.Generator().manual_seed(seed))
+        if self.num_batches is None:
+            yield from self.buffer
+        for _ in range(self.num_batches or 0):
+            yield self.buffer.sample()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ranks": process_rank()}
+
+    def advance_epoch(self) -> None:
+        """Go on to the next epoch: copies of this stream in workers draw the one that was next."""
+        self.epoch += 1
+        sampler = self.buffer.sampler
+        if isinstance(sampler, DistributedSampler):
+            sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
+
+    def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Any]:
+        """Return a loader of whole batches.
+
+        Args:
+            num_workers: processes; this one where 0.
+            arguments: others of ``torch.utils.data.DataLoader``.
+        """
+        if num_workers:  # a process forked after torch began threads may hang
+            arguments = {"multiprocessing_context": "spawn", **arguments}
+        return _Loader(
+            self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
+        )
+
+
+class _Loader(DataLoader[Any]):
+    """Loads a stream's batches; counts its epochs, because workers draw from copies of it."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()  # workers take their copies of the stream
+        if self.num_workers:
+            stream: Any = self.dataset
+            stream.advance_epoch()
+        return batches
+
+
+def whole_batch(batch: Any) -> Any:
+    """Return a batch as it is: the ``collate_fn`` of a loader whose dataset gives batches."""
+    return batch

@@ -1,0 +1,1 @@
+"""Samplers: they draw the rows of a batch."""

@@ -1,0 +1,150 @@
+"""The distributed sampler: every row once an epoch, shared out among processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.storages.protocol import Storage
+
+
+class DistributedSampler:
+    """Draws every row once an epoch, shared out among processes.
+
+        order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
+        process 0 of 2           7   9   0   3
+        process 1 of 2             2   4   8
+
+    The conventions are those of ``torch.utils.data.DistributedSampler``. A process here is a worker
+    of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
+
+    Args:
+        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
+        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        shuffle: draw in random order; in storage order otherwise.
+        seed: orders the epochs; it must be the same in all processes.
+        drop_last: leave out the last rows where the processes do not divide them; otherwise the
+            first rows of the epoch fill them up, so that every process draws as many.
+
+    Raises:
+        UsageError: the rank is not below the number of replicas.
+    """
+
+    def __init__(
+        self,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        ours, all_ranks = process_rank()
+        replicas = all_ranks if num_replicas is None else num_replicas
+        self.num_replicas = whole_number("num_replicas", replicas, 1)
+        self.rank = whole_number("rank", ours if rank is None else rank)
+        if not 0 <= self.rank < self.num_replicas:
+            raise UsageError(f"There is no rank {self.rank} of {self.num_replicas}.")
+        self.shuffle = shuffle
+        self.seed = whole_number("seed", seed)
+        self.drop_last = drop_last
+        self.epoch = 0
+        self.ran_out = False
+        self._done = 0  # rows of this epoch that all processes together have drawn
+        self._share: _Share | None = None  # made once an epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch; epochs follow one another by themselves otherwise."""
+        self.epoch = whole_number("epoch", epoch, 0)
+        self._done, self.ran_out, self._share = 0, False, None
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+
+        An epoch begins anew where the number of rows has changed.
+        """
+        num_rows = len(storage)
+        if self.ran_out:
+            self.set_epoch(self.epoch + 1)
+        elif self._share and self._share.num_rows != num_rows:
+            self.set_epoch(self.epoch)
+        if self._share is None:
+            self._share = self._share_out(num_rows)
+        rows, processes = self._share.rows, self._share.processes
+        start = (self._done - self._share.begin) // processes
+        mine = rows[start : start + batch_size].clone()
+        self._done += len(mine) * processes
+        self.ran_out = start + batch_size >= len(rows)
+        return mine, {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_share": None}  # the seed gives it again
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch and how much of it all processes together have drawn.
+
+        It may be loaded where there are fewer or more of them: they share what is left.
+        """
+        return {
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "done": self._done,
+            "ran_out": self.ran_out,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on in the middle of the epoch that ``state`` names."""
+        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
+        self._done, self.ran_out = int(state["done"]), bool(state["ran_out"])
+        self._share = None
+
+    def _share_out(self, num_rows: int) -> _Share:
+        """Return what this process draws of the rest of the epoch."""
+        process, processes = share(self.rank, self.num_replicas)
+        order = torch.arange(num_rows)
+        if self.shuffle:
+            seeded = torch.Generator().manual_seed(self.seed + self.epoch)
+            order = torch.randperm(num_rows, generator=seeded)
+        rest = order[self._done :]
+        even = len(rest) // processes * processes
+        if even < len(rest):
+            fill = [] if self.drop_last else [rest, order.repeat(1 + processes // num_rows)]
+            rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
+        if not len(rest):
+            raise UsageError(f"{num_rows} rows give each of {processes} processes none.")
+        return _Share(rest[process::processes], processes, self._done, num_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """The rows int64 ``[n]`` of one process, from where ``begin`` rows of the epoch were drawn."""
+
+    rows: torch.Tensor
+    processes: int
+    begin: int
+    num_rows: int
+
+
+def share(rank: int, num_replicas: int) -> tuple[int, int]:
+    """Return the number of this process among all that read, and how many they are."""
+    worker = get_worker_info()
+    if worker is None:
+        return rank, num_replicas
+    return rank * worker.num_workers + worker.id, num_replicas * worker.num_workers
+
+
+def process_rank() -> tuple[int, int]:
+    """Return the rank of this process in ``torch.distributed``, and the number of ranks."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

@@ -1,0 +1,109 @@
+"""An epoch: every item of a row of items once, in an order that a seed gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.storages.protocol import NO_ROWS
+
+
+class Epoch:
+    """Hands out each of some items once, then begins anew.
+
+    Its state is a seed and a position, never the permutation, so that it stays small and can be
+    resumed in the middle. Only an epoch whose order no seed gives, because it began in TorchRL,
+    keeps that order until it ends.
+
+    Args:
+        drop_last: leave out a last share that would be short.
+        shuffle: hand out in random order; in order otherwise.
+    """
+
+    def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
+        self.drop_last = drop_last
+        self.shuffle = shuffle
+        self.ran_out = False
+        self._seed = 0
+        self._position = 0
+        self._num_items = 0
+        self._given: torch.Tensor | None = None  # an order that no seed gives
+        self._order: torch.Tensor | None = None
+
+    def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
+        """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
+
+        An epoch begins anew where the number of items has changed, and with ``drop_last`` where
+        fewer are left than asked for, as after smaller shares.
+
+        Raises:
+            UsageError: there are none; or, with ``drop_last``, fewer than asked for.
+        """
+        if not num_items:
+            raise UsageError(NO_ROWS)
+        if self.drop_last and count > num_items:
+            raise UsageError(
+                f"With drop_last a batch of {count} is never complete: there are only {num_items} "
+                "to draw."
+            )
+        has_begun = self._position or self._given is not None
+        left = (num_items if self._given is None else len(self._given)) - self._position
+        least = count if self.drop_last else 1
+        if not has_begun or self.ran_out or self._num_items != num_items or left < least:
+            self.begin()
+            self._seed = int(torch.randint(2**62, (), generator=generator))
+            self._num_items = left = num_items
+        if self._order is None:
+            self._order = self._permutation(num_items) if self._given is None else self._given
+        items = self._order[self._position : self._position + count].clone()
+        self._position += len(items)
+        self.ran_out = left - len(items) < least
+        return items
+
+    def begin(self) -> None:
+        """Begin anew with the next share."""
+        self._position, self.ran_out, self._order, self._given = 0, False, None, None
+
+    def _permutation(self, num_items: int) -> torch.Tensor:
+        if not self.shuffle:
+            return torch.arange(num_items)
+        return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_order": None}  # the seed gives it again
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the seed of the epoch, and how many of how many items were handed out.
+
+        ``order`` is None, or the int64 items of an epoch whose order no seed gives.
+        """
+        return {
+            "seed": self._seed,
+            "position": self._position,
+            "num_items": self._num_items,
+            "ran_out": self.ran_out,
+            "order": self._given,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken."""
+        given = state["order"]
+        self._seed = int(state["seed"])
+        self._position = int(state["position"])
+        self._num_items = int(state["num_items"])
+        self.ran_out = bool(state["ran_out"])
+        self._given = None if given is None else torch.as_tensor(given, dtype=torch.int64)
+        self._order = None
+
+
+def given_epoch(items: torch.Tensor, num_items: int) -> dict[str, Any]:
+    """Return the state of an epoch that goes on with some items, in this order.
+
+    Args:
+        items: what is left of the epoch, int64.
+        num_items: how many there are in all.
+    """
+    return {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}

@@ -1,0 +1,172 @@
+"""Priorities: one number a row, and draws of rows in proportion to a power of it.
+
+Row i is drawn with probability ``(p_i + eps)^alpha / sum_j (p_j + eps)^alpha`` (Schaul et al.,
+2016, "Prioritized Experience Replay", equation 1).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
+from datasets_cli.replay.samplers.sum_tree import SumTree
+
+
+class Priorities:
+    """The priorities of the rows of a storage, and a sum tree over their powers.
+
+    Its arrays are numpy's on the CPU and torch's elsewhere; only what both have is used. Not safe
+    for two threads at once.
+
+    Args:
+        capacity: most rows that the storage can have.
+        alpha: the power.
+        eps: added to every priority.
+        device: where the arrays live.
+    """
+
+    def __init__(self, capacity: int, alpha: float, eps: float, device: torch.device) -> None:
+        self.capacity = capacity
+        self.eps = eps
+        self._alpha = alpha
+        cpu = device.type == "cpu"
+        self._tree: Any = SumTree(capacity) if cpu else DeviceSumTree(capacity, device)
+        unknown = torch.full((capacity,), -1.0, dtype=torch.float64, device=device)
+        self._raw: Any = self._tree.array(unknown)  # -1 marks a row without a priority
+        self._allowed: Any = None  # bool [capacity], or None where every row may be drawn
+        self._num_known = 0  # no row from here on has a priority
+        self._num_covered = 0  # rows that the storage had when it was last looked at
+
+    @property
+    def alpha(self) -> float:
+        """The power; setting it weighs every row anew."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._alpha = value
+        self._weigh(0, self._num_known)
+
+    @property
+    def known(self) -> torch.Tensor:
+        """The priorities float64 ``[n]`` of the rows up to the last that has one; -1 for none."""
+        known: torch.Tensor = self._tree.tensor(self._raw[: self._num_known])
+        return known
+
+    def set(self, rows: torch.Tensor, priority: torch.Tensor) -> float:
+        """Give rows priorities and return the highest; of equal rows the last counts.
+
+        Args:
+            rows: int64 ``[B]``; -1 is passed over.
+            priority: floats, one a row ``[B]`` or one for all ``[]``; their sign does not matter.
+
+        Raises:
+            UsageError: a priority is NaN or infinite, or a row is below -1 or not below the
+                capacity.
+        """
+        row, value = self._tree.array(rows), abs(self._tree.array(priority))
+        if len(row) and (first := int(row.min())) < 0:
+            if first < -1:
+                raise UsageError(
+                    f"There is no row {first}: rows count from 0, and -1 is one that was refused."
+                )
+            meant = row >= 0
+            row, value = row[meant], value[meant] if value.ndim else value
+        if not len(row):
+            return -1.0
+        highest, last = float(value.max()), int(row.max())
+        if not math.isfinite(highest):
+            raise UsageError("A priority is NaN or infinite; expected numbers. Is the loss finite?")
+        if last >= self.capacity:
+            raise UsageError(f"Row {last} is not below the max_capacity of {self.capacity}.")
+        self._num_known = max(self._num_known, last + 1)
+        self._raw[row] = value
+        kept = self._raw[row]  # read back, because rows may be equal
+        weights = self._tree.power(kept + self.eps, self._alpha)
+        self._tree.set(row, weights if self._allowed is None else weights * self._allowed[row])
+        return highest
+
+    def fill(self, priorities: torch.Tensor) -> None:
+        """Give the first rows priorities float64 ``[n]``; -1 for none."""
+        self._num_known = len(priorities)
+        self._raw[: self._num_known] = self._tree.array(priorities)
+        self._weigh(0, self._num_known)
+
+    def clear(self, rows: torch.Tensor) -> None:
+        """Take their priorities from rows int64 ``[B]``; they must be given new ones at once."""
+        self._raw[self._tree.array(rows[rows >= 0])] = -1
+
+    def has_size(self, num_rows: int) -> bool:
+        """Return whether the rows that can be drawn are the first ``num_rows``."""
+        return num_rows == self._num_covered == self._num_known
+
+    def resize(self, num_rows: int, default: float) -> None:
+        """Make the rows that can be drawn the first ``num_rows``.
+
+        Args:
+            num_rows: rows of the storage. Priorities of later rows are forgotten.
+            default: the priority of those rows that were not given one, as in a storage that was
+                filled before.
+
+        Raises:
+            UsageError: there are more rows than the capacity.
+        """
+        if num_rows > self.capacity:
+            raise UsageError(
+                f"The sampler has priorities for {self.capacity} rows, but there are {num_rows}. "
+                f"Give it a max_capacity of {num_rows} or more."
+            )
+        if self._num_known > num_rows:
+            self._raw[num_rows : self._num_known] = -1
+            self._weigh(num_rows, self._num_known)
+        start = min(self._num_covered, num_rows)
+        new = self._raw[start:num_rows]
+        if (new < 0).any():
+            new[new < 0] = default
+            self._weigh(start, num_rows)
+        self._num_covered = self._num_known = num_rows
+
+    def set_mask(self, allowed: torch.Tensor) -> None:
+        """Draw only among the rows that ``allowed`` bool ``[N]`` marks, until it is called anew."""
+        if self._allowed is None:
+            everything = torch.ones(self.capacity, dtype=torch.bool, device=allowed.device)
+            self._allowed = self._tree.array(everything)
+        self._allowed[: len(allowed)] = self._tree.array(allowed)
+        self._weigh(0, len(allowed))
+
+    def draw(
+        self, count: int, beta: float, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return rows int64 ``[count]`` and importance weights float64 ``[count]``.
+
+        A weight is ``(power of the row's priority / the least power of all rows)^-beta``: 1 for the
+        row that is drawn most rarely, less for all others.
+
+        Raises:
+            UsageError: there is no row with a weight.
+        """
+        total = self._tree.total
+        if not 0 < total < math.inf:
+            raise UsageError(
+                "There is nothing to draw from: the storage is empty, or every priority is 0 with "
+                f"eps 0, or their powers overflow. The sum of (|p| + eps)^alpha is {total}."
+            )
+        # float64: a float32 cannot name every row of a storage above 2**24 rows.
+        chance = torch.rand(
+            count, dtype=torch.float64, generator=generator, device=generator.device
+        )
+        row = self._tree.scan(self._tree.array(chance) * total)
+        likelier = self._tree.weights(row) / self._tree.least(self._num_known)
+        return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
+
+    def _weigh(self, start: int, stop: int) -> None:
+        """Work out the weights of the rows ``start`` to ``stop - 1`` from their priorities."""
+        raw = self._raw[start:stop]
+        weights = self._tree.power(abs(raw) + self.eps, self._alpha) * (raw >= 0)
+        if self._allowed is not None:
+            weights *= self._allowed[start:stop]
+        self._tree.set_run(start, weights)

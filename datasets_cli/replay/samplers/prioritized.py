@@ -1,0 +1,241 @@
+"""The prioritised sampler: rows drawn in proportion to their priority."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import REDUCTIONS, whole_number
+from datasets_cli.replay.samplers.priorities import Priorities
+from datasets_cli.replay.samplers.priority_files import read_priorities, write_priorities
+from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.storages.protocol import Storage
+
+
+class Prioritized(ABC):
+    """What prioritised samplers have in common: priorities, and how they change.
+
+    Args:
+        max_capacity: most rows that the storage can have.
+        alpha: how much priorities matter; 0 draws uniformly.
+        beta: how much importance weights correct for it; 1 corrects fully.
+        eps: added to every priority, so that none is 0.
+        dtype: of the importance weights; priorities and their sums are float64.
+        reduction: how several numbers a row become one priority: ``"max"``, ``"min"``, ``"mean"``
+            or ``"median"``.
+        max_priority_within_buffer: new rows get the highest priority among the rows that are there,
+            rather than the highest that ever was.
+        device: where rows are drawn; the CPU by default.
+
+    Raises:
+        UsageError: an argument is out of its range.
+    """
+
+    ran_out = False
+    priorities: Priorities
+    _highest: float  # of all priorities that ever were; below 0 before there was any
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float,
+        reduction: str = "max",
+        max_priority_within_buffer: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.max_capacity = whole_number("max_capacity", max_capacity, 1)
+        if not dtype.is_floating_point or reduction not in REDUCTIONS:
+            raise UsageError(
+                "A prioritised sampler needs a floating dtype and one of the reductions "
+                f"{', '.join(REDUCTIONS)}; found {dtype} and {reduction!r}."
+            )
+        self.dtype = dtype
+        self.reduction = reduction
+        self.max_priority_within_buffer = max_priority_within_buffer
+        self.device = torch.device("cpu" if device is None else device)
+        self.revision = 0  # raised whenever rows were written or forgotten
+        self._beta = _not_negative("beta", beta)
+        self._start(_not_negative("alpha", alpha), _not_negative("eps", eps))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(alpha={self.alpha}, beta={self.beta}, eps={self.eps}, "
+            f"reduction={self.reduction!r})"
+        )
+
+    @abstractmethod
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]`` and columns that describe the draw."""
+
+    @property
+    def alpha(self) -> float:
+        """How much priorities matter; setting it weighs every row anew."""
+        return self.priorities.alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self.priorities.alpha = _not_negative("alpha", value)
+
+    @property
+    def beta(self) -> float:
+        """How much importance weights correct for the draws."""
+        return self._beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._beta = _not_negative("beta", value)
+
+    @property
+    def eps(self) -> float:
+        """What is added to every priority."""
+        return self.priorities.eps
+
+    @property
+    def default_priority(self) -> float:
+        """The priority of a new row: the highest so far, and 1 before there is any."""
+        highest = self._highest
+        if self.max_priority_within_buffer:
+            known = self.priorities.known
+            highest = float(known.max()) if len(known) else -1.0
+        return highest if highest >= 0 else 1.0
+
+    def update_priority(self, index: Any, priority: Any) -> None:
+        """Give rows new priorities.
+
+        Args:
+            index: rows int64 ``[B]``, or of any shape; -1 is passed over, which is what a writer
+                returns for a row that it refused. Of equal rows the last counts.
+            priority: one number for all; or one a row, such as ``[B]`` or ``[B, 1]``; or several a
+                row, ``[B, T]``, which are reduced. Their sign does not matter.
+
+        Raises:
+            UsageError: a priority is NaN or infinite, the shapes do not fit together, or a row is
+                no whole number from -1 on and below the capacity.
+        """
+        rows = torch.as_tensor(index).reshape(-1)
+        if rows.dtype != torch.int64:
+            if rows.numel() and (rows.dtype == torch.bool or not _is_whole(rows)):
+                raise UsageError(f"Rows are whole numbers, int64, not {rows.dtype}.")
+            rows = rows.long()
+        values = torch.as_tensor(priority)
+        if values.dtype not in (torch.float32, torch.float64):
+            values = values.double()  # whole numbers have no safe absolute value
+        values = self._one_a_row(values, len(rows))
+        self._highest = max(self._highest, self.priorities.set(rows, values))
+
+    def on_write(self, index: torch.Tensor) -> None:
+        """Give rows int64 ``[B]`` that were just written the default priority."""
+        if self.max_priority_within_buffer:
+            self.priorities.clear(index.reshape(-1))  # what they replace does not count any more
+        self.update_priority(index, self.default_priority)
+        self.revision += 1
+
+    def on_clear(self) -> None:
+        """Forget every row."""
+        self._start(self.alpha, self.eps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it takes to go on with the same draws; as large as the rows there are."""
+        return {
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "eps": self.eps,
+            "max_priority": self._highest,
+            "priorities": self.priorities.known.clone(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where ``state`` was taken.
+
+        Raises:
+            UsageError: it has more rows than this capacity.
+        """
+        priorities = state["priorities"]
+        if len(priorities) > self.max_capacity:
+            raise UsageError(
+                f"The state has the priorities of {len(priorities)} rows; this sampler's "
+                f"max_capacity is {self.max_capacity}."
+            )
+        self._beta = _not_negative("beta", state["beta"])
+        self._start(_not_negative("alpha", state["alpha"]), _not_negative("eps", state["eps"]))
+        self._highest = float(state["max_priority"])
+        self.priorities.fill(priorities)
+
+    def dumps(self, path: str | Path) -> None:
+        """Write the priorities into the folder ``path``, which is made."""
+        write_priorities(Path(path), self.state_dict(), self.max_capacity)
+
+    def loads(self, path: str | Path) -> None:
+        """Read the priorities that ``dumps``, or TorchRL 0.14, wrote.
+
+        Raises:
+            FileNotFoundError: nothing was written there.
+            UsageError: they were written with another capacity.
+        """
+        self.load_state_dict(read_priorities(Path(path), self.max_capacity))
+
+    def _start(self, alpha: float, eps: float) -> None:
+        self.priorities = Priorities(self.max_capacity, alpha, eps, self.device)
+        self._highest = -1.0
+        self.revision += 1
+
+    def _cover(self, storage: Storage) -> None:
+        """Make the rows that can be drawn those of the storage."""
+        if not self.priorities.has_size(len(storage)):
+            default = self.default_priority
+            self.priorities.resize(len(storage), default)
+            self._highest = max(self._highest, default)
+
+    def _one_a_row(self, priority: torch.Tensor, num_rows: int) -> torch.Tensor:
+        """Return priorities ``[num_rows]``, or ``[]`` where one number is for all."""
+        if priority.numel() == 1:
+            return priority.reshape(())
+        if priority.numel() == num_rows:
+            return priority.reshape(-1)
+        if num_rows == 0 or priority.ndim == 0 or len(priority) != num_rows:
+            raise UsageError(
+                f"Priorities of shape {list(priority.shape)} do not fit {num_rows} rows. Give one "
+                "number, or one a row, or several a row with the row first."
+            )
+        return REDUCTIONS[self.reduction](priority.abs().reshape(num_rows, -1))
+
+
+class PrioritizedSampler(Prioritized):
+    """Draws rows in proportion to a power of their priority; for arguments see ``Prioritized``.
+
+    >>> sampler = PrioritizedSampler(max_capacity=1000, alpha=0.7, beta=0.5)
+    >>> sampler.update_priority(torch.arange(3), torch.tensor([0.1, 2.0, -1.0]))
+    """
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]`` and importance weights ``priority_weight`` ``[B]``.
+
+        Raises:
+            UsageError: the storage is larger than the capacity, or there is nothing to draw.
+        """
+        self._cover(storage)
+        rows, weights = self.priorities.draw(batch_size, self.beta, generator)
+        return rows, {("priority_weight",): weights.to(self.dtype)}
+
+
+def _is_whole(rows: torch.Tensor) -> bool:
+    return not (rows.is_floating_point() or rows.is_complex())
+
+
+def _not_negative(name: str, value: float) -> float:
+    if isinstance(value, str) or not 0 <= value < math.inf:
+        raise UsageError(f"{name} is a number from 0 on, not {value!r}.")
+    return float(value)

@@ -1,0 +1,1 @@
+"""Storages: things that hold rows and give copies of them."""

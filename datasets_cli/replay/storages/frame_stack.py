@@ -1,0 +1,136 @@
+"""Frame stacks, made when a batch is sampled: nothing is stored twice."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
+from datasets_cli.replay.storages.dataset import DatasetStorage, make_batch
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.tree import Tree, put
+
+Padding = Literal["zeros", "repeat"]
+
+
+class FrameStack:
+    """A storage whose observations are the last steps of their trajectory, oldest first.
+
+        trajectory            o0 o1 o2 o3 o4
+        row 2, length 3       observation o0 o1 o2, next.observation o1 o2 o3
+        row 0, length 3       observation  .  . o0, next.observation  . o0 o1      . is padding
+
+    One run of ``length + 1`` steps is read for both.
+
+    Args:
+        storage: the rows.
+        length: steps in a stack, from 1 on.
+        key: what is stacked; its successor is stacked too.
+        padding: what stands before a trajectory's first step: zeros, or that step again.
+
+    Raises:
+        UsageError: the dataset has no such leaf with a successor, or the arguments make no sense.
+    """
+
+    ndim = 1
+    row_batch_size: tuple[int, ...] = ()
+    is_tensordict = True
+    revision = 0  # it never changes
+
+    def __init__(
+        self,
+        storage: DatasetStorage,
+        length: int,
+        *,
+        key: NestedKey = ("observation",),
+        padding: Padding = "zeros",
+    ) -> None:
+        self.length = whole_number("length", length, 1)
+        if padding not in ("zeros", "repeat"):
+            raise UsageError(f"padding is 'zeros' or 'repeat', not {padding!r}.")
+        if not isinstance(storage, DatasetStorage):
+            raise UsageError(
+                "FrameStack stacks the steps of a dataset, which open_storage(folder) opens, not "
+                f"of a {type(storage).__name__}. CatFrames stacks those of other storages."
+            )
+        dataset = storage.dataset
+        key = key_of(key)
+        pair = {key, ("next", *key)}
+        if not pair <= set(dataset.keys):
+            raise UsageError(
+                f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack."
+            )
+        self.dataset = dataset
+        self.device_options = dataset.device_options
+        self._storage = storage
+        self._padding = padding
+        self._key = key
+        self._zeros = padding == "zeros"
+        self._rest = dataset.rows_of(frozenset(dataset.keys) - pair)
+        self._pair = dataset.rows_of(frozenset(pair))
+        self._starts = dataset.offsets[:-1]
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = functools.partial(FrameStack, key=self._key, padding=self._padding)
+        return made, (self._storage, self.length)
+
+    def __repr__(self) -> str:
+        return f"FrameStack({self._storage!r}, {self.length})"
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a leaf."""
+        return self._storage.has(key)
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories; see ``DatasetStorage.runs``."""
+        return self._storage.trajectories(keys)
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+        return self.dataset.offsets
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows, stacks ``[B, length, ...]``, as a nested dict."""
+        tree = self._rest.gather(index)
+        index = index.cpu().contiguous()  # or searchsorted warns
+        episode = torch.searchsorted(self._starts, index, right=True) - 1
+        age = index - self._starts.index_select(0, episode)
+        run = self._pair.history(self._key, index, age, self.length)
+        if self._zeros:
+            # Column c of the run is the step age - length + 1 + c of its trajectory.
+            missing = self.length - 1 - age
+            padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
+            if bool(padded.any()):
+                run[padded.to(run.device)] = 0
+        put(tree, self._key, run[:, :-1])
+        # A copy: the two must not share memory, or a change of one would change the other.
+        following = self.dataset.device_options.to_output(run[:, 1:].clone())
+        put(tree, ("next", *self._key), following)
+        return tree
+
+    def get(self, index: torch.Tensor) -> TensorDict:
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
+
+        Raises:
+            UsageError: they would take more than half of the free memory.
+        """
+        self.dataset.check_memory(len(index) * (self.length + 1))
+        return make_batch(self.gather(index), index.shape)
+
+    def run(self, start: int, stop: int) -> TensorDict:
+        """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""
+        return self.get(torch.arange(start, stop))
+
+    def column(self, key: Key) -> torch.Tensor | TensorDict:
+        """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""
+        return self._storage.column(key)

@@ -1,0 +1,211 @@
+"""A storage of anything: rows in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.storages.dataset import make_batch
+from datasets_cli.replay.storages.protocol import NO_ROWS
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.device_options import ON_DISK
+
+NO_LIMIT = 2**63 - 1
+
+
+class ListStorage:
+    """Rows of any kind, one object each.
+
+    Args:
+        max_size: most rows; without a limit by default.
+
+    Raises:
+        UsageError: ``max_size`` is no whole number from 1 on.
+    """
+
+    ndim = 1
+    width = 1
+    is_tensordict = False
+
+    def __init__(self, max_size: int | None = None) -> None:
+        self.max_size = NO_LIMIT if max_size is None else whole_number("max_size", max_size, 1)
+        self.capacity = self.max_size
+        self.device_options = ON_DISK
+        self.revision = 0
+        self.cursor = 0
+        self._items: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"ListStorage({len(self)} of {self.max_size} rows)"
+
+    @property
+    def row_batch_size(self) -> tuple[int, ...]:
+        """The shape that rows which are TensorDicts have by themselves, as the first has."""
+        rows = [row for row in self._items[:1] if isinstance(row, TensorDictBase)]
+        return tuple(rows[0].batch_size) if rows else ()
+
+    def flatten(self, data: Any) -> list[list[Any]]:
+        """Return the rows of data: the items of a list, or what a first dimension holds.
+
+        Raises:
+            UsageError: data have no rows.
+        """
+        if isinstance(data, TensorDictBase | torch.Tensor):
+            return [list(data.unbind(0))]
+        if not isinstance(data, Sequence) or isinstance(data, str):
+            raise UsageError(f"A list storage takes a list of rows, not {type(data).__name__}.")
+        return [list(data)]
+
+    def write(self, rows: slice | torch.Tensor, columns: list[list[Any]]) -> None:
+        """Put items into rows."""
+        numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
+        for number, item in zip(numbers, columns[0], strict=True):
+            if number == len(self._items):
+                self._items.append(item)
+            else:
+                self._items[number] = item
+        if isinstance(rows, slice):
+            self.cursor = rows.stop % self.capacity
+        self.revision += 1
+
+    def empty(self) -> None:
+        """Forget every row."""
+        self._items.clear()
+        self.cursor = 0
+        self.revision += 1
+
+    def gather(self, index: torch.Tensor) -> list[Any]:
+        """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
+        if not self._items:
+            raise UsageError(NO_ROWS)
+        return [self._items[number] for number in index.tolist()]
+
+    def get(self, index: torch.Tensor) -> Any:
+        """Return the rows ``index`` int64 ``[B]`` as one batch."""
+        return stack_rows(self.gather(index))
+
+    def run(self, start: int, stop: int) -> Any:
+        """Return the rows ``start`` to ``stop - 1`` as one batch."""
+        return self.get(torch.arange(start, stop))
+
+    def column(self, key: Key) -> Any:
+        """Return an entry of all rows."""
+        return self.run(0, len(self))[key]
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of some rows, or None where they have none."""
+        items = [self._items[number] for number in rows.tolist()]
+        if not self._has(items, key):
+            return None
+        return torch.stack([item[key] for item in items])
+
+    @staticmethod
+    def _has(items: list[Any], key: Key) -> bool:
+        """Tell whether items are TensorDicts that all have an entry."""
+        return all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items)
+
+    def has(self, key: Key) -> bool:
+        """Tell whether the first row has an entry."""
+        return bool(self._items) and self._has(self._items[:1], key)
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories; see ``find_trajectories``."""
+        full = len(self) == self.capacity
+        return find_trajectories(self, keys, self.cursor if full else 0)
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``.
+
+        Raises:
+            KeyError: a row has no such entry.
+            UsageError: it is more than a number.
+        """
+        if not self._items:
+            raise UsageError(NO_ROWS)
+        if not self._has(self._items, key):
+            raise KeyError(
+                f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "
+                "rows that are TensorDicts: name another with trajectory_key or end_key."
+            )
+        numbers = [item[key] for item in self._items]
+        if any(number.numel() != 1 for number in numbers):
+            raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+        return torch.stack([number.reshape(1) for number in numbers])
+
+
+def stack_rows(items: list[Any]) -> Any:
+    """Return rows of tensors, or of tensors in tuples and dicts, as one batch.
+
+    Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
+
+    Raises:
+        UsageError: they hold anything else, or differ in their keys or shapes.
+    """
+    for kind, stack in _STACKS.items():
+        if all(isinstance(item, kind) for item in items):
+            return stack(items)
+    kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+    raise UsageError(
+        f"Rows of {kinds} do not make a batch by themselves. Give the buffer a collate_fn that "
+        "takes a list of them."
+    )
+
+
+def _stack_tensordicts(items: list[TensorDictBase]) -> TensorDictBase:
+    shape = items[0].batch_size
+    if any(type(item) is not TensorDict or item.batch_size != shape for item in items):
+        return _stack_tensors(items)
+    trees = [dict(item.items()) for item in items]  # four times as fast as stacking TensorDicts
+    return make_batch(
+        {name: _stack_entries(column) for name, column in _columns(trees).items()},
+        torch.Size((len(items), *shape)),
+    )
+
+
+def _stack_entries(column: list[Any]) -> Any:
+    plain = all(type(item) is TensorDict for item in column)
+    return _stack_tensordicts(column) if plain else _stack_tensors(column)
+
+
+def _stack_tensors(items: list[Any]) -> Any:
+    try:
+        return torch.stack(items)
+    except RuntimeError as error:
+        raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
+
+
+def _stack_dicts(items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: stack_rows(column) for name, column in _columns(items).items()}
+
+
+def _stack_tuples(items: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    columns = _columns([dict(enumerate(item)) for item in items])
+    return tuple(stack_rows(column) for column in columns.values())
+
+
+def _columns(trees: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
+    """Return what rows have under each of their keys, which must be the same."""
+    names = trees[0].keys()
+    for tree in trees:
+        if odd := names ^ tree.keys():
+            raise UsageError(f"Rows differ in {odd}, so that they do not make a batch.")
+    return {name: [tree[name] for tree in trees] for name in names}
+
+
+_STACKS: dict[Any, Callable[[list[Any]], Any]] = {
+    TensorDictBase: _stack_tensordicts,
+    torch.Tensor: _stack_tensors,
+    tuple: _stack_tuples,
+    dict: _stack_dicts,
+    (bool, int, float): torch.tensor,
+}

@@ -1,0 +1,40 @@
+"""A dataset as the numpy arrays that D4RL's users know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.columns import show_key
+
+if TYPE_CHECKING:
+    import numpy as np
+
+COLUMNS = {
+    "observations": ("observation",),
+    "actions": ("action",),
+    "next_observations": ("next", "observation"),
+    "rewards": ("next", "reward"),
+    "terminals": ("next", "terminated"),
+}
+
+
+def qlearning_columns(storage: Any) -> dict[str, np.ndarray]:
+    """Return the columns of a dataset's storage; see ``ExperienceReplay.qlearning_dataset``."""
+    return {name: _array(storage, name) for name in COLUMNS}
+
+
+def _array(storage: Any, name: str) -> np.ndarray:
+    key = COLUMNS[name]
+    column = storage.column(key)
+    if not isinstance(column, torch.Tensor):
+        raise UsageError(
+            f"{storage.dataset.manifest.id}: {show_key(key)} is a group of tensors "
+            f"({', '.join(map(str, column.keys()))}); a Q-learning dataset needs one. Join them "
+            "with preprocess() first."
+        )
+    if name in ("rewards", "terminals"):
+        column = column[:, 0]
+    return (column if column.dtype == torch.bool else column.float()).numpy()

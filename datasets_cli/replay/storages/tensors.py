@@ -1,0 +1,250 @@
+"""Storages of tensors in memory: rows are written, and gathered as a dataset's are.
+
+A storage keeps plain flat columns beside the form of its rows: a batch is one ``index_select`` a
+column, never an indexing of a TensorDict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.storages.dataset import make_batch
+from datasets_cli.replay.storages.form import (
+    PytreeForm,
+    TensorDictForm,
+    check_leading,
+    form_of,
+    inner_shape,
+)
+from datasets_cli.replay.storages.protocol import NO_ROWS
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+
+
+class LazyTensorStorage:
+    """Tensors in memory, allocated when the first rows are written.
+
+    With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
+    each environment's steps are a run of their own; ``max_size`` counts all of them, and is
+    rounded up to a whole step, as TorchRL does.
+
+    Args:
+        max_size: most rows.
+        device: where the tensors live.
+        ndim: leading dimensions of the data that are rows.
+
+    Raises:
+        UsageError: a size is no whole number from 1 on.
+    """
+
+    def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
+        self.max_size = whole_number("max_size", max_size, 1)
+        self.ndim = whole_number("ndim", ndim, 1)
+        self.device = torch.device(device)
+        self.revision = 0
+        self.cursor = 0
+        self.grid: tuple[int, ...] = (self.max_size,)
+        self.row_batch_size: tuple[
+            int, ...
+        ] = ()  # of rows that are TensorDicts with a shape of their own
+        self._form: TensorDictForm | PytreeForm | None = None
+        self._columns: list[torch.Tensor] = []
+        self._num_rows = 0
+
+    def __len__(self) -> int:
+        return self._num_rows
+
+    def __repr__(self) -> str:
+        names = ", ".join(self._form.names) if self._form else "nothing yet"
+        return f"{type(self).__name__}({names}; {len(self)} of {self.max_size} rows)"
+
+    @property
+    def is_tensordict(self) -> bool:
+        """Whether rows are TensorDicts."""
+        return isinstance(self._form, TensorDictForm)
+
+    @property
+    def device_options(self) -> DeviceOptions:
+        """Where batches are handed out."""
+        return ON_DISK if self.device.type == "cpu" else DeviceOptions(self.device)
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit, more than ``max_size`` where environments do not divide it."""
+        return math.prod(self.grid)
+
+    def flatten(self, data: Any) -> list[torch.Tensor]:
+        """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
+
+        Raises:
+            UsageError: they have another form than the rows that are there.
+        """
+        form = self._form or form_of(data)
+        columns = form.flatten(data)
+        check_leading(form, columns, self.ndim)
+        side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
+        if self._form is None:
+            width = math.prod(side)
+            self.grid = (-(-self.max_size // max(1, width)), *side)
+            self._columns = self._allocate(form, columns)
+            self.row_batch_size = inner_shape(data, self.ndim)
+            self._form = form
+        flat = [
+            column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1)
+            if self.ndim > 1
+            else column
+            for column in columns
+        ]
+        if self.grid[1:] != side:
+            raise UsageError(
+                f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
+                f"are of {_environments(side)}."
+            )
+        for name, rows, own in zip(form.names, flat, self._columns, strict=True):
+            if rows.shape[1:] != own.shape[1:]:
+                raise UsageError(
+                    f"{name} has the shape {list(own.shape[1:])} a row in the storage, and "
+                    f"{list(rows.shape[1:])} in these rows."
+                )
+        return flat
+
+    @property
+    def width(self) -> int:
+        """Rows of one time step."""
+        return math.prod(self.grid[1:])
+
+    def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
+        """Put columns ``[n, ...]`` into rows."""
+        for own, new in zip(self._columns, columns, strict=True):
+            own[rows] = new.detach().to(own.device)
+        if isinstance(rows, slice):
+            self.cursor = rows.stop // self.width % self.grid[0]
+        last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
+        self._num_rows = max(self._num_rows, last)
+        self.revision += 1
+
+    def empty(self) -> None:
+        """Forget every row."""
+        self._num_rows = self.cursor = 0
+        self.revision += 1
+
+    def gather(self, index: torch.Tensor) -> Any:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
+        if self._form is None:
+            raise UsageError(NO_ROWS)
+        if index.device != self.device:
+            index = index.to(self.device)
+        return self._form.unflatten([column.index_select(0, index) for column in self._columns])
+
+    def get(self, index: torch.Tensor) -> Any:
+        """Return copies of the rows ``index`` int64 ``[B]``: a TensorDict, or what rows are."""
+        rows = self.gather(index)
+        return make_batch(rows, index.shape + self.row_batch_size) if self.is_tensordict else rows
+
+    def run(self, start: int, stop: int) -> Any:
+        """Return copies of the rows ``start`` to ``stop - 1``."""
+        return self.get(torch.arange(start, stop))
+
+    def column(self, key: Key) -> Any:
+        """Return a copy of an entry of all rows: a leaf, or a group of them."""
+        return self.run(0, len(self))[key]
+
+    def _leaf(self, key: Key) -> torch.Tensor:
+        """Return a column ``[rows, ...]``: not a copy.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if isinstance(self._form, TensorDictForm) and key in self._form.keys:
+            return self._columns[self._form.keys.index(key)][: len(self)]
+        if self._form is None:
+            raise UsageError(NO_ROWS)
+        known = ", ".join(self._form.names)
+        raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a column."""
+        return isinstance(self._form, TensorDictForm) and key in self._form.keys
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories; see ``find_trajectories``."""
+        full = len(self) == self.capacity
+        return find_trajectories(self, keys, self.cursor if full else 0)
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return a column of some rows, or None where there is no such column."""
+        if not self.has(key):
+            return None
+        return self._leaf(key).index_select(0, rows.to(self.device))
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[T, W]``: T steps of W environments.
+
+        Raises:
+            KeyError: there is none.
+            UsageError: it has more numbers a row.
+        """
+        column = self._leaf(key)
+        if column.numel() != len(self):
+            raise UsageError(
+                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one number."
+            )
+        return column.reshape(-1, self.width)
+
+    def _allocate(
+        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [
+            torch.empty(
+                (self.capacity, *column.shape[self.ndim :]), dtype=column.dtype, device=self.device
+            )
+            for column in columns
+        ]
+
+
+class TensorStorage(LazyTensorStorage):
+    """Tensors that are there already, all of them rows: nothing is copied.
+
+    Args:
+        storage: a TensorDict, a tensor, or a structure of tensors.
+        max_size: their number; given for compatibility.
+        device: where batches are gathered; the tensors must be there.
+        ndim: leading dimensions that are rows, time first.
+
+    Raises:
+        UsageError: there are no tensors, or of different lengths, or not ``max_size`` rows.
+    """
+
+    def __init__(
+        self,
+        storage: Any,
+        max_size: int | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        ndim: int = 1,
+    ) -> None:
+        form = form_of(storage)
+        columns = form.flatten(storage)
+        check_leading(form, columns, whole_number("ndim", ndim, 1))
+        grid = tuple(columns[0].shape[:ndim])
+        super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
+        if max_size not in (None, self.max_size):
+            raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
+        self.grid = grid
+        self._form = form
+        self._columns = [column.flatten(0, ndim - 1) for column in columns]
+        self._num_rows = math.prod(grid)
+        self.row_batch_size = inner_shape(storage, ndim)
+
+
+def _environments(side: Sequence[int]) -> str:
+    """Return how many environments there are, as data come: the last of a step's sizes first."""
+    return " x ".join(map(str, (*side[-1:], *side[:-1])))

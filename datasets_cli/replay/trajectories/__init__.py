@@ -1,0 +1,1 @@
+"""Trajectories: where they begin and end among rows."""

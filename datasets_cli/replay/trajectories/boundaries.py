@@ -1,0 +1,116 @@
+"""Where trajectories end: the columns that tell it, and the runs of rows that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_ends
+from datasets_cli.store.schema.columns import DONE, EPISODE, Key, show_key
+
+NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), EPISODE)
+
+
+@dataclass(frozen=True)
+class TrajectoryKeys:
+    """The columns that tell trajectories apart; with none of them, what a storage knows.
+
+    Args:
+        number: numbers that change between trajectories.
+        ends: flags, each of which ends one; those that a storage lacks are passed over.
+        step: numbers of steps in their trajectory; with them its rows may lie apart.
+    """
+
+    number: Key | None = None
+    ends: tuple[Key, ...] = ()
+    step: Key | None = None
+
+
+class ScalarColumns(Protocol):
+    """Rows that have columns of one number each."""
+
+    def has(self, key: Key) -> bool:
+        """Tell whether there is such a column."""
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return a column ``[T, W]``: T steps of W environments side by side."""
+
+
+def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) -> TrajectoryIndex:
+    """Return the trajectories of rows.
+
+    Args:
+        rows: their columns.
+        keys: the columns to go by; with none, the first there is of ``("collector", "traj_ids")``,
+            ``"episode"`` and the flags ``("next", "done")``.
+        cursor: the step written next; see ``index_from_ends``.
+
+    Raises:
+        UsageError: rows that lie apart have no numbers that say where they belong.
+    """
+    number = keys.number
+    if number is None and not keys.ends:
+        number = next((key for key in NUMBER_KEYS if rows.has(key)), None)
+    if keys.step is not None:
+        if number is None:
+            raise UsageError(
+                "Rows of a trajectory that lie apart are found by its number, and there is none. "
+                "Name the column with traj_key."
+            )
+        numbers, steps = (_whole(key, rows.scalar_column(key)) for key in (number, keys.step))
+        return fragmented_index(numbers, steps, number)
+    if number is not None:
+        return index_from_ends(changes(rows.scalar_column(number)).cpu(), cursor)
+    ends = keys.ends or (DONE,)
+    # Without any of them the first is asked for, and its rows say that there is none.
+    known = [key for key in ends if rows.has(key)] or ends[:1]
+    flags = torch.stack([rows.scalar_column(key).bool() for key in known])
+    return index_from_ends(flags.any(0).cpu(), cursor)
+
+
+def changes(number: torch.Tensor) -> torch.Tensor:
+    """Return where a number ``[T, W]`` is another one step later; behind the last is the first."""
+    following = torch.arange(1, len(number) + 1, device=number.device) % len(number)
+    return number != number[following]
+
+
+def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> TrajectoryIndex:
+    """Return the runs of trajectories whose rows lie apart, such as those of environments that
+    take turns in a flat storage (pytorch/rl#4180).
+
+        number   0 1 0 1 1 0        runs   rows 0 2, row 5 (step 2 is missing), rows 1 3 4
+        step     0 0 1 1 2 3
+
+    Args:
+        number: the trajectory of each row, int64 ``[N]``.
+        step: its step in it, int64 ``[N]``.
+        key: where the number is from.
+
+    Raises:
+        UsageError: two rows are the same step of the same trajectory.
+    """
+    order = step.argsort(stable=True)
+    order = order[number[order].argsort(stable=True)]
+    ahead = step[order].diff()
+    is_same = number[order].diff() == 0
+    if bool((twice := is_same & (ahead == 0)).any()):
+        row = order[int(twice.nonzero()[0, 0])]
+        raise UsageError(
+            f"{show_key(key)}={int(number[row])} has step {int(step[row])} twice. Trajectories "
+            "whose rows lie apart need numbers of their own: number on over all that is stored."
+        )
+    starts = (~is_same | (ahead != 1)).nonzero().view(-1) + 1
+    edges = torch.cat((starts.new_zeros(1), starts, starts.new_full((1,), len(order))))
+    return TrajectoryIndex(edges[:-1], edges.diff(), 1, len(order), order)
+
+
+def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
+    """Return a column ``[T, W]`` as int64 ``[T * W]``."""
+    if column.dtype == torch.bool or column.is_floating_point():
+        raise UsageError(
+            f"{show_key(key)} is {column.dtype}; rows that lie apart are found by whole numbers."
+        )
+    return column.reshape(-1).long().cpu()

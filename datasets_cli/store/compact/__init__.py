@@ -1,0 +1,1 @@
+"""The ``compact`` layout: each step once, frames compressed one by one."""

@@ -1,0 +1,174 @@
+"""The ``compact`` layout: each step once.
+
+A trajectory of T transitions is T + 1 consecutive records, the last for its final observation:
+
+    record     o0 a0 r0 | o1 a1 r1 | o2 .. .. | o3 a3 r3 | o4 .. ..      S = N + trajectories
+    transition    0          1                     2
+    row map    [  0,         1,                    3  ]                   int32, int64 from 2**31 on
+
+Transition i is record ``row[i]`` and the one behind it: its ``next.observation`` is the following
+record's ``observation``, so both come with one gather of two records. Fields are ordered by element
+size, so that each is aligned. What is the same in every row is kept here and not in the records,
+unless it fits into their padding, where it costs nothing and comes with the gather; ``episode`` is
+made from the row map; frames lie compressed beside the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+
+RECORDS = "rows.memmap"
+ROW_MAP = "row.memmap"
+LONG_ROW_MAP = 2**31
+FRAME_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bytes of a record that hold one column, and the successor column that shares them.
+
+    Args:
+        column: what a record holds for its own step.
+        successor: the key that is the same bytes of the following record, or None.
+        offset: first byte within a record.
+    """
+
+    column: Column
+    successor: Key | None
+    offset: int
+
+
+@dataclass(frozen=True)
+class FrameField:
+    """Frames of a column, compressed one by one, and the successor column that shares them."""
+
+    column: Column
+    successor: Key | None
+
+    @property
+    def filename(self) -> str:
+        """The file of the compressed frames; ``.offsets`` and ``.dictionary`` lie beside it."""
+        return "frames/" + self.column.filename.removesuffix(".memmap") + ".zst"
+
+
+@dataclass(frozen=True)
+class Record:
+    """How the columns of a dataset lie in records.
+
+    Args:
+        size: bytes of a record.
+        num_records: S.
+        fields: what a record holds.
+        constants: columns that are the same in every row, with the bytes of one row.
+        made: columns that follow from the row map: ``episode``.
+        frames: columns whose rows are compressed frames.
+    """
+
+    size: int
+    num_records: int
+    fields: tuple[Field, ...]
+    constants: tuple[tuple[Column, bytes], ...]
+    made: tuple[Column, ...]
+    frames: tuple[FrameField, ...]
+
+    def only(self, keys: frozenset[Key]) -> Record:
+        """Return the record with what it takes to give these keys, at the same places."""
+        return replace(
+            self,
+            fields=tuple(f for f in self.fields if f.column.key in keys or f.successor in keys),
+            constants=tuple(pair for pair in self.constants if pair[0].key in keys),
+            made=tuple(column for column in self.made if column.key in keys),
+            frames=tuple(f for f in self.frames if f.column.key in keys or f.successor in keys),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest's entry."""
+        return {
+            "record_bytes": self.size,
+            "num_records": self.num_records,
+            "fields": [
+                {**_column(field.column), "successor": field.successor, "offset": field.offset}
+                for field in self.fields
+            ],
+            "constants": [
+                {**_column(column), "value": value.hex()} for column, value in self.constants
+            ],
+            "made": [_column(column) for column in self.made],
+            "frames": [
+                {**_column(field.column), "successor": field.successor} for field in self.frames
+            ],
+        }
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> Record:
+        """Return the record that ``to_json`` described."""
+        return Record(
+            size=int(entry["record_bytes"]),
+            num_records=int(entry["num_records"]),
+            fields=tuple(
+                Field(Column.from_json(field), _key(field["successor"]), int(field["offset"]))
+                for field in entry["fields"]
+            ),
+            constants=tuple(
+                (Column.from_json(constant), bytes.fromhex(constant["value"]))
+                for constant in entry["constants"]
+            ),
+            made=tuple(Column.from_json(column) for column in entry["made"]),
+            frames=tuple(
+                FrameField(Column.from_json(field), _key(field["successor"]))
+                for field in entry["frames"]
+            ),
+        )
+
+
+def is_frame(column: Column) -> bool:
+    """Tell whether a column's rows are pictures, to be compressed one by one."""
+    return column.dtype == "uint8" and column.row_bytes >= FRAME_BYTES
+
+
+def row_map_dtype(num_records: int) -> str:
+    """Return the element type of a row map that can name every record."""
+    return "int32" if num_records < LONG_ROW_MAP else "int64"
+
+
+def lay_out(
+    pairs: Iterable[tuple[Column, Key | None]], constants: Iterable[Column] = ()
+) -> tuple[tuple[Field, ...], int, tuple[Column, ...]]:
+    """Return the fields of a record, its size in bytes, and the constants that it does not hold.
+
+    Args:
+        pairs: each column and the successor that shares its bytes.
+        constants: columns whose rows are all the same.
+    """
+
+    def alignment(pair: tuple[Column, Key | None]) -> int:
+        return ITEM_BYTES[pair[0].dtype]
+
+    # By element size, and by type within a size: the fields of one type lie in one zone.
+    ordered = sorted(pairs, key=lambda pair: (-alignment(pair), pair[0].dtype, pair[0].key))
+    fields, offset = [], 0
+    for column, successor in ordered:
+        fields.append(Field(column, successor, offset))
+        offset += column.row_bytes
+    unit = max([8, *(alignment(pair) for pair in ordered)])
+    size = max(unit, -(-offset // unit) * unit)
+    left = []
+    for column in constants:
+        if ITEM_BYTES[column.dtype] == 1 and 0 < column.row_bytes <= size - offset:
+            fields.append(Field(column, None, offset))
+            offset += column.row_bytes
+        else:
+            left.append(column)
+    return tuple(fields), size, tuple(left)
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {"key": list(column.key), "dtype": column.dtype, "shape": list(column.shape)}
+
+
+def _key(names: list[str] | None) -> Key | None:
+    return None if names is None else tuple(names)

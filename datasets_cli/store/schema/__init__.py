@@ -1,0 +1,1 @@
+"""The TED schema: columns, rows and the successor rule, trajectories."""

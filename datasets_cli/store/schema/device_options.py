@@ -1,0 +1,71 @@
+"""Where rows live, and where the batches made of them go."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where rows live, and where the batches made of them go.
+
+        device   pin_memory   rows                 batches
+        None     False        on the disk          in memory
+        cuda     False        in the device        in the device, gathered there
+        None     True         on the disk          in page-locked memory
+        cuda     True         on the disk          in the device, through page-locked memory
+
+    Args:
+        device: where batches go.
+        pin_memory: leave the rows on the disk and let batches pass through page-locked memory, from
+            which a copy to the device does not hold up the process.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
+    """
+
+    device: torch.device | None = None
+    pin_memory: bool = False
+    contiguous: bool = False
+
+    @property
+    def storage_device(self) -> torch.device | None:
+        """The device whose memory holds the rows; None where they stay on the disk."""
+        return None if self.pin_memory else self.device
+
+    def to_output(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that is ours to give away, moved to where batches go."""
+        if self.pin_memory and tensor.device.type == "cpu":
+            tensor = tensor.pin_memory()
+        if self.device is None:
+            return tensor
+        return tensor.to(self.device, non_blocking=self.pin_memory)
+
+
+ON_DISK = DeviceOptions()
+
+
+def choose_device_options(
+    device: str | torch.device | None, pin_memory: bool, contiguous: bool
+) -> DeviceOptions:
+    """Return the options that these arguments mean on this machine.
+
+    See ``can_page_lock`` for ``pin_memory``.
+    """
+    place = None if device is None else torch.device(device)
+    return DeviceOptions(place, can_page_lock(pin_memory), contiguous)
+
+
+def can_page_lock(wished: bool) -> bool:
+    """Tell whether memory is to be page-locked, where that is wished.
+
+    It can be only where there is an accelerator to copy to: elsewhere the wish is met with a
+    warning and nothing else, as in ``torch.utils.data.DataLoader``.
+    """
+    if wished and not torch.accelerator.is_available():
+        warnings.warn(
+            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4
+        )
+        return False
+    return wished

@@ -1,0 +1,127 @@
+"""Pictures that are read apart from their steps: where each of them belongs.
+
+A source may have its pictures in files of their own, too large to be read in the order of the
+steps. Its other columns come first, in order, and give the rows; then the pictures come, in any
+order, each by the number of its step:
+
+    step          0    1    2T   3    4    5|      T terminated, | cut off
+    row           0    1    2    3    4    -       the successor rule of ``ted``
+    record        0    1    2 z  4    5    6       each picture once; z: zeros, no picture follows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from datasets_cli.store.schema.columns import DONE, TERMINATED, Key
+
+STEP: Key = ("number of the step",)
+"""A column that numbers the steps on their way to rows; no dataset has it."""
+
+
+class Run(NamedTuple):
+    """Pictures of consecutive steps of one trajectory.
+
+    Args:
+        trajectory: its number.
+        position: 0 for the picture of its first row; T for its last successor.
+        pictures: uint8 ``[n, *shape]``.
+    """
+
+    trajectory: int
+    position: int
+    pictures: np.ndarray
+
+
+class PictureFiles(Protocol):
+    """Where a layout keeps pictures; what can be pickled, and opens its files in each process."""
+
+    def write(self, run: Run) -> None:
+        """Write the pictures of one run."""
+
+    def close(self) -> None:
+        """Write what is left and close the files."""
+
+
+@dataclass(frozen=True)
+class PictureTable:
+    """Which steps the trajectories of a dataset are made of.
+
+    Args:
+        offsets: rows int64 ``[K + 1]``, as in the trajectory table.
+        first_steps: the step of each trajectory's first row, int64 ``[K]``, rising.
+        terminated: whether no picture follows its last row, bool ``[K]``; otherwise that of the
+            following step does.
+    """
+
+    offsets: np.ndarray
+    first_steps: np.ndarray
+    terminated: np.ndarray
+
+    @property
+    def num_pictures(self) -> int:
+        """One a row, and one behind each trajectory."""
+        return int(self.offsets[-1]) + len(self.first_steps)
+
+    def runs(self, start: int, pictures: np.ndarray) -> Iterator[Run]:
+        """Yield the pictures of consecutive steps by trajectory, and the zeros behind its end.
+
+        Args:
+            start: number of the first step.
+            pictures: uint8 ``[n, *shape]``; those of steps without a place are left out.
+        """
+        stop = start + len(pictures)
+        number = max(0, int(np.searchsorted(self.first_steps, start, side="right")) - 1)
+        while number < len(self.first_steps) and self.first_steps[number] < stop:
+            first = int(self.first_steps[number])
+            num_rows = int(self.offsets[number + 1] - self.offsets[number])
+            ends_in_zeros = bool(self.terminated[number])
+            low = max(start, first)
+            high = min(stop, first + num_rows + (not ends_in_zeros))
+            if low < high:
+                yield Run(number, low - first, pictures[low - start : high - start])
+                if ends_in_zeros and high == first + num_rows:
+                    yield Run(number, num_rows, np.zeros((1, *pictures.shape[1:]), np.uint8))
+            number += 1
+
+
+class Bounds:
+    """Finds the table while the rows go by, first as steps, then as transitions."""
+
+    def __init__(self) -> None:
+        self._num_steps = 0
+        self._num_rows = 0
+        self._previous_done = True
+        self._first_steps: list[np.ndarray] = []
+        self._ends: list[np.ndarray] = []
+        self._terminated: list[np.ndarray] = []
+
+    def number(self, steps: Mapping[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+        """Return the next steps with their numbers as a column more."""
+        start = self._num_steps
+        self._num_steps += len(next(iter(steps.values())))
+        return {**steps, STEP: np.arange(start, self._num_steps)}
+
+    def take(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+        """Return the next rows without that column, and note where trajectories begin and end."""
+        steps, done = rows[STEP], rows[DONE][:, 0]
+        is_first = np.concatenate(([self._previous_done], done[:-1]))
+        self._previous_done = bool(done[-1])
+        self._first_steps.append(steps[is_first])
+        self._ends.append(np.flatnonzero(done) + self._num_rows)
+        self._terminated.append(rows[TERMINATED][done, 0])
+        self._num_rows += len(steps)
+        return {key: values for key, values in rows.items() if key != STEP}
+
+    def table(self) -> PictureTable:
+        """Return the table of all that went by."""
+        ends = np.concatenate(self._ends)
+        offsets = np.zeros(len(ends) + 1, np.int64)
+        offsets[1:] = ends + 1
+        return PictureTable(
+            offsets, np.concatenate(self._first_steps), np.concatenate(self._terminated)
+        )

@@ -1,0 +1,73 @@
+"""Nested dicts of leaves, planned once so that filling one a batch costs almost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from datasets_cli.store.schema.columns import Key
+
+Tree = dict[str, Any]
+"""``{name: leaf or Tree}``: the content of a TensorDict before it is one."""
+
+
+Place = tuple[int, str]
+"""Which of a plan's dicts holds a key, and under which name."""
+
+
+class TreePlan:
+    """Where each key of a fixed set stands in a nested dict.
+
+    Args:
+        keys: every leaf.
+    """
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._nodes: dict[Key, int] = {(): 0}
+        self._links: list[tuple[int, int, str]] = []
+        self._places: dict[Key, Place] = {}
+        for key in keys:
+            for depth in range(1, len(key)):
+                if key[:depth] not in self._nodes:
+                    self._nodes[key[:depth]] = len(self._nodes)
+                    parent = self._nodes[key[: depth - 1]]
+                    self._links.append((parent, self._nodes[key[:depth]], key[depth - 1]))
+            self._places[key] = self._nodes[key[:-1]], key[-1]
+
+    def place(self, key: Key) -> Place:
+        """Return which of the dicts that ``new`` gives holds a key, and under which name."""
+        return self._places[key]
+
+    def new(self) -> list[Tree]:
+        """Return the linked, empty dicts; the first is the root."""
+        nodes: list[Tree] = [{} for _ in self._nodes]
+        for parent, child, name in self._links:
+            nodes[parent][name] = nodes[child]
+        return nodes
+
+
+def entry(tree: Any, key: Key) -> Any:
+    """Return what a nested dict, or a TensorDict, has under a key; None where it has nothing."""
+    for name in key:
+        tree = tree.get(name, None) if tree is not None else None
+    return tree
+
+
+def put(tree: Any, key: Key, value: Any) -> None:
+    """Put a leaf into a nested dict, or a TensorDict, under a key."""
+    if not isinstance(tree, dict):
+        tree.set(key, value)
+        return
+    for name in key[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[key[-1]] = value
+
+
+def grow_tree(leaves: Mapping[Key, Any]) -> Tree:
+    """Return the nested dict of some leaves."""
+    plan = TreePlan(leaves)
+    nodes = plan.new()
+    for key, leaf in leaves.items():
+        node, name = plan.place(key)
+        nodes[node][name] = leaf
+    return nodes[0]

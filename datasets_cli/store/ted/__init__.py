@@ -1,0 +1,1 @@
+"""The ``ted`` layout: one file a leaf."""

@@ -1,0 +1,69 @@
+"""The rows of the ``ted`` layout: one mapped file a leaf, one gather a leaf."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.store.schema.columns import Column, Key, successor_of
+from datasets_cli.store.schema.device_options import DeviceOptions
+from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.tree import Tree, TreePlan
+
+
+class LeafRows:
+    """The leaf files of a dataset.
+
+    Args:
+        files: those of the dataset folder.
+        columns: every leaf.
+        num_rows: transitions N.
+        device_options: where batches go.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        columns: tuple[Column, ...],
+        num_rows: int,
+        device_options: DeviceOptions,
+    ) -> None:
+        self._home, self._pinned = files.device, device_options.pin_memory
+        self._to_output = device_options.to_output
+        self._plan = TreePlan(column.key for column in columns)
+        self._leaves = [
+            (
+                files.load(
+                    column.filename, getattr(torch, column.dtype), (num_rows, *column.shape)
+                ),
+                *self._plan.place(column.key),
+            )
+            for column in columns
+        ]
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+        if self._home is not None:
+            index = index.to(self._home)
+        nodes = self._plan.new()
+        for leaf, node, name in self._leaves:
+            rows = leaf.index_select(0, index)
+            nodes[node][name] = self._to_output(rows) if self._pinned else rows
+        return nodes[0]
+
+    def history(
+        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
+        if self._home is not None:
+            index, age = index.to(self._home), age.to(self._home)
+        back = torch.arange(length - 1, -1, -1, device=index.device)
+        steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
+        leaf, following = self._leaf(key), self._leaf(successor_of(key))
+        run = leaf.new_empty((len(index), length + 1, *leaf.shape[1:]))
+        run[:, :-1] = leaf.index_select(0, steps.view(-1)).view(len(index), length, *leaf.shape[1:])
+        run[:, -1] = following.index_select(0, index)
+        return self._to_output(run)
+
+    def _leaf(self, key: Key) -> torch.Tensor:
+        place = self._plan.place(key)
+        return next(leaf for leaf, *found in self._leaves if tuple(found) == place)

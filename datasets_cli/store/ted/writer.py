@@ -1,0 +1,244 @@
+"""Writing the ``ted`` layout: one file per leaf, by plain writes.
+
+Plain ``write`` needs neither the number of rows nor a mapping, a full disk is an error and not a
+dead process, and written pages do not count as this process's memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from datasets_cli.errors import SourceError
+from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.store.schema.columns import (
+    DONE,
+    EPISODE,
+    REWARD,
+    Column,
+    Key,
+    column_of,
+    write_meta_files,
+)
+from datasets_cli.store.schema.frame_table import Run
+from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
+from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.trajectories import write_offsets
+
+BUFFER_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a finished writer left in its folder; every field goes into the manifest."""
+
+    layout: str
+    num_transitions: int
+    num_trajectories: int
+    columns: tuple[Column, ...]
+    files: Mapping[str, Mapping[str, Any]]
+    statistics: Mapping[str, Any]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TedWriter:
+    """Writes complete TED rows into the leaf files of a folder.
+
+    Args:
+        folder: a new folder; created.
+        id: named in messages.
+        offsets: trajectories int64 ``[K + 1]`` that are known already; the rows then have the
+            columns that the dataset is to have. Otherwise ``next.done`` gives them, and
+            ``episode`` is added.
+    """
+
+    def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
+        self.folder = folder
+        self.id = id
+        self.offsets = offsets
+        self.num_rows = 0
+        self._columns: dict[Key, Column] = {}
+        self._files: dict[Key, BinaryIO] = {}
+
+    def write(self, rows: Mapping[Key, np.ndarray]) -> None:
+        """Write rows ``[n, ...]`` behind the last ones.
+
+        Raises:
+            DiskFull: no room.
+        """
+        if not self._columns:
+            self._open(rows)
+        with disk_errors(self.folder):
+            for key, column in self._columns.items():
+                if file := self._files.get(key):
+                    file.write(np.ascontiguousarray(rows[key], column.dtype).data)
+        self.num_rows += len(next(iter(rows.values())))
+
+    def add_pictures(
+        self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
+    ) -> LeafPictures:
+        """Return where to write a column's pictures, and its successor's, that are read apart.
+
+        Args:
+            column: their key, element type and shape.
+            offsets: the trajectory table of the rows, all of which are written by now.
+            sample: gives about so many of the pictures, for a layout that learns from them.
+
+        Raises:
+            DiskFull: no room for them all.
+        """
+        following = Column(("next", *column.key), column.dtype, column.shape)
+        own, after = (self.folder / each.filename for each in (column, following))
+        size = self.num_rows * column.row_bytes
+        check_free_space(self.folder, 2 * size, self.id)
+        with disk_errors(self.folder):
+            for path in (own, after):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch(exist_ok=False)
+                os.truncate(path, size)
+        self._columns |= {each.key: each for each in (column, following)}
+        return LeafPictures(own, after, column.row_bytes, offsets)
+
+    def finish(self, extra_files: Mapping[str, bytes]) -> Written:
+        """Write what follows from all rows, flush everything to the disk and hash it.
+
+        Args:
+            extra_files: ``{name: bytes}`` to lay beside the leaves.
+
+        Raises:
+            SourceError: no rows.
+            DiskFull: no room.
+        """
+        offsets = self.complete()
+        with disk_errors(self.folder):
+            names = write_meta_files(self.folder, self.columns, self.num_rows)
+            names += [column.filename for column in self.columns if column.row_bytes]
+            files = write_beside(self.folder, names, offsets, extra_files)
+        return Written(
+            "ted", self.num_rows, len(offsets) - 1, self.columns, files, self.statistics(offsets)
+        )
+
+    def complete(self) -> np.ndarray:
+        """Close the leaves, add ``episode`` where it is missing, and return the offsets.
+
+        Raises:
+            SourceError: no rows.
+        """
+        if not self.num_rows:
+            raise SourceError(f"{self.id} has no transition: every trajectory is empty.")
+        with disk_errors(self.folder):
+            self.close()
+            if self.offsets is None:
+                self.offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
+                self._write_episodes(self.offsets)
+        return self.offsets
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns so far, sorted by key."""
+        return tuple(sorted(self._columns.values(), key=lambda column: column.key))
+
+    def statistics(self, offsets: np.ndarray) -> dict[str, Any]:
+        """Return the manifest's statistics of the completed leaves."""
+        return summarise(self.folder, reward_column(self.columns), offsets)
+
+    def close(self) -> None:
+        """Close every file; what was written is rubbish unless ``finish`` returned."""
+        with ExitStack() as stack:  # closes every one, though one may fail on a full disk
+            for file in self._files.values():
+                stack.callback(file.close)
+
+    def _open(self, rows: Mapping[Key, np.ndarray]) -> None:
+        self._columns = {key: column_of(key, values) for key, values in rows.items()}
+        for key, column in self._columns.items():
+            if column.row_bytes:
+                path = self.folder / column.filename
+                with disk_errors(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
+
+    def _write_episodes(self, offsets: np.ndarray) -> None:
+        column = Column(EPISODE, "int64", ())
+        with (self.folder / column.filename).open("wb") as file:
+            write_episodes(file, offsets)
+        self._columns[EPISODE] = column
+
+
+@dataclass
+class LeafPictures:
+    """``PictureFiles`` of the ted layout, where a picture is one row's and the next one's.
+
+    Args:
+        path: the file of the column.
+        following: the file of its successor.
+        row_bytes: size of a picture in bytes.
+        offsets: the trajectory table.
+    """
+
+    path: Path
+    following: Path
+    row_bytes: int
+    offsets: np.ndarray
+    _files: tuple[BinaryIO, ...] = field(default=(), init=False)
+
+    def write(self, run: Run) -> None:
+        """Write the pictures of one run at their rows."""
+        first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
+        row = first + run.position
+        with disk_errors(self.path):
+            if not self._files:
+                self._files = (self.path.open("r+b"), self.following.open("r+b"))
+            own, following = self._files
+            own.seek(row * self.row_bytes)
+            own.write(np.ascontiguousarray(run.pictures[: stop - row]).data)
+            skipped = int(run.position == 0)  # nothing comes before a trajectory's first picture
+            following.seek((row - 1 + skipped) * self.row_bytes)
+            following.write(np.ascontiguousarray(run.pictures[skipped:]).data)
+
+    def close(self) -> None:
+        """Close the files; ``write`` opens them again."""
+        with disk_errors(self.path):
+            for file in self._files:
+                file.close()
+        self._files = ()
+
+
+def reward_column(columns: Iterable[Column]) -> Column | None:
+    """Return ``next.reward`` if it is one number a row, which a derived dataset's need not be."""
+    numbers = ("float16", "float32", "float64")
+    found = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in numbers)
+    return next(found, None)
+
+
+def write_beside(
+    folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
+) -> dict[str, dict[str, Any]]:
+    """Write the trajectory table and small extra files; describe them and the files ``names``."""
+    write_offsets(folder / TRAJECTORIES, offsets)
+    for name, data in extra_files.items():
+        (folder / name).write_bytes(data)
+    return describe_files(folder, [*names, TRAJECTORIES, *extra_files])
+
+
+def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted."""
+    names = sorted(names)
+    # hashlib and fsync both let other threads run.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        entries = pool.map(lambda name: _describe(folder / name), names)
+        return dict(zip(names, entries, strict=True))
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest}

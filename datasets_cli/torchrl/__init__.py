@@ -1,0 +1,1 @@
+"""TorchRL's dialect: its names, arguments and module paths."""

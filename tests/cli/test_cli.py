@@ -1,0 +1,394 @@
+"""The command line: output, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli.cli.main import hoist_global_options, main
+from datasets_cli.cli.state import human_bytes, table
+from datasets_cli.config import Config
+from tests.conftest import DEMO, DOOR
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run_json(capsys: Capture, *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_download_prints_the_folder_on_stdout_alone(
+    config: Config, door_source: str, capsys: Capture
+) -> None:
+    assert main(["download", DOOR, "--source", door_source, "--no-verify"]) == 0
+    output = capsys.readouterr()
+    assert output.out.strip() == str(config.root / "datasets" / DOOR)
+    assert "1,495 transitions in 5 trajectories" in output.err
+    assert "not verified" in output.err
+
+
+def test_download_of_an_installed_dataset_changes_nothing(door: str, capsys: Capture) -> None:
+    (before,) = run_json(capsys, "download", door)["datasets"]
+    manifest = Path(before["path"]) / "manifest.json"
+    written = manifest.stat().st_mtime_ns
+    assert main(["download", door, "-q"]) == 0
+    assert capsys.readouterr().out.strip() == before["path"]
+    assert manifest.stat().st_mtime_ns == written
+
+
+def test_download_without_the_published_checksum_is_refused(
+    door_source: str, config: Config, capsys: Capture
+) -> None:
+    assert main(["download", DOOR, "--source", door_source]) == 4
+    error = capsys.readouterr().err
+    assert "expected 3118318 bytes, found 377392" in error
+    assert "\n" not in error.strip()
+    assert not (config.root / "datasets").exists()
+
+
+def test_info_shows_what_is_false(capsys: Capture) -> None:
+    assert main(["info", "atari_dqn/Venture/1"]) == 0
+    assert "rl_unplugged       False" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ids", [[DOOR, "d4rl/pen-human-v0"], ["d4rl/door-*-v0"]])
+def test_one_source_is_not_installed_under_several_names(
+    ids: list[str], door_source: str, config: Config, capsys: Capture
+) -> None:
+    assert main(["download", *ids, "--source", door_source, "--no-verify", "--yes"]) == 2
+    assert "--source holds the files of one dataset, but" in capsys.readouterr().err
+    assert not (config.root / "datasets").exists()
+
+
+def test_download_of_several_names_each_failure_and_exits_with_9(
+    door: str, capsys: Capture
+) -> None:
+    assert main(["download", door, "hopper-medium-v2", "--offline", "--json"]) == 9
+    output = capsys.readouterr()
+    document = json.loads(output.out)
+    assert [entry["id"] for entry in document["datasets"]] == [door]
+    assert document["failures"][0]["error"]["exit_code"] == 5
+
+
+def test_dry_run_names_files_and_writes_nothing(config: Config, capsys: Capture) -> None:
+    (plan,) = run_json(capsys, "download", "--dry-run", "hopper-medium-v2")
+    assert plan["bytes"] == plan["files"][0]["bytes"] > 0
+    assert plan["files"][0]["urls"][0].startswith("http://rail.eecs.berkeley.edu/")
+    assert not config.root.exists()
+
+
+def test_list_shows_every_catalogue_row_and_what_is_installed(door: str, capsys: Capture) -> None:
+    records = run_json(capsys, "list")
+    families = [record["id"].split("/")[0] for record in records]
+    assert families.count("d4rl") == 179
+    assert families.count("minari") == 392
+    assert families.count("openml") == 19
+    assert [record["id"] for record in records if record["installed"]] == [door]
+
+
+def test_list_takes_globs_words_and_families(capsys: Capture) -> None:
+    ids = [record["id"] for record in run_json(capsys, "list", "hopper-medium-v*")]
+    assert ids == [f"d4rl/hopper-medium-v{version}" for version in (0, 1, 2)]
+    words = [record["id"] for record in run_json(capsys, "list", "kitchen", "--family", "d4rl")]
+    assert words == [f"d4rl/kitchen-{kind}-v0" for kind in ("complete", "mixed", "partial")]
+
+
+def test_list_still_works_when_a_manifest_is_damaged(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    (config.root / "datasets" / door / "manifest.json").write_text("{")
+    assert main(["list", "--installed"]) == 0
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_info_of_a_dataset_that_is_not_installed_is_an_answer(capsys: Capture) -> None:
+    document = run_json(capsys, "info", "hopper-medium-v2")
+    assert document["installed"] is False
+    assert document["details"]["ref_max_score"] == pytest.approx(3234.3)
+    assert document["licence"] == "CC BY 4.0"
+
+
+def test_info_of_an_installed_dataset_shows_its_columns(door: str, capsys: Capture) -> None:
+    assert main(["info", door]) == 0
+    output = capsys.readouterr().out
+    assert "next.observation             float32  [39]" in output
+    assert "not verified" not in output.splitlines()[0]
+
+
+def test_a_name_without_a_version_is_the_newest_and_says_so(
+    config: Config, capsys: Capture
+) -> None:
+    assert main(["download", "hopper-medium", "--offline"]) == 5
+    assert "hopper-medium is d4rl/hopper-medium-v2" in capsys.readouterr().err
+
+
+def test_path_prints_the_folder_or_exits_with_3(door: str, config: Config, capsys: Capture) -> None:
+    assert main(["path", door.partition("/")[2]]) == 0
+    assert capsys.readouterr().out.strip() == str(config.root / "datasets" / door)
+    assert main(["path", "hopper-medium-v2"]) == 3
+    assert "Run: rlds download d4rl/hopper-medium-v2" in capsys.readouterr().err
+
+
+def test_an_unknown_id_exits_with_3_and_names_the_nearest(capsys: Capture) -> None:
+    assert main(["download", "hoper-medium-v2"]) == 3
+    assert "Did you mean d4rl/hopper-medium-v2" in capsys.readouterr().err
+
+
+def test_errors_are_one_json_object_on_stderr(capsys: Capture) -> None:
+    assert main(["info", "nosuch", "--json"]) == 3
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert json.loads(output.err)["error"]["type"] == "UnknownDataset"
+
+
+@pytest.mark.parametrize("arguments", [["download"], ["list", "--nosuch"], ["nosuch"]])
+def test_wrong_use_exits_with_2(arguments: list[str], capsys: Capture) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("rlds: ")
+
+
+def test_an_id_that_would_leave_the_root_is_refused(capsys: Capture) -> None:
+    for id in ("../x", "/etc/passwd", "d4rl/../../x", "d4rl/.hidden"):
+        assert main(["download", id]) == 2
+
+
+def test_verify_finds_a_flipped_byte_and_a_short_file(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    folder = config.root / "datasets" / door
+    assert main(["verify"]) == 0
+    with (folder / "action.memmap").open("r+b") as file:
+        file.write(bytes([file.read(1)[0] ^ 1]))
+    assert main(["verify", "--quick"]) == 0
+    assert main(["verify", door]) == 4
+    assert "action.memmap" in capsys.readouterr().out
+    os.truncate(folder / "observation.memmap", 10)
+    assert main(["verify", "--quick"]) == 4
+
+
+def test_delete_without_a_terminal_needs_yes(door: str, config: Config, capsys: Capture) -> None:
+    assert main(["delete", door]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert main(["delete", door, "--dry-run"]) == 0
+    assert (config.root / "datasets" / door / "manifest.json").exists()
+    assert main(["delete", door, "--yes"]) == 0
+    assert list((config.root / "datasets").iterdir()) == []
+
+
+def test_preprocess_writes_a_derived_dataset(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "my_functions.py").write_text(
+        "def halve(batch):\n    batch['observation'] /= 2\n    return batch\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arguments = ["preprocess", door, "--fn", "my_functions:halve", "--out", "half"]
+    document = run_json(capsys, *arguments, "--workers", "0")
+    assert document["id"] == "derived/half"
+    assert main(["verify", "derived/half"]) == 0
+    assert main([*arguments, "--workers", "0"]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_preprocess_names_a_function_that_is_not_there(door: str, capsys: Capture) -> None:
+    for fn in ("nomodule:f", "json:nosuch", "json", "json:__name__"):
+        assert main(["preprocess", door, "--fn", fn, "--out", "x"]) == 2
+
+
+def test_another_layout_of_an_installed_dataset_is_refused(door: str, capsys: Capture) -> None:
+    assert main(["download", door, "--layout", "nosuch"]) == 2
+    assert "Expected one of: ted" in capsys.readouterr().err
+
+
+def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) -> None:
+    after = hoist_global_options(["list", "--root", "/data", "x", "--json", "--mirror=a=b"])
+    assert after == ["--root", "/data", "--json", "--mirror=a=b", "list", "x"]
+    assert hoist_global_options(["path", "--", "--json"]) == ["path", "--", "--json"]
+
+
+def test_demo_runs_every_family_without_a_network(capsys: Capture) -> None:
+    stops = run_json(capsys, "demo")
+    ids = [DOOR, "minari/D4RL/door/human-v2", "openml/61", "atari_dqn/Pong/5"]
+    assert [stop["id"] for stop in stops] == ids
+    assert [stop["num_transitions"] for stop in stops] == [1495, 900, 150, 999]
+    assert all(resource["checked"] for stop in stops for resource in stop["resources"])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_with_its_shell_code(number: int, code: int) -> None:
+    script = (
+        "import time, sys; from datasets_cli.install import install;"
+        "from datasets_cli.cli.main import main;"
+        "install.install_dataset = lambda *a, **k: (print('ready', flush=True), time.sleep(60));"
+        "sys.exit(main(['download', 'hopper-medium-v2']))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    child.send_signal(number)
+    _, error = child.communicate(timeout=30)
+    assert child.returncode == code
+    assert "the same command goes on" in error
+
+
+def test_an_interrupt_ends_the_workers_too(door: str, tmp_path: Path) -> None:
+    (tmp_path / "slow_functions.py").write_text(
+        "import os, time, pathlib\n"
+        "def slow(batch):\n"
+        "    if len(batch) > 2:\n"
+        "        pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "        time.sleep(120)\n"
+        "    return batch\n"
+    )
+    arguments = ["preprocess", door, "--fn", "slow_functions:slow", "--out", "x", "--workers", "1"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "datasets_cli.cli.main", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert child.poll() is None
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=30)
+    assert (child.returncode, "Traceback" in error) == (130, False)
+    worker = int((tmp_path / "pid").read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    pipeline = f"set -o pipefail; {sys.executable} -m datasets_cli.cli.main list | head -1"
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("ID")
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_tables_align_and_sizes_read_well() -> None:
+    assert table([{"A": "x", ">B": "10"}, {"A": "long", ">B": "2"}]) == [
+        "A      B",
+        "x     10",
+        "long   2",
+    ]
+    assert [human_bytes(size) for size in (None, 999, 137_721_019)] == ["?", "999 B", "137.7 MB"]
+
+
+def test_a_source_folder_is_never_deleted(config: Config, door_source: str) -> None:
+    kept = config.root / "downloads" / DOOR
+    kept.mkdir(parents=True)
+    for path in Path(door_source).iterdir():
+        (kept / path.name).write_bytes(path.read_bytes())
+    arguments = ["download", DOOR, "--source", str(kept), "--no-verify"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--force"]) == 0
+    assert len(list(kept.iterdir())) == 1
+
+
+def test_a_misspelt_minari_id_gets_the_nearest_names(capsys: Capture) -> None:
+    assert main(["path", "minari/D4RL/dor/human-v2"]) == 3
+    assert "Did you mean minari/D4RL/door/human-v2" in capsys.readouterr().err
+
+
+def test_the_demo_does_not_go_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert main(["demo", "-q"]) == 0
+
+
+def test_convert_changes_the_layout_and_back(door: str, capsys: Capture) -> None:
+    assert run_json(capsys, "convert", door, "--layout", "compact")["layout"] == "compact"
+    assert main(["verify", door]) == 0
+    assert main(["convert", door, "--layout", "nosuch"]) == 2
+    assert main(["convert", door, "--layout", "ted"]) == 0
+
+
+def test_a_dataset_taken_with_no_verify_stays_marked(door: str, capsys: Capture) -> None:
+    assert main(["list", "--installed"]) == 0
+    assert "unverified" in capsys.readouterr().out
+    assert main(["info", door]) == 0
+    assert "NOT VERIFIED" in capsys.readouterr().out
+    assert main(["download", door]) == 0
+    assert "is installed, but not verified" in capsys.readouterr().err
+    assert main(["verify", door]) == 0
+    assert "not verified" in capsys.readouterr().out
+
+
+def test_a_dataset_that_lost_a_file_is_not_taken_for_installed(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    (config.root / "datasets" / door / "action.memmap").unlink()
+    assert main(["download", door]) == 4
+    assert "rlds download --force" in capsys.readouterr().err
+    assert main(["list", "--installed"]) == 0
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_a_manifest_with_fields_of_another_version_is_read(door: str, config: Config) -> None:
+    path = config.root / "datasets" / door / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"later": 1}))
+    assert main(["verify", door]) == 0
+
+
+def test_files_of_another_minari_dataset_are_refused(capsys: Capture) -> None:
+    source = str(DEMO / "minari" / "D4RL" / "door" / "human-v2" / "data")
+    assert main(["download", "minari/D4RL/pen/human-v2", "--source", source]) == 4
+    assert "expected D4RL/pen/human-v2, found D4RL/door/human-v2" in capsys.readouterr().err
+    assert main(["download", "minari/my/door-v0", "--source", source]) == 0
+
+
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(capsys: Capture) -> None:
+    assert main(["info", "nosuch", "--debug"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "core = 1",
+        "[core]\nroot = ",
+        'mirrors = "x"',
+        "[croe]",
+        '[core]\nrot = "/data"',
+        '[core]\noffline = "false"',
+    ],
+)
+def test_a_wrong_config_file_is_named(text: str, capsys: Capture) -> None:
+    folder = Path(os.environ["XDG_CONFIG_HOME"]) / "rlds"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+    assert main(["list"]) == 2
+    assert "config.toml" in capsys.readouterr().err
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").touch()
+    assert main(["list", "--root", str(tmp_path / "file")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mirror", ["x", "foo=bar", "http://a/=ftp://b/"])
+def test_a_mirror_that_is_none_is_refused(mirror: str, capsys: Capture) -> None:
+    assert main(["list", "--mirror", mirror]) == 2
+    assert "PREFIX=REPLACEMENT" in capsys.readouterr().err
+
+
+def test_the_bare_command_shows_its_help(capsys: Capture) -> None:
+    assert main([]) == 0
+    assert "download" in capsys.readouterr().out

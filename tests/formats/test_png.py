@@ -1,0 +1,112 @@
+"""Many small PNG pictures at once: what Pillow reads one by one, and no damaged one."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+import sys
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from datasets_cli.errors import SourceError
+from datasets_cli.recipes._png import BATCH, decode_pictures
+from tests.support.ale_games import play
+from tests.support.unplugged_files import png
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def written(rows: np.ndarray, *, parts: int = 1, head: tuple[int, ...] = (8, 0, 0, 0, 0)) -> bytes:
+    """Return a PNG file of filtered rows, uint8 ``[height, 1 + width]``, in so many chunks."""
+    size = struct.pack(">II5B", rows.shape[1] - 1, rows.shape[0], *head)
+    packed = zlib.compress(rows.tobytes())
+    cuts = [len(packed) * part // parts for part in range(parts + 1)]
+    data = [chunk(b"IDAT", packed[a:b]) for a, b in itertools.pairwise(cuts)]
+    text = chunk(b"tEXt", b"Software\0test")
+    return SIGNATURE + chunk(b"IHDR", size) + text + b"".join(data) + chunk(b"IEND", b"")
+
+
+def one_by_one(pictures: list[bytes]) -> np.ndarray:
+    return np.stack([np.asarray(Image.open(io.BytesIO(picture))) for picture in pictures])
+
+
+def decode(pictures: list[bytes], height: int, width: int) -> np.ndarray:
+    return decode_pictures([memoryview(data) for data in pictures], (height, width), "a", first=7)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32), st.integers(1, 4))
+def test_every_filter_gives_the_pixels_that_pillow_finds(
+    height: int, width: int, seed: int, parts: int
+) -> None:
+    random = np.random.default_rng(seed)
+    rows = random.integers(0, 256, (5, height, 1 + width), dtype=np.uint8)
+    rows[:, :, 0] %= 5
+    pictures = [written(picture, parts=parts) for picture in rows]
+    found, right = decode(pictures, height, width), one_by_one(pictures)
+    assert (found.dtype, found.shape) == (right.dtype, right.shape)
+    same = found.tobytes() == right.tobytes()
+    assert same
+
+
+@pytest.mark.parametrize("isal", [True, False])
+def test_real_screens_come_back(isal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isal:
+        monkeypatch.setitem(sys.modules, "isal", None)
+    (episode,) = play("seaquest", 2 * BATCH)
+    found = decode([png(frame) for frame in episode.frames], 84, 84)
+    same = found.tobytes() == episode.frames.tobytes()
+    assert found.shape == (2 * BATCH + 1, 84, 84)
+    assert same
+
+
+def test_no_flipped_bit_of_a_picture_passes() -> None:
+    good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
+    for position in range(len(good)):
+        bad = good[:position] + bytes([good[position] ^ 0x10]) + good[position + 1 :]
+        with pytest.raises(SourceError, match=r"^a, frame 8 is damaged: "):
+            decode([good, bad], 3, 4)
+
+
+def test_every_cut_of_a_picture_is_refused() -> None:
+    good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
+    for size in range(len(good)):
+        with pytest.raises(SourceError, match=r"^a, frame 7 is damaged: "):
+            decode([good[:size], good], 3, 4)
+
+
+def with_data(packed: bytes) -> bytes:
+    head = chunk(b"IHDR", struct.pack(">II5B", 4, 3, 8, 0, 0, 0, 0))
+    return SIGNATURE + head + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+ROWS = np.zeros((3, 5), np.uint8)
+FAULTS = {
+    "width, height, bits": written(np.zeros((2, 5), np.uint8)),
+    r"\(4, 3, 8, 2, 0, 0, 0\); expected \(4, 3, 8, 0": written(ROWS, head=(8, 2, 0, 0, 0)),
+    r"\(4, 3, 8, 0, 0, 0, 1\); expected": written(ROWS, head=(8, 0, 0, 0, 1)),
+    "unknown filters": written(np.full((3, 5), 5, np.uint8)),
+    "no PNG file, it begins with b'<!DOCTYPE html>": b"<!DOCTYPE html>",
+    "no PNG file, it begins with b''": b"",
+    "too many for it": with_data(zlib.compress(np.random.default_rng(0).bytes(2000))),
+    "its rows have 14 bytes; expected 15": with_data(zlib.compress(bytes(14))),
+    "its rows have 16 bytes; expected 15": with_data(zlib.compress(bytes(16))),
+    "is damaged: ": with_data(b""),
+}
+"""What a message says, and the file that gives it where 3 rows of 4 pixels are expected."""
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_what_is_no_such_picture_is_refused(message: str) -> None:
+    with pytest.raises(SourceError, match=f"^a, frame 7 .*{message}"):
+        decode([FAULTS[message]], 3, 4)

@@ -1,0 +1,387 @@
+"""Files that are not what they should be: refused by name, and nothing is left behind.
+
+Every file is offered twice: in a folder, without network, and by a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.errors import (
+    IntegrityError,
+    RldsError,
+    SourceError,
+    UnknownDataset,
+    UsageError,
+)
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import verify
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipes import d4rl
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Origin
+
+ID = "d4rl/maze2d-open-v0"
+FILENAME = "maze2d-open-sparse.hdf5"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the publisher's file is to lie."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder / FILENAME
+
+
+@pytest.fixture(params=["folder", "server"])
+def offer(request: pytest.FixtureRequest, path: Path) -> Iterator[Callable[[], InstallOptions]]:
+    """Return a function that offers the file as ``--source`` does."""
+    if request.param == "folder":
+        yield lambda: InstallOptions(source=str(path.parent))
+        return
+    with Origin() as origin:
+
+        def serve() -> InstallOptions:
+            origin.put(FILENAME, path.read_bytes())
+            return InstallOptions(source=origin.url)
+
+        yield serve
+
+
+@pytest.fixture
+def refusal(config: Config, offer: Callable[[], InstallOptions]) -> Callable[..., str]:
+    """Return a function that offers the file, checks how it is refused, and returns the message."""
+
+    def refused(kind: type[RldsError] = SourceError) -> str:
+        wish = offer()
+        assert wish.source
+        offline = replace(config, offline="://" not in wish.source)
+        with pytest.raises(kind) as caught:
+            install_dataset(ID, offline, wish)
+        assert type(caught.value) is kind
+        assert caught.value.exit_code == 4
+        message = str(caught.value)
+        assert FILENAME in message or ID in message
+        assert "\n" not in message
+        assert_nothing_made(config)
+        return message
+
+    return refused
+
+
+def assert_nothing_made(config: Config) -> None:
+    assert list(CacheRoot(config.root).installed()) == []
+    for folder in ("datasets", "tmp"):
+        assert list((config.root / folder).rglob("*")) == []
+
+
+def columns(path: Path, **changes: Any) -> dict[str, Any]:
+    """Return the columns of a good file, some of them replaced, or taken away by None."""
+    changed = steps(path, (4, 2), num_steps=300) | changes
+    return {name: values for name, values in changed.items() if values is not None}
+
+
+# --- not the file -------------------------------------------------------------------------------
+
+
+def test_good_file_is_not_refused(
+    config: Config, path: Path, offer: Callable[[], InstallOptions]
+) -> None:
+    save(path, columns(path))
+    install_dataset(ID, config, offer())
+    assert verify(ID, config).num_transitions > 200
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"<!DOCTYPE html><html>Quota exceeded</html>", "found a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "found a Git LFS pointer"),
+        (b"", "found b''"),
+        (b"PK\x03\x04 a zip", "found b'PK"),
+    ],
+)
+def test_other_content_is_refused(
+    content: bytes, found: str, path: Path, refusal: Callable[..., str]
+) -> None:
+    path.write_bytes(content)
+    message = refusal()
+    assert "expected an HDF5 file" in message
+    assert found in message
+
+
+@pytest.mark.parametrize("kept", [8, 100, 0.5, 0.999])
+def test_truncated_file_is_refused(kept: float, path: Path, refusal: Callable[..., str]) -> None:
+    save(path, columns(path))
+    size = int(kept if kept > 1 else kept * path.stat().st_size)
+    path.write_bytes(path.read_bytes()[:size])
+    assert "is not a whole HDF5 file" in refusal()
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch, path: Path) -> bytes:
+    """The bytes of a good file whose size and checksum are in the catalogue."""
+    save(path, columns(path), compression=None)
+    data = path.read_bytes()
+    (row,) = [row for row in d4rl._table() if f"d4rl/{row['name']}" == ID]
+    row |= {"bytes": str(len(data)), "sha256": hashlib.sha256(data).hexdigest()}
+    monkeypatch.setattr(d4rl, "_table", lambda: [row])
+    return data
+
+
+def flip(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def test_flipped_byte_is_refused_with_both_checksums(
+    path: Path, known: bytes, refusal: Callable[..., str]
+) -> None:
+    flipped = flip(known, len(known) - 100)
+    path.write_bytes(flipped)
+    message = refusal(IntegrityError)
+    assert hashlib.sha256(known).hexdigest() in message
+    assert hashlib.sha256(flipped).hexdigest() in message
+
+
+def test_file_of_another_size_is_refused_with_both_sizes(
+    path: Path, known: bytes, refusal: Callable[..., str]
+) -> None:
+    path.write_bytes(known + b"more")
+    message = refusal(IntegrityError)
+    assert f"expected {len(known)} bytes" in message
+    assert str(len(known) + 4) in message
+
+
+def test_no_verify_takes_the_file_and_the_manifest_says_so(
+    config: Config, path: Path, known: bytes, offer: Callable[[], InstallOptions]
+) -> None:
+    path.write_bytes(flip(known, len(known) - 100))
+    dataset = install_dataset(ID, config, replace(offer(), accept_any=True))
+    (resource,) = read_manifest(dataset).resources
+    assert resource["checked"].startswith("not verified:")
+    assert hashlib.sha256(known).hexdigest() in resource["checked"]
+
+
+# --- another layout -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "terminals"])
+def test_missing_key_is_named_with_the_keys_that_are_there(
+    name: str, path: Path, refusal: Callable[..., str]
+) -> None:
+    save(path, columns(path, **{name: None}))
+    message = refusal()
+    assert f"has no {name}" in message
+    assert "timeouts" in message
+    assert all(other in message for other in columns(path))
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards", "terminals", "timeouts", "infos/goal"])
+def test_column_that_lacks_a_step_is_refused(
+    name: str, path: Path, refusal: Callable[..., str]
+) -> None:
+    values = columns(path).get(name, np.zeros((300, 2), np.float32))
+    save(path, columns(path, **{name: values[:-1]}))
+    message = refusal()
+    assert "ragged" in message
+    assert f"{name} [299]" in message
+
+
+@pytest.mark.parametrize("value", [2, -1, 255])
+def test_flag_that_is_neither_0_nor_1_is_refused(
+    value: int, path: Path, refusal: Callable[..., str]
+) -> None:
+    terminals = np.zeros(300, np.int64)
+    terminals[17] = value
+    save(path, columns(path, terminals=terminals))
+    assert f"found {value} in row 17" in refusal()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rewards": np.zeros((300, 2), np.float32)},
+        {"observations": np.float32(1)},
+        {"observations": np.array([b"a step"] * 300)},
+        {"actions": np.zeros(300, [("left", "f4"), ("right", "f4")])},
+        {"terminals": np.zeros((300, 2), np.bool_)},
+        {name: np.zeros(0, np.float32) for name in ("actions", "observations", "rewards")}
+        | {"terminals": np.zeros(0, np.bool_), "timeouts": np.zeros(0, np.bool_)},
+    ],
+    ids=["two rewards", "a scalar", "text", "a record", "two flags", "no step"],
+)
+def test_column_of_another_kind_is_refused(
+    wrong: dict[str, Any], path: Path, refusal: Callable[..., str]
+) -> None:
+    save(path, columns(path, **wrong), compression=None)
+    refusal()
+
+
+def test_text_of_any_length_is_refused_as_an_observation(
+    path: Path, refusal: Callable[..., str]
+) -> None:
+    save(path, columns(path, observations=None))
+    with h5py.File(path, "a") as file:
+        file.create_dataset("observations", data=["a step"] * 300, dtype=h5py.string_dtype())
+    refusal()
+
+
+def test_group_in_place_of_a_column_is_refused(path: Path, refusal: Callable[..., str]) -> None:
+    save(path, columns(path, actions=None) | {"actions/left": np.zeros(300)})
+    assert "has no actions" in refusal()
+
+
+def test_file_of_d3rlpy_is_refused(path: Path, refusal: Callable[..., str]) -> None:
+    flags = columns(path)["terminals"]
+    d3rlpy = {"episode_terminals": flags, "discrete_action": False, "version": np.bytes_("1.0")}
+    save(path, columns(path, timeouts=None, **d3rlpy))
+    assert "it is a d3rlpy file" in refusal()
+
+
+# --- files that reach out -----------------------------------------------------------------------
+
+
+def link_elsewhere(file: h5py.File, secret: Path) -> None:
+    file["actions"] = h5py.ExternalLink(str(secret), "actions")
+
+
+def link_inside_a_group(file: h5py.File, secret: Path) -> None:
+    save(secret.with_name("rest"), {"actions": np.zeros((300, 2))})
+    file["actions"] = np.zeros((300, 2), np.float32)
+    file["infos/goal"] = h5py.ExternalLink(str(secret), "actions")
+
+
+def link_softly(file: h5py.File, secret: Path) -> None:
+    file["actions"] = h5py.SoftLink("/observations")
+
+
+def store_outside(file: h5py.File, secret: Path) -> None:
+    file.create_dataset("actions", (300, 2), "f4", external=[(str(secret), 0, 2400)])
+
+
+def map_elsewhere(file: h5py.File, secret: Path) -> None:
+    layout = h5py.VirtualLayout((300, 2), "f4")
+    layout[:] = h5py.VirtualSource(str(secret), "actions", (300, 2))
+    file.create_virtual_dataset("actions", layout)
+
+
+@pytest.mark.parametrize(
+    ("reach_out", "place", "reason"),
+    [
+        (link_elsewhere, "/actions", "ExternalLink"),
+        (link_inside_a_group, "/infos/goal", "ExternalLink"),
+        (link_softly, "/actions", "SoftLink"),
+        (store_outside, "/actions", "another file"),
+        (map_elsewhere, "/actions", "another file"),
+    ],
+)
+def test_file_that_refers_to_another_file_is_refused(
+    reach_out: Callable[[h5py.File, Path], None],
+    place: str,
+    reason: str,
+    path: Path,
+    refusal: Callable[..., str],
+) -> None:
+    secret = path.parent.parent / "secret.hdf5"
+    save(secret, columns(path), compression=None)
+    save(path, columns(path, actions=None), compression=None)
+    with h5py.File(path, "a") as file:
+        reach_out(file, secret)
+    message = refusal()
+    assert f"{FILENAME}:{place}" in message
+    assert reason in message
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_unknown_id_is_answered_with_the_nearest_names(config: Config) -> None:
+    with pytest.raises(UnknownDataset) as caught:
+        install_dataset("d4rl/maze2d-opne-v0", config)
+    assert caught.value.exit_code == 3
+    assert isinstance(caught.value, LookupError)
+    assert "d4rl/maze2d-opne-v0" in str(caught.value)
+    assert ID in str(caught.value)
+    assert_nothing_made(config)
+
+
+@pytest.mark.parametrize("id", ["../../etc/passwd", "d4rl/..", "d4rl//x", "/d4rl/x", "", "-v"])
+def test_id_that_leaves_the_root_is_refused(id: str, config: Config) -> None:
+    with pytest.raises(UsageError, match="cannot be a dataset id") as caught:
+        install_dataset(id, config)
+    assert caught.value.exit_code == 2
+    assert_nothing_made(config)
+
+
+def test_folder_without_the_file_is_refused_by_its_name(config: Config, path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{FILENAME}.*--source") as caught:
+        install_dataset(ID, replace(config, offline=True), InstallOptions(source=str(path.parent)))
+    assert ID in str(caught.value)
+    assert_nothing_made(config)
+
+
+# --- the disk -----------------------------------------------------------------------------------
+
+SMALL_DISK = """
+import json, resource, sys
+from datasets_cli.install import install
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.config import load_config
+from datasets_cli.errors import DiskFull
+
+def limit():
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))
+
+commit = install.commit
+def limit_and_commit(*arguments, **options):
+    limit()
+    return commit(*arguments, **options)
+
+if {in_commit}:
+    install.commit = limit_and_commit
+else:
+    limit()
+try:
+    options = InstallOptions(source=sys.argv[2], force=True)
+    install.install_dataset(sys.argv[1], load_config(), options)
+except DiskFull as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "in_commit"),
+    [(0, False), (1000, False), (40_000, False), (100, True)],
+    ids=["no byte", "little", "most", "all but the manifest"],
+)
+def test_full_disk_while_converting_leaves_the_older_copy(
+    size: int, in_commit: bool, config: Config, path: Path
+) -> None:
+    save(path, steps(path, (4, 2), num_steps=3000))
+    install_dataset(ID, config, InstallOptions(source=str(path.parent)))
+    script = SMALL_DISK.format(size=size, in_commit=in_commit)
+    child = subprocess.run(
+        [sys.executable, "-c", script, ID, str(path.parent)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (child.returncode, child.stderr) == (7, "")
+    assert "disk is full" in child.stdout
+    assert str(config.root) in child.stdout
+    assert verify(ID, config).num_transitions > 2000
+    assert list((config.root / "tmp").iterdir()) == []

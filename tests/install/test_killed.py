@@ -1,0 +1,496 @@
+"""Processes killed at every stage, and several at once: nothing half-made is ever listed.
+
+A child process runs the real thing and is killed with SIGKILL, which no handler sees. The next run
+must finish, ask for no byte twice, leave nothing behind, and make the same files as a run that
+nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import LockedError
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import remove, verify
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Fault, Origin, Stall
+
+ID = "d4rl/maze2d-open-v0"
+FILENAME = "maze2d-open-sparse.hdf5"
+REMOTE = f"datasets/offline_rl/maze2d/{FILENAME}"
+BLOCK = 65_536  # a download reads blocks of so many bytes
+CUT = 100_000
+
+CHILD = """
+import os, signal, sys
+from datasets_cli.install import install
+from datasets_cli.config import load_config
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def pause(where):
+    print(where, flush=True)
+    sys.stdin.readline()
+
+{before}
+install.install_dataset(sys.argv[1], load_config(), install.InstallOptions(force={force}))
+"""
+
+DIE_AFTER_WRITES = """
+from datasets_cli.store.ted.writer import TedWriter
+write, calls = TedWriter.write, []
+def write_and_die(*arguments):
+    write(*arguments)
+    calls.append(arguments)
+    if len(calls) == {count}:
+        die()
+TedWriter.write = write_and_die
+"""
+
+DIE_BEFORE_RENAME_TO = """
+rename = os.rename
+def die_or_rename(source, target):
+    if "{part}" in str(target):
+        die()
+    rename(source, target)
+os.rename = die_or_rename
+"""
+
+DIE_IN_SWEEP = """
+import shutil
+def die_half_way(folder, **options):
+    if "trash-" in str(folder):
+        os.unlink(folder / "action.memmap")
+        die()
+shutil.rmtree = die_half_way
+"""
+
+REMOVE = """
+from datasets_cli.install.installed import remove
+remove(sys.argv[1], load_config())
+"""
+
+TELL_AT_LOCK = """
+locked = install.locked
+def tell_and_lock(*arguments):
+    print("at the lock", flush=True)
+    return locked(*arguments)
+install.locked = tell_and_lock
+"""
+
+WITHOUT_LOCK = """
+import contextlib
+install.locked = lambda *arguments: contextlib.nullcontext()
+"""
+
+PAUSE_BEFORE_CONVERSION = """
+convert = install.convert
+def pause_and_convert(*arguments):
+    pause("before the conversion")
+    return convert(*arguments)
+install.convert = pause_and_convert
+"""
+
+PAUSE_IN_CONVERSION = """
+from datasets_cli.store.ted.writer import TedWriter
+write = TedWriter.write
+def write_and_pause(*arguments):
+    write(*arguments)
+    pause("in the conversion")
+    TedWriter.write = write
+TedWriter.write = write_and_pause
+"""
+
+HOLD_LOCK = """
+from datasets_cli.store.cache_root import CacheRoot
+with install.locked(CacheRoot(load_config().root), sys.argv[1], 1.0):
+    pause("locked")
+sys.exit()
+"""
+
+TWO_FILES = """
+import numpy as np
+from datasets_cli.recipe import Block, Recipe, Resource, CatalogueEntry
+
+def resources(name, web):
+    return [Resource((f"{origin}{{name}}",), name) for name in ("first", "second")]
+
+def blocks(source):
+    for path in source.files.values():
+        values = np.fromfile(path, np.float32).reshape(-1, 1)
+        yield Block({{("observation",): values, ("action",): values, ("next", "reward"): values}})
+
+RECIPE = Recipe(
+    "twofiles", 1, "", "", "", "", lambda web: [CatalogueEntry("pair")], resources, blocks
+)
+"""
+
+
+class Machine:
+    """One cache root, which child processes and this one work on."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.root = CacheRoot(config.root)
+        self.part = self.root.downloads(ID) / f"{FILENAME}.part"
+        self.children: list[subprocess.Popen[str]] = []
+
+    def start(
+        self, before: str = "", *, id: str = ID, force: bool = False
+    ) -> subprocess.Popen[str]:
+        script = CHILD.format(before=before, force=force)
+        command = [sys.executable, "-c", script, id]
+        pipe = subprocess.PIPE
+        self.children.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+        return self.children[-1]
+
+    def run_killed(self, before: str, *, force: bool = False) -> None:
+        child = self.start(before, force=force)
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+
+    def installed(self) -> list[str]:
+        return list(self.root.installed())
+
+    def files(self, id: str = ID) -> dict[str, dict[str, object]]:
+        """Check every byte of an installed dataset and return what its manifest says of them."""
+        return dict(verify(id, self.config).files)
+
+    def leftovers(self) -> list[Path]:
+        """Return what lies in the root but is neither a dataset nor a lock."""
+        folders = (self.config.root / "tmp", self.config.root / "downloads")
+        return [path for folder in folders if folder.exists() for path in folder.iterdir()]
+
+
+@pytest.fixture
+def origin(published: dict[str, bytes]) -> Iterator[Origin]:
+    with Origin() as running:
+        running.put(REMOTE, published["old"])
+        yield running
+
+
+@pytest.fixture
+def machine(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    servers = ("http://rail.eecs.berkeley.edu/", "https://huggingface.co/")
+    monkeypatch.setenv("RLDS_MIRRORS", ",".join(f"{server}={origin.url}" for server in servers))
+    machine = Machine(load_config())
+    yield machine
+    for child in machine.children:
+        with child:  # closes its pipes and waits
+            child.kill()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Two versions of the publisher's file."""
+    return {
+        version: write_source(tmp_path_factory.mktemp(version), timeouts).read_bytes()
+        for version, timeouts in {"old": [999, 2500], "new": [123, 4567]}.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    published: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, object]]:
+    """What a run that nobody disturbs makes of each version."""
+    made = {}
+    for version, data in published.items():
+        folder = tmp_path_factory.mktemp(version)
+        (folder / FILENAME).write_bytes(data)
+        dataset = install_dataset(
+            ID, Config(root=folder / "root"), InstallOptions(source=str(folder))
+        )
+        made[version] = dict(read_manifest(dataset).files)
+    return made
+
+
+def write_source(folder: Path, timeouts: list[int]) -> Path:
+    path = folder / FILENAME
+    save(path, steps(path, (4, 2), [], timeouts, num_steps=5000), compression=None)
+    return path
+
+
+def wait_for_size(path: Path, size: int, child: subprocess.Popen[str]) -> None:
+    while not path.exists() or path.stat().st_size < size:
+        assert child.poll() is None, "the child has ended"
+        time.sleep(0.005)
+
+
+def kill(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    child.communicate()
+
+
+def go_on(child: subprocess.Popen[str]) -> int:
+    """Let a child that has paused, or has never paused, run to its end."""
+    child.communicate("\n")
+    return child.returncode
+
+
+# --- killed -------------------------------------------------------------------------------------
+
+
+def test_killed_during_a_download(machine: Machine, origin: Origin, undisturbed: dict) -> None:
+    origin.script(REMOTE, Fault(stall=Stall(), stall_after=CUT))
+    child = machine.start()
+    wait_for_size(machine.part, BLOCK, child)
+    kill(child)
+    assert machine.installed() == []
+    install_dataset(ID, machine.config)
+    assert origin.ranges(REMOTE) == [None, f"bytes={BLOCK}-"]
+    assert machine.files() == undisturbed["old"]
+    assert (machine.installed(), machine.leftovers()) == ([ID], [])
+
+
+def test_killed_between_two_files(
+    machine: Machine, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.arange(30_000, dtype=np.float32)
+    origin.put("first", rows[:15_000].tobytes())
+    origin.put("second", rows[15_000:].tobytes())
+    (tmp_path / "twofiles.py").write_text(TWO_FILES.format(origin=origin.url))
+    monkeypatch.setenv("RLDS_RECIPES", str(tmp_path))
+    stall = Stall()
+    origin.script("second", Fault(stall=stall))
+    child = machine.start(id="twofiles/pair")
+    assert stall.reached.wait(60)
+    kill(child)
+    assert machine.installed() == []
+    assert go_on(machine.start(id="twofiles/pair")) == 0
+    assert origin.ranges("first") == [None]
+    assert origin.ranges("second") == [None, None]
+    assert (machine.installed(), machine.leftovers()) == (["twofiles/pair"], [])
+    monkeypatch.setenv("RLDS_HOME", str(tmp_path / "other"))
+    undisturbed = Machine(load_config())
+    assert go_on(undisturbed.start(id="twofiles/pair")) == 0
+    assert machine.files("twofiles/pair") == undisturbed.files("twofiles/pair")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        DIE_AFTER_WRITES.format(count=1),
+        DIE_AFTER_WRITES.format(count=2),
+        DIE_BEFORE_RENAME_TO.format(part="/datasets/d4rl/"),
+    ],
+    ids=["after the first write", "after the last write", "before the rename"],
+)
+def test_killed_during_a_conversion(
+    before: str, machine: Machine, origin: Origin, undisturbed: dict
+) -> None:
+    machine.run_killed(before)
+    assert machine.installed() == []
+    assert machine.leftovers() != []
+    install_dataset(ID, machine.config)
+    assert origin.ranges(REMOTE) == [None]
+    assert machine.files() == undisturbed["old"]
+    assert (machine.installed(), machine.leftovers()) == ([ID], [])
+
+
+@pytest.fixture
+def replaced(machine: Machine, origin: Origin, published: dict[str, bytes]) -> Machine:
+    """A machine that has the old version of a file whose publisher has a new one."""
+    install_dataset(ID, machine.config)
+    origin.put(REMOTE, published["new"])
+    return machine
+
+
+@pytest.mark.parametrize(
+    "before",
+    [DIE_AFTER_WRITES.format(count=1), DIE_BEFORE_RENAME_TO.format(part="trash-")],
+    ids=["during the conversion", "before the first rename"],
+)
+def test_killed_replacement_leaves_the_old_copy(
+    before: str, replaced: Machine, undisturbed: dict
+) -> None:
+    replaced.run_killed(before, force=True)
+    assert replaced.installed() == [ID]
+    assert replaced.files() == undisturbed["old"]
+    install_dataset(ID, replaced.config, InstallOptions(force=True))
+    assert replaced.files() == undisturbed["new"]
+    assert replaced.leftovers() == []
+
+
+def test_killed_between_the_renames_of_a_replacement(
+    replaced: Machine, origin: Origin, undisturbed: dict
+) -> None:
+    replaced.run_killed(DIE_BEFORE_RENAME_TO.format(part="/datasets/d4rl/"), force=True)
+    assert replaced.installed() == []
+    num_requests = len(origin.requests)
+    install_dataset(ID, replaced.config)
+    assert replaced.files() == undisturbed["old"]
+    assert len(origin.requests) == num_requests
+    install_dataset(ID, replaced.config, InstallOptions(force=True))
+    assert replaced.files() == undisturbed["new"]
+    assert replaced.leftovers() == []
+
+
+def test_half_swept_old_copy_is_never_brought_back(replaced: Machine, undisturbed: dict) -> None:
+    replaced.run_killed(DIE_IN_SWEEP, force=True)
+    assert replaced.files() == undisturbed["new"]
+    shutil.rmtree(replaced.root.dataset(ID))
+    install_dataset(ID, replaced.config)
+    assert replaced.files() == undisturbed["new"]
+    assert replaced.leftovers() == []
+
+
+def test_deletion_sweeps_what_a_killed_replacement_left(replaced: Machine) -> None:
+    replaced.run_killed(DIE_IN_SWEEP, force=True)
+    assert replaced.leftovers() != []
+    remove(ID, replaced.config)
+    assert (replaced.installed(), replaced.leftovers()) == ([], [])
+
+
+def test_half_deleted_dataset_is_never_brought_back(replaced: Machine, undisturbed: dict) -> None:
+    replaced.run_killed(DIE_IN_SWEEP + REMOVE)
+    assert replaced.installed() == []
+    install_dataset(ID, replaced.config)
+    assert replaced.files() == undisturbed["new"]
+    assert replaced.leftovers() == []
+
+
+def test_failed_replacement_puts_the_old_copy_back(
+    replaced: Machine, undisturbed: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = os.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if "trash-" not in str(source) + str(target):
+            raise PermissionError(errno.EACCES, "refused", str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError, match="refused"):
+        install_dataset(ID, replaced.config, InstallOptions(force=True))
+    assert replaced.files() == undisturbed["old"]
+    assert list((replaced.config.root / "tmp").iterdir()) == []
+
+
+def test_parent_that_another_process_removes_is_made_again(
+    machine: Machine, undisturbed: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, removed = os.rename, []
+
+    def remove_first(source: Path, target: Path) -> None:
+        if not removed and "/datasets/d4rl/" in str(target):
+            removed.append(target.parent)
+            target.parent.rmdir()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", remove_first)
+    install_dataset(ID, machine.config)
+    assert removed == [machine.root.dataset(ID).parent]
+    assert machine.files() == undisturbed["old"]
+
+
+# --- at the same time ---------------------------------------------------------------------------
+
+
+def test_two_processes_get_the_same_id_and_one_downloads(
+    machine: Machine, origin: Origin, undisturbed: dict
+) -> None:
+    stall = Stall()
+    origin.script(REMOTE, Fault(stall=stall, stall_after=CUT))
+    first = machine.start()
+    assert stall.reached.wait(60)
+    second = machine.start(TELL_AT_LOCK)
+    assert second.stdout
+    assert second.stdout.readline() == "at the lock\n"
+    stall.release.set()
+    assert (go_on(first), go_on(second)) == (0, 0)
+    assert origin.ranges(REMOTE) == [None]
+    assert machine.files() == undisturbed["old"]
+    assert machine.leftovers() == []
+
+
+@pytest.mark.parametrize("etag", ['"1"', None], ids=["continued", "begun anew"])
+def test_two_downloads_at_once_where_locks_do_not_work(
+    etag: str | None,
+    machine: Machine,
+    origin: Origin,
+    published: dict[str, bytes],
+    undisturbed: dict,
+) -> None:
+    origin.put(REMOTE, published["old"], etag=etag)
+    stalls = [Stall(), Stall()]
+    origin.script(REMOTE, *[Fault(stall=stall, stall_after=BLOCK) for stall in stalls])
+    first = machine.start(WITHOUT_LOCK)
+    wait_for_size(machine.part, BLOCK, first)
+    second = machine.start(WITHOUT_LOCK)
+    assert stalls[1].reached.wait(60)
+    stalls[0].release.set()
+    assert go_on(first) == 0
+    stalls[1].release.set()
+    assert go_on(second) == 0
+    assert origin.ranges(REMOTE)[:2] == [None, f"bytes={BLOCK}-" if etag else None]
+    assert machine.files() == undisturbed["old"]
+    assert (machine.installed(), machine.leftovers()) == ([ID], [])
+
+
+@pytest.mark.parametrize("pause", [PAUSE_BEFORE_CONVERSION, PAUSE_IN_CONVERSION])
+def test_another_process_does_it_all_meanwhile_where_locks_do_not_work(
+    pause: str, machine: Machine, undisturbed: dict
+) -> None:
+    slow = machine.start(WITHOUT_LOCK + pause)
+    assert slow.stdout
+    assert "conversion" in slow.stdout.readline()
+    dataset = install_dataset(ID, machine.config)
+    inode = dataset.stat().st_ino
+    assert go_on(slow) == 0
+    assert machine.files() == undisturbed["old"]
+    assert dataset.stat().st_ino == inode  # the first one committed stays
+    assert (machine.installed(), machine.leftovers()) == ([ID], [])
+
+
+def test_two_conversions_at_once_where_locks_do_not_work(
+    machine: Machine, undisturbed: dict
+) -> None:
+    children = []
+    for _ in range(2):
+        child = machine.start(WITHOUT_LOCK + PAUSE_IN_CONVERSION)
+        assert child.stdout
+        assert "conversion" in child.stdout.readline()
+        children.append(child)
+    assert [go_on(child) for child in children] == [0, 0]
+    assert machine.files() == undisturbed["old"]
+    assert (machine.installed(), machine.leftovers()) == ([ID], [])
+
+
+def test_lock_held_by_another_process_is_an_error_after_the_timeout(machine: Machine) -> None:
+    holder = machine.start(HOLD_LOCK)
+    assert holder.stdout
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(LockedError, match=f"worked on {ID}.*RLDS_LOCK_TIMEOUT") as caught:
+        install_dataset(ID, replace(machine.config, lock_timeout=0.05))
+    assert caught.value.exit_code == 8
+    assert isinstance(caught.value, TimeoutError)
+    assert go_on(holder) == 0
+    install_dataset(ID, machine.config)
+    assert machine.installed() == [ID]
+
+
+def test_lock_of_a_killed_process_is_free(machine: Machine) -> None:
+    holder = machine.start(HOLD_LOCK)
+    assert holder.stdout
+    assert holder.stdout.readline() == "locked\n"
+    kill(holder)
+    install_dataset(ID, replace(machine.config, lock_timeout=5.0))
+    assert machine.installed() == [ID]

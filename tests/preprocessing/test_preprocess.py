@@ -1,0 +1,264 @@
+"""preprocess(): the same bytes for every number of workers, resumed, never half-made."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay, ReplayBuffer
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.preprocessing import run
+from datasets_cli.store.check import check_digests
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 200)
+
+
+@pytest.fixture
+def replay(door: str) -> ExperienceReplay:
+    return ExperienceReplay(door, batch_size=32)
+
+
+def noisy(batch: TensorDict) -> TensorDict:
+    """A random function that names columns anew and drops the observation."""
+    new = batch.select("episode", ("next", "reward"))
+    new["noise"] = torch.rand(len(batch), 3) + batch["observation"][:, :3].double()
+    return new
+
+
+def files_of(storage: Any) -> dict[str, Any]:
+    return dict(storage.dataset.manifest.files)
+
+
+def test_every_value_is_the_functions_of_its_row(replay: ExperienceReplay, tmp_path: Path) -> None:
+    def squares(batch: TensorDict) -> TensorDict:
+        return TensorDict({"squared": batch["action"] ** 2}, batch.batch_size)
+
+    storage = replay.preprocess(squares, dest=tmp_path / "out", num_workers=0)
+    assert torch.equal(storage.column(("squared",)), replay["action"] ** 2)
+    assert torch.equal(storage.offsets, replay.storage.offsets)
+    assert storage.dataset.keys == (("squared",),)
+
+
+def test_the_bytes_are_the_same_for_every_number_of_workers_and_engine(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    alone = replay.preprocess(noisy, dest=tmp_path / "alone", num_workers=0)
+    two = replay.preprocess(noisy, dest=tmp_path / "two", num_workers=2)
+    with ThreadPoolExecutor(1) as executor:
+        engine = replay.preprocess(noisy, dest=tmp_path / "engine", executor=executor)
+        assert executor.submit(int, "1").result() == 1  # the executor is still its owner's
+    assert files_of(alone) == files_of(two) == files_of(engine)
+    other = replay.preprocess(noisy, dest=tmp_path / "other", num_workers=0, seed=1)
+    assert files_of(other) != files_of(alone)
+
+
+def test_the_result_is_a_read_only_storage_for_a_replay_buffer(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    storage = replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, pbar=True)
+    buffer = ReplayBuffer(storage=storage, batch_size=16)
+    buffer.sample()["noise"].zero_()
+    check_digests(tmp_path / "out", storage.dataset.manifest)
+    assert storage.dataset.manifest.parent["id"] == replay.dataset_id  # type: ignore[index]
+
+
+def test_the_first_frames_alone_keep_their_trajectories(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    storage = replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, num_frames=400)
+    assert len(storage) == 400
+    expected = [offset for offset in replay.storage.offsets.tolist() if offset < 400]
+    assert storage.offsets.tolist() == [*expected, 400]
+
+
+def test_a_function_that_fails_names_the_rows_and_leaves_no_dataset(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def fails_late(batch: TensorDict) -> TensorDict:
+        if int(batch["episode"][-1]) == 3:
+            raise ValueError("the fourth trajectory")
+        return batch
+
+    with pytest.raises(RldsError, match=r"rows 800 to 999 .*the fourth trajectory"):
+        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_failed_goes_on_where_it_was(replay: ExperienceReplay, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    gate = tmp_path / "gate"
+
+    def logged(batch: TensorDict) -> TensorDict:
+        with log.open("a") as file:
+            file.write(f"{len(batch)}\n")
+        if int(batch["episode"][-1]) == 3 and not gate.exists():
+            raise ValueError("not yet")
+        return batch
+
+    with pytest.raises(RldsError):
+        replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
+    first = len(log.read_text().split())
+    gate.touch()
+    storage = replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
+    assert len(log.read_text().split()) < 2 * first
+    assert torch.equal(storage.column(("action",)), replay["action"])
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
+
+
+def killed(batch: TensorDict) -> TensorDict:
+    if int(batch["episode"][0]) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def test_a_killed_worker_is_reported_and_does_not_hang(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    with pytest.raises(RldsError, match="A worker process died"):
+        replay.preprocess(killed, dest=tmp_path / "out", num_workers=1)
+    assert not (tmp_path / "out").exists()
+
+
+WRONG = {
+    "fewer rows": lambda batch: batch[: len(batch) // 2],
+    "no TensorDict": lambda batch: batch["action"],
+    "no columns": lambda batch: batch.select(),
+    "other columns later": lambda batch: (
+        batch if int(batch["episode"][-1]) == 0 else batch.exclude("action")
+    ),
+    "another type later": lambda batch: (
+        batch if int(batch["episode"][-1]) == 0 else batch.set("action", batch["action"].double())
+    ),
+}
+
+
+@pytest.mark.parametrize("function", WRONG.values(), ids=WRONG.keys())
+def test_a_function_must_return_a_row_for_each_row(
+    replay: ExperienceReplay, tmp_path: Path, function: Any
+) -> None:
+    with pytest.raises(UsageError, match=r"The function (must return|returned no)"):
+        replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_destination_that_holds_something_is_refused(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    (tmp_path / "precious").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty"):
+        replay.preprocess(noisy, dest=tmp_path, num_workers=0)
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_negative_number_of_workers_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="-1 workers"):
+        replay.preprocess(noisy, dest=tmp_path / "out", num_workers=-1)
+
+
+def test_another_function_does_not_go_on_with_the_rows_of_the_first(
+    replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def f(batch):\n    if int(batch['episode'][-1]) == 3 and {fail}: raise ValueError\n"
+    code += "    batch['action'][:] = {value}\n    return batch\n"
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "changing.py"
+    module.write_text(code.format(fail=True, value=1))
+    import changing
+
+    with pytest.raises(RldsError):
+        replay.preprocess(changing.f, dest=tmp_path / "out", num_workers=0)
+    module.write_text(code.format(fail=False, value=2))
+    changed = importlib.reload(changing)
+    storage = replay.preprocess(changed.f, dest=tmp_path / "out", num_workers=0)
+    assert bool((storage.column(("action",)) == 2).all())
+
+
+def test_two_runs_of_one_destination_do_not_mix(replay: ExperienceReplay, tmp_path: Path) -> None:
+    def attempt(value: int) -> Any:
+        def constant(batch: TensorDict) -> TensorDict:
+            return batch.set("action", torch.full_like(batch["action"], value))
+
+        try:
+            return replay.preprocess(constant, dest=tmp_path / "out", num_workers=0)
+        except UsageError:
+            return None
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [storage for storage in pool.map(attempt, [1, 2]) if storage is not None]
+    assert len(done) == 1
+    assert len(done[0].column(("action",)).unique()) == 1
+
+
+def test_a_reduction_gives_the_same_bits_wherever_it_runs(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    threads = []
+
+    def counted(batch: TensorDict) -> TensorDict:
+        threads.append(torch.get_num_threads())
+        return batch
+
+    before = torch.get_num_threads()
+    replay.preprocess(counted, dest=tmp_path / "out", num_workers=0)
+    assert set(threads) == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_columns_of_odd_names_and_shapes_are_stored(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def odd(batch: TensorDict) -> TensorDict:
+        rewards = batch["next", "reward"].expand(-1, 2)
+        parts = {"parts": {"x": batch["action"]}, "next": {"reward": rewards}}
+        return TensorDict(parts, batch.batch_size)
+
+    storage = replay.preprocess(odd, dest=tmp_path / "out", num_workers=0)
+    assert torch.equal(storage.column(("parts", "x")), replay["action"])
+    assert storage.column(("next", "reward")).shape == (1495, 2)
+
+
+@pytest.mark.parametrize("num_frames", [0, -5])
+def test_a_wrong_number_of_frames_is_refused(
+    replay: ExperienceReplay, tmp_path: Path, num_frames: int
+) -> None:
+    with pytest.raises(UsageError, match="num_frames"):
+        replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0, num_frames=num_frames)
+
+
+def test_a_destination_within_a_dataset_is_refused(replay: ExperienceReplay) -> None:
+    with pytest.raises(UsageError, match="lies within the dataset"):
+        replay.preprocess(noisy, dest=replay.data_path / "inner", num_workers=0)
+
+
+def test_element_types_that_no_file_can_hold_are_refused(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def brain(batch: TensorDict) -> TensorDict:
+        return batch.set("action", batch["action"].bfloat16())
+
+    with pytest.raises(UsageError, match="cannot be stored"):
+        replay.preprocess(brain, dest=tmp_path / "out", num_workers=0)
+
+
+def test_flags_of_another_shape_are_left_as_the_function_made_them(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def doubled(batch: TensorDict) -> TensorDict:
+        flags = torch.zeros(len(batch), 2, dtype=torch.bool)
+        return TensorDict({"next": {"done": flags, "truncated": flags.clone()}}, batch.batch_size)
+
+    storage = replay.preprocess(doubled, dest=tmp_path / "out", num_workers=0, num_frames=400)
+    done = storage.column(("next", "done"))
+    assert isinstance(done, torch.Tensor)
+    assert not done.any()

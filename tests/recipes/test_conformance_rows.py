@@ -1,0 +1,263 @@
+"""What every recipe must do: its rows, as they are stored, checked, moved and sampled.
+
+``test_conformance.py`` has what comes before; ``tests/conformance.py`` says how a recipe joins.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datasets_cli import (
+    DistributedSampler,
+    ExperienceReplay,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+)
+from datasets_cli.catalogue import registry
+from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.install.change_layout import change_layout
+from datasets_cli.recipe import Block, Source
+from datasets_cli.store.dataset import Dataset, open_dataset
+from tests.support.conformance import Case, install, prepared
+from tests.support.values import FLAGS, Expected, Key, assert_folder, assert_same
+
+Leaves = dict[Key, np.ndarray]
+
+
+@pytest.fixture(scope="module", params=families())
+def case(request: pytest.FixtureRequest) -> Iterator[Case]:
+    with prepared(request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def expected(case: Case) -> Expected:
+    return case.expected()
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A case that was downloaded and converted."""
+
+    config: Config
+    dataset: Dataset
+    leaves: Leaves
+
+    @property
+    def id(self) -> str:
+        return self.dataset.manifest.id
+
+    @property
+    def layout(self) -> str:
+        return self.dataset.manifest.layout
+
+
+@pytest.fixture(scope="module", params=["ted", "compact"])
+def installed(
+    request: pytest.FixtureRequest, case: Case, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    root = tmp_path_factory.mktemp("root")
+    dataset = open_dataset(install(case, root, request.param))
+    return Installed(Config(root=root), dataset, read(dataset))
+
+
+def read(dataset: Dataset) -> Leaves:
+    return {key: rows.numpy() for key, rows in dataset.columns(()).items()}
+
+
+only_ted = pytest.mark.parametrize("installed", ["ted"], indirect=True)
+
+
+# The rows.
+
+
+def test_every_value_equals_the_source_read_independently(
+    installed: Installed, expected: Expected
+) -> None:
+    assert_same(installed.leaves, expected.leaves)
+    assert installed.dataset.offsets.tolist() == expected.offsets
+    if installed.layout == "ted":
+        assert_folder(installed.dataset.folder, expected)
+
+
+def under(leaves: Leaves, *prefix: str) -> dict[Key, tuple[Any, ...]]:
+    """Return element type and shape of every leaf below a key."""
+    size = len(prefix)
+    return {
+        key[size:]: (rows.dtype, rows.shape) for key, rows in leaves.items() if key[:size] == prefix
+    }
+
+
+def test_every_column_of_ted_is_there_in_its_form(installed: Installed) -> None:
+    leaves, num_rows = installed.leaves, len(installed.dataset)
+    assert {len(rows) for rows in leaves.values()} == {num_rows}
+    for flag in FLAGS:
+        for key in ((flag,), ("next", flag)):
+            assert (leaves[key].dtype, leaves[key].shape) == (bool, (num_rows, 1)), key
+    assert (leaves["episode",].dtype, leaves["episode",].shape) == (np.int64, (num_rows,))
+    reward = leaves["next", "reward"]
+    assert reward.dtype.kind == "f" and reward.shape == (num_rows, 1)
+    assert under(leaves, "observation") and under(leaves, "action")
+    assert under(leaves, "observation") == under(leaves, "next", "observation")
+    known = {"observation", "action", "info", "next", "episode", *FLAGS}
+    assert {key[0] for key in leaves} <= known
+    assert {key[1] for key in leaves if key[0] == "next"} <= known | {"reward"}
+
+
+def test_flags_episodes_and_the_table_agree(installed: Installed) -> None:
+    leaves, num_rows = installed.leaves, len(installed.dataset)
+    assert not any(leaves[flag,].any() for flag in FLAGS)
+    done = leaves["next", "done"][:, 0]
+    same = done == (leaves["next", "terminated"] | leaves["next", "truncated"])[:, 0]
+    assert same.all()
+    assert done[-1]
+    ends = np.flatnonzero(done) + 1
+    assert installed.dataset.offsets.tolist() == [0, *ends.tolist()]
+    assert installed.dataset.manifest.num_trajectories == len(ends)
+    counted = np.searchsorted(ends, np.arange(num_rows), side="right")
+    assert np.array_equal(leaves["episode",], counted)
+
+
+def test_a_successor_is_the_next_step_and_zeros_only_where_the_source_has_none(
+    installed: Installed, expected: Expected
+) -> None:
+    leaves = installed.leaves
+    done = leaves["next", "done"][:, 0]
+    may_be_zero = leaves["next", "terminated"][:, 0] & (not expected.recorded)
+    for path in under(leaves, "observation"):
+        now, following = leaves["observation", *path], leaves["next", "observation", *path]
+        zero = ~following.reshape(len(done), -1).any(1)
+        assert np.array_equal(zero, may_be_zero), path
+        inside = np.flatnonzero(~done)
+        same = now[inside + 1].tobytes() == following[inside].tobytes()
+        assert same or expected.recorded, path
+
+
+# Planted faults, of which the comparison must see every one.
+
+FAULTS: dict[str, tuple[Key, Callable[[Leaves], np.ndarray]]] = {
+    "shifted by one": (("action",), lambda rows: np.roll(rows["action",], 1, axis=0)),
+    "zeros": (("observation",), lambda rows: np.zeros_like(rows["observation",])),
+    "a cast": (("next", "reward"), lambda rows: rows["next", "reward"].astype("float16")),
+    "a wrong end": (("next", "terminated"), lambda rows: ~rows["next", "terminated"]),
+    "a wrong successor": (("next", "observation"), lambda rows: rows["observation",]),
+}
+
+
+@only_ted
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_spoilt_leaf_is_seen(
+    fault: str, installed: Installed, expected: Expected, tmp_path: Path
+) -> None:
+    key, change = FAULTS[fault]
+    folder = shutil.copytree(installed.dataset.folder, tmp_path / "copy")
+    leaf = folder.joinpath(*key[:-1], f"{key[-1]}.memmap")
+    leaf.write_bytes(change(installed.leaves).tobytes())
+    with pytest.raises(AssertionError, match=key[-1]):
+        assert_folder(folder, expected)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_a_recipe_that_shifts_its_actions_is_seen(
+    layout: str, case: Case, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_recipe(case.family)
+
+    def shifted(source: Source) -> Iterator[Block]:
+        for block in recipe.blocks(source):
+            actions = np.roll(block.columns["action",], 1, axis=0)
+            yield replace(block, columns={**block.columns, ("action",): actions})
+
+    monkeypatch.setattr(registry, "load_recipe", lambda family: replace(recipe, blocks=shifted))
+    leaves = read(open_dataset(install(case, tmp_path, layout)))
+    with pytest.raises(AssertionError, match="action"):
+        assert_same(leaves, expected.leaves)
+
+
+# Using what is installed.
+
+
+def test_rlds_verify_accepts_it(installed: Installed) -> None:
+    assert main(["verify", installed.id, "--root", str(installed.config.root)]) == 0
+
+
+def test_there_and_back_to_the_other_layout_gives_the_same_bytes(
+    installed: Installed, expected: Expected, tmp_path: Path
+) -> None:
+    root = shutil.copytree(installed.config.root, tmp_path / "copy")
+    config = replace(installed.config, root=root)
+    for layout in ("compact", "ted"):
+        folder = change_layout(installed.id, layout, config)
+    assert_folder(folder, expected)
+    if installed.layout == "ted":
+        assert open_dataset(folder).manifest.files == installed.dataset.manifest.files
+
+
+SAMPLERS: dict[str, Callable[[int, int], Any]] = {
+    "RandomSampler": lambda n, length: RandomSampler(),
+    "SamplerWithoutReplacement": lambda n, length: SamplerWithoutReplacement(),
+    "PrioritizedSampler": lambda n, length: PrioritizedSampler(n, 0.7, 0.5),
+    "DistributedSampler": lambda n, length: DistributedSampler(2, 1),
+    "SliceSampler": lambda n, length: SliceSampler(slice_len=length, truncated_key=None),
+    "SliceSamplerWithoutReplacement": lambda n, length: SliceSamplerWithoutReplacement(
+        slice_len=length, truncated_key=None
+    ),
+    "PrioritizedSliceSampler": lambda n, length: PrioritizedSliceSampler(
+        n, 0.7, 0.5, slice_len=length, truncated_key=None
+    ),
+}
+
+
+def open_replay(installed: Installed, sampler: Any, batch_size: int) -> ExperienceReplay:
+    root = installed.config.root
+    return ExperienceReplay(
+        installed.id, batch_size, root=root, download=False, sampler=sampler, seed=0
+    )
+
+
+def assert_batch(batch: Any, expected: Expected) -> np.ndarray:
+    """Compare every leaf of a batch with the rows that its index names; return the index."""
+    index: np.ndarray = batch["index"].numpy()
+    assert index.ndim == 1 and len(index)
+    for key, rows in expected.leaves.items():
+        found = batch[key].numpy()
+        assert (found.dtype, found.shape) == (rows.dtype, (len(index), *rows.shape[1:])), key
+        same = found.tobytes() == rows[index].tobytes()
+        assert same, key
+    return index
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_draws_rows_of_the_source(
+    name: str, installed: Installed, expected: Expected
+) -> None:
+    length = min(5, int(np.diff(expected.offsets).max()))
+    sampler = SAMPLERS[name](len(installed.dataset), length)
+    replay = open_replay(installed, sampler, 4 * length)
+    for _ in range(3):
+        index = assert_batch(replay.sample(), expected)
+        if "Slice" in name:
+            slices = index.reshape(-1, length)
+            assert (np.diff(slices) == 1).all()
+            assert (np.diff(expected.leaves["episode",][slices]) == 0).all()
+
+
+def test_a_pickled_buffer_opens_the_same_rows(installed: Installed, expected: Expected) -> None:
+    replay = open_replay(installed, RandomSampler(), 32)
+    copy = pickle.loads(pickle.dumps(replay))
+    first, second = (assert_batch(each.sample(), expected) for each in (replay, copy))
+    assert first.tolist() == second.tolist()

@@ -1,0 +1,543 @@
+"""Minari: every value of the source, and every refusal of what is not Minari's."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import minari
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tensordict import TensorDict
+
+from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.config import Config
+from datasets_cli.errors import AccessError, IntegrityError, SourceError, UsageError
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipe import Source
+from datasets_cli.store.cache_root import check_id
+from datasets_cli.store.dataset import Dataset, open_dataset
+from tests.support import minari_files as files
+from tests.support.minari_values import Rows, by_h5py, by_minari, expected
+
+RECIPE = load_recipe("minari")
+HUB = "https://huggingface.co/"
+DOOR = "D4RL/door/human-v2"
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Path:
+    return files.unpack_door(tmp_path / "minari")
+
+
+@pytest.fixture
+def install(config: Config) -> Callable[[Path], Dataset]:
+    def run(folder: Path, name: str = files.NAME, layout: str | None = None) -> Dataset:
+        wish = InstallOptions(layout=layout, source=str(folder))
+        return open_dataset(install_dataset(f"minari/{name}", config, wish))
+
+    return run
+
+
+def assert_same(found: Rows, right: Rows) -> None:
+    assert found.keys() == right.keys()
+    for key, values in right.items():
+        assert found[key].dtype == values.dtype, key
+        assert found[key].shape == values.shape, key
+        # As bytes: a NaN equals itself, and -0.0 is not 0.0.
+        # The comparison stands alone: pytest would explain megabytes of bytes that differ.
+        same = found[key].numpy().tobytes() == values.numpy().tobytes()
+        assert same, key
+
+
+def everything(dataset: Dataset) -> Rows:
+    return dataset.columns(())
+
+
+# Values
+
+
+def test_every_value_of_the_real_door_is_its_file_s(door, install):
+    dataset = install(door, DOOR)
+    assert (len(dataset), dataset.manifest.num_trajectories) == (6729, 25)
+    assert_same(everything(dataset), expected(by_h5py(door)))
+
+
+def test_every_value_of_the_real_door_is_minari_s_own(door, install):
+    dataset = install(door, DOOR)
+    right = expected(by_minari(DOOR))
+    assert ("next", "info", "success") in right
+    assert_same(everything(dataset), right)
+
+
+def test_small_blocks_give_the_same_values(door, install, monkeypatch):
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 7)
+    assert_same(everything(install(door, DOOR)), expected(by_h5py(door)))
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("build", files.PLAIN)
+def test_every_value_is_the_file_s(build, layout, install):
+    folder = build()
+    episodes = by_h5py(folder)
+    if build is files.whole_rewards:  # a reward is floating point; the other episodes' are
+        for episode in episodes:
+            episode["rewards",] = episode["rewards",].astype(np.float64)
+    assert_same(everything(install(folder, layout=layout)), expected(episodes))
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("build", files.JPEG)
+def test_decoded_frames_are_minari_s_own(build, layout, install):
+    dataset = install(build(), layout=layout)
+    assert_same(everything(dataset), expected(by_minari(files.NAME)))
+    assert "decoded from JPEG" in dataset.manifest.metadata["notes"][-1]
+
+
+@pytest.mark.parametrize(
+    ("build", "path", "kinds"),
+    [
+        (files.jpeg_of_unequal_length, "observations/camera", ["object"] * 3),
+        (files.jpeg_of_equal_length, "observations", ["uint8"] * 3),
+        (files.jpeg_of_both_kinds, "observations", ["object", "uint8"]),
+    ],
+)
+def test_the_frames_of_these_tests_are_stored_in_both_ways(build, path, kinds):
+    with h5py.File(build() / "main_data.hdf5") as file:
+        assert [str(group[path].dtype) for group in file.values()] == kinds
+
+
+def test_frames_that_only_0_5_3_encoded_are_decoded_too(install):
+    folder = files.jpeg_beyond_the_spaces()
+    (episode,) = by_h5py(folder)
+    with h5py.File(folder / "main_data.hdf5") as file:
+        for path in ("observations", "infos/view"):
+            stored = [row.tobytes() for row in file["episode_0"][path]]
+            frames = [np.asarray(Image.open(io.BytesIO(row))) for row in stored]
+            episode[tuple(path.split("/"))] = np.stack(frames)
+    assert_same(everything(install(folder)), expected([episode]))
+
+
+def test_long_episodes_of_frames_are_cut_into_blocks(install, monkeypatch):
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_BYTES", 1 << 16)
+    folder = files.build(files.frames(64, 64, 3), files.box(1), (9, 1, 20))
+    assert_same(everything(install(folder)), expected(by_minari(files.NAME)))
+    assert max(lengths(folder)) == 2
+
+
+def test_short_episodes_share_a_block(door):
+    assert lengths(door) == [6729]
+
+
+def lengths(folder: Path) -> list[int]:
+    return [len(block.columns["cut",]) for block in RECIPE.blocks(source(folder))]
+
+
+def source(folder: Path) -> Source:
+    paths = {name: folder / name for name in ("metadata.json", "main_data.hdf5")}
+    return Source(files.NAME, paths)
+
+
+def shifted(rows: Rows) -> Rows:
+    return rows | {("action",): rows["action",].roll(1, 0)}
+
+
+def zeros(rows: Rows) -> Rows:
+    return rows | {("observation",): torch.zeros_like(rows["observation",])}
+
+
+def a_cast(rows: Rows) -> Rows:
+    return rows | {("next", "reward"): rows["next", "reward"].float()}
+
+
+def a_wrong_end(rows: Rows) -> Rows:
+    return rows | {("next", "truncated"): rows["next", "truncated"].roll(1, 0)}
+
+
+def a_wrong_successor(rows: Rows) -> Rows:
+    return rows | {("next", "observation"): rows["observation",].roll(-1, 0)}
+
+
+@pytest.mark.parametrize("fault", [shifted, zeros, a_cast, a_wrong_end, a_wrong_successor])
+def test_the_comparison_notices(fault, door):
+    right = expected(by_h5py(door))
+    with pytest.raises(AssertionError):
+        assert_same(fault(right), right)
+
+
+# What is left out
+
+
+def test_text_is_left_out_and_named(install):
+    dataset = install(files.text_in_dict())
+    assert ("observation", "mission") not in dataset.keys
+    assert any("observation.mission" in note for note in dataset.manifest.metadata["notes"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"x": [1.0] * 4}, {}),
+        ({}, {"x": [1.0] * 4}),
+        ({"x": [1.0] * 4}, {"x": [1] * 4}),
+        ({"x": [1.0] * 4}, {"x": [1.0] * 3}),
+        ({"x": [1.0] * 9}, {"x": [1.0] * 9}),
+        ({"x": ["a"] * 4}, {"x": ["bc"] * 4}),
+        ({"x": 3.0}, {"x": 3.0}),
+        ({"device": [1.0] * 4}, {"device": [1.0] * 4}),
+    ],
+)
+def test_an_info_that_no_leaf_can_hold_is_left_out_and_named(first, second, install):
+    rng = np.random.default_rng(0)
+    space = files.box(2)
+    infos = [{"kept": [0.5] * 4, **info} for info in (first, second)]
+    buffers = [files.episode(3, space, space, rng, infos=info) for info in infos]
+    dataset = install(files.write(space, space, buffers))
+    assert [key for key in dataset.keys if key[0] == "info"] == [("info", "kept")]
+    (note,) = dataset.manifest.metadata["notes"]
+    assert re.search(r"info\.(x|device)", note)
+
+
+def test_episodes_without_a_step_are_left_out_and_counted(install):
+    def empty(file: h5py.File) -> None:
+        file.create_group("episode_3")
+        for path in ("actions", "rewards", "terminations", "truncations"):
+            file["episode_1"][path].resize(0, axis=0)
+        file["episode_1/observations"].resize(1, axis=0)
+
+    folder = files.change(files.build(files.box(2), files.box(1)), empty)
+    dataset = install(folder)
+    right = [episode for episode in by_h5py(folder) if len(episode.get(("rewards",), ()))]
+    assert_same(everything(dataset), expected(right))
+    assert dataset.manifest.metadata["empty_episodes"] == 2
+
+
+def test_what_an_episode_has_beside_minari_s_parts_becomes_info(install):
+    def edit(file: h5py.File) -> None:
+        file["episode_0/state/qpos"] = np.arange(8.0).reshape(4, 2)
+
+    dataset = install(files.change(files.build(files.box(2), files.box(1), (3,)), edit))
+    rows = everything(dataset)
+    assert rows["info", "state", "qpos"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert rows["next", "info", "state", "qpos"].tolist() == [[2, 3], [4, 5], [6, 7]]
+
+
+# What the publisher says
+
+
+def test_the_manifest_has_the_publisher_s_facts(door, install):
+    metadata = install(door, DOOR).manifest.metadata
+    published = json.loads((door / "metadata.json").read_text())
+    assert metadata == published | {"notes": []}
+
+
+def test_numbers_that_json_has_not_are_none_in_the_manifest(install):
+    folder = files.build(files.box(2), files.box(1))
+    files.change_metadata(folder, ref_max_score=float("inf"), ref_min_score=float("nan"))
+    metadata = install(folder).manifest.metadata
+    assert metadata["ref_max_score"] is None
+    assert "Infinity" in metadata["observation_space"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"total_steps": 8}, "total_steps 8; the file has 9"),
+        ({"total_episodes": 4}, "total_episodes 4; the file has 3"),
+        ({"minari_version": "0.6.0"}, "newer than the 0.5.4"),
+        ({"dataset_id": "other-v1"}, "other-v1"),
+    ],
+)
+def test_a_doubt_is_a_note(entries, words, install):
+    folder = files.change_metadata(files.build(files.box(2), files.box(1)), **entries)
+    (note,) = install(folder).manifest.metadata["notes"]
+    assert words in note
+
+
+@pytest.mark.parametrize("build", [*files.PLAIN, *files.JPEG])
+def test_tensordict_opens_what_was_installed(build, install):
+    dataset = install(build(), layout="ted")
+    opened = TensorDict.load_memmap(dataset.folder)
+    keys = {key if isinstance(key, tuple) else (key,) for key in opened.keys(True, True)}
+    assert_same({key: opened.get(key).clone() for key in keys}, everything(dataset))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchrl_opens_what_was_installed(door, install):
+    from torchrl.data import Unbounded
+    from torchrl.data.datasets import MinariExperienceReplay
+
+    dataset = install(door, DOOR)
+    root = dataset.folder.parents[2]
+    replay = MinariExperienceReplay(DOOR, batch_size=4, root=root, download=False)
+    assert len(replay) == 6729
+    assert replay.metadata["observation_space"] == Unbounded((39,), dtype=torch.float64)
+    assert replay.metadata["env_spec"]["id"] == "AdroitHandDoor-v1"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("build", [files.nested, files.discrete, files.text_in_dict])
+def test_torchrl_reads_the_spaces_that_it_writes(build, install, monkeypatch):
+    from torchrl.data.datasets import minari_data
+
+    dataset = install(build())
+    written = json.loads((dataset.folder / "env_metadata.json").read_text())
+    for name in ("observation", "action"):
+        space = getattr(minari.load_dataset(files.NAME), f"{name}_space")
+        right = json.loads(json.dumps(minari_data._spec_to_dict(space)))
+        found = written[f"{name}_space"]
+        assert minari_data._proc_spec(found) == minari_data._proc_spec(right)
+    assert written["total_steps"] == 9
+
+
+def test_spaces_that_torchrl_has_not_keep_gymnasium_s_names(install):
+    written = install(files.multi()).folder / "env_metadata.json"
+    metadata = json.loads(written.read_text())
+    subspaces = metadata["observation_space"]["subspaces"]
+    assert subspaces["bits"] == {"type": "MultiBinary", "n": 6, "dtype": "int8", "shape": [6]}
+    assert subspaces["dice"]["nvec"] == [3, 9]
+    assert metadata["action_space"]["shape"] == [2, 2]
+
+
+def test_a_tuple_space_keeps_its_order(install):
+    metadata = json.loads((install(files.tuples()).folder / "env_metadata.json").read_text())
+    kinds = [item["type"] for item in metadata["action_space"]["subspaces"]]
+    assert kinds == ["Box", "Discrete"]
+
+
+# Refusals
+
+
+def as_many_observations_as_actions(file: h5py.File) -> None:
+    file["episode_1/observations"].resize(5, axis=0)  # Minari issue 199
+
+
+def too_few_flags(file: h5py.File) -> None:
+    file["episode_1/truncations"].resize(4, axis=0)
+
+
+def no_actions(file: h5py.File) -> None:
+    del file["episode_1/actions"]
+
+
+def other_observations(file: h5py.File) -> None:
+    del file["episode_1/observations"]
+    file["episode_1/observations"] = np.zeros((6, 3), np.float32)
+
+
+def no_episodes(file: h5py.File) -> None:
+    for name in list(file):
+        file.move(name, name.replace("episode", "trajectory"))
+
+
+def an_external_link(file: h5py.File) -> None:
+    file["episode_1/infos/x"] = h5py.ExternalLink("/etc/hostname", "/")
+
+
+def only_text(file: h5py.File) -> None:
+    for name in file:
+        rows = len(file[name]["actions"])
+        del file[name]["actions"]
+        file[name]["actions"] = ["click"] * rows
+
+
+def a_name_twice(file: h5py.File) -> None:
+    for name in file:
+        file[name]["infos/state"] = np.zeros(len(file[name]["rewards"]))
+        file[name]["state"] = np.zeros(len(file[name]["rewards"]))
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (as_many_observations_as_actions, r"episode_1 is ragged: observations .*\[5, 2\].* 5 .* 6"),
+        (too_few_flags, r"episode_1 is ragged: truncations .*\[4\].* 5"),
+        (no_actions, "episode_1 has no actions; found observations, rewards"),
+        (other_observations, r"episode_1 .* observations is float32 \[3\], and was float32 \[2\]"),
+        (no_episodes, "no episodes: expected .* found trajectory_0"),
+        (an_external_link, "episode_1/infos/x is an ExternalLink"),
+        (only_text, "nothing of the action can be stored"),
+        (a_name_twice, "would both be info.state"),
+    ],
+)
+def test_a_file_that_is_not_as_minari_writes_is_refused(edit, words, install):
+    folder = files.change(files.build(files.box(2), files.box(1), (5, 5)), edit)
+    with pytest.raises(SourceError, match=f"minari/{files.NAME}: .*{words}"):
+        install(folder)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:2]])
+def test_a_damaged_frame_is_refused_and_named(damage, install):
+    def edit(file: h5py.File) -> None:
+        frames = file["episode_0/observations"]
+        frames[2] = damage(frames[2])
+
+    folder = files.change(files.build(files.frames(40, 36, 3), files.box(1), (5,)), edit)
+    with pytest.raises(SourceError, match="episode_0/observations, row 2 is not a whole JPEG"):
+        install(folder)
+
+
+def test_frames_of_two_sizes_are_refused(install):
+    rng = np.random.default_rng(0)
+    sizes = [files.frames(40, 36), files.frames(36, 40)]
+    buffers = [files.episode(3, size, files.box(1), rng) for size in sizes]
+    folder = files.write(sizes[0], files.box(1), buffers)
+    with pytest.raises(SourceError, match=r"\[36, 40\]; expected \[40, 36\]"):
+        install(folder)
+
+
+@pytest.mark.parametrize("content", [b"<!DOCTYPE html><p>Not found", b"version https://git-lfs"])
+@pytest.mark.parametrize("name", ["metadata.json", "main_data.hdf5"])
+def test_what_a_server_sends_instead_of_the_file_is_refused(name, content, door, install):
+    (door / name).write_bytes(content)
+    with pytest.raises(SourceError, match=r"a web page|a Git LFS pointer"):
+        install(door, DOOR)
+
+
+def test_a_truncated_file_is_refused(door, install):
+    path = door / "main_data.hdf5"
+    path.write_bytes(path.read_bytes()[:1_000_000])
+    with pytest.raises(SourceError, match="not a whole HDF5 file"):
+        install(door, DOOR)
+
+
+def test_a_folder_without_metadata_is_refused(door, install):
+    (door / "metadata.json").unlink()
+    with pytest.raises(UsageError, match=r"needs the file metadata\.json"):
+        install(door, DOOR)
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"data_format": "arrow"}, "format arrow; only hdf5 is read"),
+        ({"observation_space": "{"}, "observation_space is not JSON"),
+        ({"action_space": '{"type": "Dict", "subspaces": [3]}'}, "action_space is not a space"),
+        ({"action_space": "7"}, "action_space is not a space"),
+    ],
+)
+def test_metadata_that_cannot_be_meant_is_refused(entries, words, door, install):
+    with pytest.raises(SourceError, match=words):
+        install(files.change_metadata(door, **entries), DOOR)
+
+
+def test_a_dataset_of_empty_episodes_is_refused(install):
+    folder = files.build(files.box(2), files.box(1), ())
+    files.change(folder, lambda file: file.create_group("episode_0"))
+    with pytest.raises(IntegrityError, match="no transition"):
+        install(folder)
+
+
+# The catalogue and the files
+
+
+class Pages:
+    """A web of these JSON documents and no other."""
+
+    def __init__(self, pages: dict[str, Any]) -> None:
+        self.pages = {HUB + path: page for path, page in pages.items()}
+
+    def json(self, url: str) -> Any:
+        if url not in self.pages:
+            raise AccessError(f"{url}: 404")
+        return self.pages[url]
+
+
+def tree(*names: str, kind: str = "file") -> list[dict[str, Any]]:
+    return [
+        {"type": kind, "path": f"door/human-v2/data/{name}", "size": 9, "oid": "git"}
+        for name in names
+    ]
+
+
+def test_the_shipped_catalogue_is_minari_s_documentation_s():
+    rows = list(RECIPE.datasets(None))
+    assert len(rows) == len({row.name for row in rows}) == 392
+    assert all(check_id(f"minari/{row.name}") for row in rows)
+    (row,) = [row for row in rows if row.name == DOOR]
+    assert (row.num_transitions, row.num_trajectories) == (6729, 25)
+    assert row.details["remote"] == f"farama-minari/{DOOR}"
+
+
+def test_the_published_catalogue_replaces_the_shipped_one_but_for_the_community_s():
+    resolve = "datasets/farama-minari/{}/resolve/main/"
+    web = Pages(
+        {
+            "api/datasets?author=farama-minari": [
+                {"id": f"farama-minari/{name}"} for name in ("D4RL", "lone-v0", "notes")
+            ],
+            resolve.format("D4RL") + "namespace_metadata.json": {"datasets": [DOOR, "D4RL/new-v0"]},
+            resolve.format("lone-v0") + "data/metadata.json": {"total_steps": 5},
+        }
+    )
+    rows = {row.name: row for row in RECIPE.datasets(web)}
+    shipped = {row.name: row for row in RECIPE.datasets(None)}
+    assert {name for name in rows if not name.startswith("community/")} == {
+        DOOR,
+        "D4RL/new-v0",
+        "lone-v0",
+    }
+    assert rows[DOOR] == shipped[DOOR]
+    assert rows["lone-v0"].num_transitions == 5
+    assert sum(name.startswith("community/") for name in rows) == 52
+
+
+def test_files_are_pinned_to_a_commit_with_their_size_and_sha256():
+    api = "api/datasets/farama-minari/D4RL"
+    small, large = tree("metadata.json", "main_data.hdf5")
+    large["lfs"] = {"oid": "ab" * 32, "size": 3507448, "pointerSize": 132}
+    web = Pages({api: {"sha": "c0ffee"}, f"{api}/tree/c0ffee/door/human-v2/data": [small, large]})
+    metadata, data = RECIPE.resources(DOOR, web)
+    base = f"{HUB}datasets/farama-minari/D4RL/resolve/c0ffee/door/human-v2/data/"
+    assert metadata.urls[0] == f"{base}metadata.json"
+    assert (metadata.size, dict(metadata.checksums)) == (9, {})
+    mirror = base.replace("c0ffee", "main")  # a plain mirror may hold the main branch alone
+    assert data.urls == (f"{base}main_data.hdf5", f"{mirror}main_data.hdf5")
+    assert (data.size, dict(data.checksums)) == (3507448, {"sha256": "ab" * 32})
+
+
+@pytest.mark.parametrize("web", [None, Pages({})])
+def test_without_an_api_the_newest_files_are_taken_unchecked(web):
+    metadata, data = RECIPE.resources(DOOR, web)
+    base = f"{HUB}datasets/farama-minari/D4RL/resolve/main/door/human-v2/data/"
+    assert metadata.urls == (f"{base}metadata.json",)
+    assert data.urls == (f"{base}main_data.hdf5",)
+    assert data.size is None
+    assert not data.checksums
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        (
+            "community/Farama-Antmaze-v5/antmaze-umaze/expert-v1",
+            "lukasz-sawala-goat/Farama-Antmaze-v5/resolve/main/antmaze-umaze/expert-v1/data/",
+        ),
+        ("mine/task-v0", "farama-minari/mine/resolve/main/task-v0/data/"),
+        ("alone-v0", "farama-minari/alone-v0/resolve/main/data/"),
+    ],
+)
+def test_a_name_says_the_repository_and_the_folder(name, folder):
+    metadata, _ = RECIPE.resources(name, None)
+    assert metadata.urls == (f"{HUB}datasets/{folder}metadata.json",)
+
+
+@pytest.mark.parametrize("listing", [tree("0", "1", kind="directory"), tree("metadata.json")])
+def test_a_dataset_without_an_hdf5_file_is_refused_before_the_download(listing):
+    api = "api/datasets/farama-minari/D4RL"
+    web = Pages({api: {"sha": "c0ffee"}, f"{api}/tree/c0ffee/door/human-v2/data": listing})
+    with pytest.raises(SourceError, match="not published as HDF5"):
+        RECIPE.resources(DOOR, web)
+
+
+def test_an_answer_that_is_not_hugging_face_s_is_refused():
+    with pytest.raises(SourceError, match="does not answer as Hugging Face does"):
+        RECIPE.resources(DOOR, Pages({"api/datasets/farama-minari/D4RL": ["hello"]}))

@@ -1,0 +1,267 @@
+"""A test of the tests: whatever goes wrong in a conversion, the checker of values must see it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipes import d4rl
+from datasets_cli.store.schema import transitions as ted
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.transitions import Rows
+from datasets_cli.store.ted.writer import TedWriter
+from tests.support.d4rl_files import LAYOUTS
+from tests.support.values import assert_d4rl, read_leaves
+
+Change = Callable[[np.ndarray], np.ndarray]
+
+VARIED: list[Key] = [
+    ("observation",),
+    ("action",),
+    ("info", "qpos"),
+    ("info", "action_log_probs"),
+    ("episode",),
+    ("next", "observation"),
+    ("next", "reward"),
+    ("next", "done"),
+    ("next", "terminated"),
+    ("next", "truncated"),
+]
+CONSTANT: list[Key] = [("done",), ("terminated",), ("truncated",)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One D4RL file and the folder it was converted to."""
+
+    source: Path
+    folder: Path
+    limit: int | None
+
+    def check(self) -> None:
+        assert_d4rl(self.folder, self.source, self.limit)
+
+    def change(self, key: Key, change: Change) -> None:
+        """Replace a leaf's file."""
+        path = self.folder.joinpath(*key[:-1], f"{key[-1]}.memmap")
+        path.write_bytes(change(read_leaves(self.folder)[key]).tobytes())
+
+
+def install(layout: str, folder: Path) -> Case:
+    name, limit = LAYOUTS[layout].name, LAYOUTS[layout].max_episode_steps
+    source = folder / "source" / d4rl.resources(name, None)[0].filename
+    source.parent.mkdir()
+    LAYOUTS[layout].write(source)
+    wish = InstallOptions(source=str(source.parent), accept_any=True)
+    return Case(source, install_dataset(f"d4rl/{name}", Config(root=folder / "root"), wish), limit)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return install("mujoco_v2", tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture
+def case(good: Case, tmp_path: Path) -> Case:
+    return replace(good, folder=shutil.copytree(good.folder, tmp_path / "copy"))
+
+
+def shifted(rows: np.ndarray) -> np.ndarray:
+    return np.roll(rows, 1, axis=0)
+
+
+def zeros(rows: np.ndarray) -> np.ndarray:
+    return np.zeros_like(rows)
+
+
+def recast(rows: np.ndarray) -> np.ndarray:
+    return rows.astype("float64" if rows.dtype == np.float32 else "float32")
+
+
+def spoil_writer(
+    monkeypatch: pytest.MonkeyPatch, key: Key, change: Change, origin: Key | None = None
+) -> None:
+    """Make every conversion write one leaf as a change of itself, or of another leaf."""
+    write = TedWriter.write
+
+    def spoilt(self: TedWriter, rows: Rows) -> None:
+        write(self, dict(rows) | {key: change(rows[origin or key])})
+
+    monkeypatch.setattr(TedWriter, "write", spoilt)
+
+
+@pytest.mark.parametrize("layout", ["mujoco_v0", "mujoco_v2", "kitchen"])
+def test_no_fault_passes(layout: str, tmp_path: Path) -> None:
+    case = install(layout, tmp_path)
+    case.check()
+    for key in read_leaves(case.folder):
+        case.change(key, np.copy)
+    case.check()
+
+
+# Rows shifted by one, and zeros.
+
+
+@pytest.mark.parametrize("fault", [shifted, zeros])
+@pytest.mark.parametrize("key", VARIED, ids=".".join)
+def test_spoilt_leaf_is_seen(fault: Change, key: Key, case: Case) -> None:
+    case.change(key, fault)
+    with pytest.raises(AssertionError, match=key[-1]):
+        case.check()
+
+
+@pytest.mark.parametrize("key", CONSTANT, ids=".".join)
+def test_spoilt_root_flag_is_seen(key: Key, case: Case) -> None:
+    case.change(key, np.ones_like)
+    with pytest.raises(AssertionError, match=key[-1]):
+        case.check()
+
+
+@pytest.mark.parametrize("fault", [shifted, zeros, recast])
+@pytest.mark.parametrize("key", [("observation",), ("info", "qpos"), ("next", "reward")])
+def test_converter_that_spoils_a_leaf_is_seen(
+    fault: Change, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil_writer(monkeypatch, key, fault)
+    case = install("mujoco_v2", tmp_path)
+    with pytest.raises(AssertionError, match=key[-1]):
+        case.check()
+
+
+def test_single_number_is_seen(case: Case) -> None:
+    def last_bit(rows: np.ndarray) -> np.ndarray:
+        changed = rows.copy()
+        changed[-1, -1] = np.nextafter(changed[-1, -1], np.inf)
+        return changed
+
+    case.change(("observation",), last_bit)
+    with pytest.raises(AssertionError, match="row 39"):
+        case.check()
+
+
+def test_negative_zero_that_became_positive_is_seen(case: Case) -> None:
+    case.change(("action",), lambda rows: rows + 0.0)
+    with pytest.raises(AssertionError, match=r"action.*row 5"):
+        case.check()
+
+
+def test_other_kind_of_nan_is_seen(case: Case) -> None:
+    case.change(("observation",), lambda rows: np.where(np.isnan(rows), np.float32(np.nan), rows))
+    with pytest.raises(AssertionError, match=r"observation.*row 9"):
+        case.check()
+
+
+# A cast.
+
+
+@pytest.mark.parametrize("key", [("observation",), ("info", "qvel"), ("next", "reward")])
+def test_cast_leaf_is_seen(key: Key, case: Case) -> None:
+    case.change(key, recast)
+    meta = case.folder.joinpath(*key[:-1], "meta.json")
+    entries = json.loads(meta.read_text())
+    other = {"torch.float32": "torch.float64", "torch.float64": "torch.float32"}
+    entries[key[-1]]["dtype"] = other[entries[key[-1]]["dtype"]]
+    meta.write_text(json.dumps(entries))
+    with pytest.raises(AssertionError, match=key[-1]):
+        case.check()
+
+
+# A wrong end.
+
+
+@pytest.mark.parametrize("key", [("next", "done"), ("next", "terminated"), ("next", "truncated")])
+def test_end_one_row_early_is_seen(key: Key, case: Case) -> None:
+    case.change(key, lambda rows: np.roll(rows, -1, axis=0))
+    with pytest.raises(AssertionError, match=key[-1]):
+        case.check()
+
+
+def test_trajectory_table_with_a_wrong_end_is_seen(case: Case) -> None:
+    path = case.folder / "trajectories.npy"
+    offsets = np.load(path)
+    offsets[2] += 1
+    np.save(path, offsets)
+    with pytest.raises(AssertionError, match="offsets"):
+        case.check()
+
+
+def test_step_limit_one_step_early_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = d4rl._time_limits
+    monkeypatch.setattr(d4rl, "_time_limits", lambda ends, age, n: limits(ends, age, n - 1))
+    case = install("minigrid", tmp_path)
+    with pytest.raises(AssertionError, match="172"):
+        case.check()
+
+
+def test_timeouts_read_as_terminals_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(d4rl.KEYS, "terminals", ted.TRUNCATED)
+    monkeypatch.setitem(d4rl.KEYS, "timeouts", ted.TERMINATED)
+    case = install("mujoco_v2", tmp_path)
+    with pytest.raises(AssertionError, match="terminated"):
+        case.check()
+
+
+# A wrong successor.
+
+
+def test_successor_glued_across_a_boundary_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ("next", "observation")
+    spoil_writer(monkeypatch, key, lambda rows: np.roll(rows, -1, axis=0), ("observation",))
+    case = install("mujoco_v0", tmp_path)
+    with pytest.raises(AssertionError, match=r"'next', 'observation'.*row 4"):
+        case.check()
+
+
+def test_recorded_successors_that_are_not_used_are_seen(case: Case) -> None:
+    observations = read_leaves(case.folder)["observation",]
+    case.change(("next", "observation"), lambda rows: np.roll(observations, -1, axis=0))
+    with pytest.raises(AssertionError, match=r"'next', 'observation'.*row 0"):
+        case.check()
+
+
+def test_zeros_at_a_recorded_end_are_seen(case: Case) -> None:
+    done = read_leaves(case.folder)["next", "done"]
+    case.change(("next", "observation"), lambda rows: np.where(done, rows.dtype.type(0), rows))
+    with pytest.raises(AssertionError, match=r"'next', 'observation'.*row 4"):
+        case.check()
+
+
+# What surrounds the leaves.
+
+
+def test_missing_leaf_is_seen(case: Case) -> None:
+    meta = case.folder / "info" / "meta.json"
+    entries = json.loads(meta.read_text())
+    del entries["qvel"]
+    meta.write_text(json.dumps(entries))
+    with pytest.raises(AssertionError, match="qvel"):
+        case.check()
+
+
+def test_foreign_file_is_seen(case: Case) -> None:
+    (case.folder / "info" / "more.memmap").write_bytes(bytes(8))
+    with pytest.raises(AssertionError, match="more"):
+        case.check()
+
+
+@pytest.mark.parametrize("count", ["num_transitions", "num_trajectories"])
+def test_wrong_count_in_the_manifest_is_seen(count: str, case: Case) -> None:
+    path = case.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest[count] += 1
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(AssertionError, match=count.removeprefix("num_")):
+        case.check()

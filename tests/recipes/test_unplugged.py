@@ -1,0 +1,267 @@
+"""RL Unplugged: every transition is the environment's own; what is no such record is refused."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets_cli.catalogue.registry import Resolved
+from datasets_cli.config import Config
+from datasets_cli.errors import SourceError
+from datasets_cli.install.conversion import convert
+from datasets_cli.progress import Progress, Silent
+from datasets_cli.recipe import Block, CatalogueEntry, Pictures, Recipe, Source
+from datasets_cli.recipes import _atari_unplugged as unplugged
+from datasets_cli.sources.resource import Digests, Resource, examine
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.manifest import write_manifest
+from tests.store.test_compact import assert_same, everything
+from tests.support import unplugged_files as files
+from tests.support.unplugged_files import Rows, Shards, cut, episodes, expected, in_shards
+
+RECIPE = Recipe(
+    family="test",
+    version=1,
+    title="",
+    licence="",
+    citation="",
+    homepage="",
+    datasets=lambda web: [CatalogueEntry("run")],
+    resources=lambda name, web: [],
+    blocks=unplugged.blocks,
+    pictures=unplugged.pictures,
+    describe=unplugged.describe,
+)
+
+
+class Notes(Silent):
+    """Keeps what people are told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+Install = Callable[..., Dataset]
+
+
+@pytest.fixture
+def install(config: Config, tmp_path: Path) -> Install:
+    """Write shards, or take bytes for files, and convert them."""
+
+    def run(
+        shards: Shards | list[bytes],
+        layout: str | None = None,
+        workers: int = 0,
+        progress: Progress | None = None,
+        recipe: Recipe = RECIPE,
+    ) -> Dataset:
+        raw = []
+        for number, shard in enumerate(shards):
+            data = shard if isinstance(shard, bytes) else files.pack(map(files.example, shard))
+            resource = Resource((), files.shard_name(number))
+            (tmp_path / resource.filename).write_bytes(data)
+            digests = Digests(["sha256"])
+            digests.read(tmp_path / resource.filename)
+            raw.append(examine(resource, tmp_path / resource.filename, "", digests))
+        resolved, root = Resolved(recipe, "run", CatalogueEntry("run")), CacheRoot(config.root)
+        manifest, folder = convert(resolved, raw, root, layout, progress or Silent(), workers)
+        write_manifest(folder, manifest)
+        return open_dataset(folder)
+
+    return run
+
+
+# Values
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_every_transition_is_what_the_environment_did(layout: str, install: Install) -> None:
+    dataset = install(in_shards(episodes()), layout)
+    right = expected(episodes())
+    ends = right["next", "terminated"][:, 0]
+    assert right["next", "reward"][ends].any()  # the last step of a game counts
+    assert_same(everything(dataset), right)
+    rule = dataset.manifest.successors
+    cut_off = sum(not episode.terminated for episode in episodes())
+    assert (rule["dropped_steps"], rule["skipped_trajectories"]) == (cut_off, 1)
+
+
+FAULTS: dict[str, Callable[[Rows], Rows]] = {
+    "a shift": lambda rows: {("action",): np.roll(rows["action",], 1)},
+    "zeros": lambda rows: {("next", "reward"): np.zeros_like(rows["next", "reward"])},
+    "a cast": lambda rows: {("action",): rows["action",].astype(np.int32)},
+    "a lost end": lambda rows: {("next", "terminated"): rows["next", "truncated"]},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_comparison_finds_a_planted_fault(fault: str, install: Install) -> None:
+    def blocks(source: Source) -> Iterator[Block]:
+        for block in unplugged.blocks(source):
+            yield Block({**block.columns, **FAULTS[fault](dict(block.columns))})
+
+    some = episodes()[-5:-3]
+    dataset = install(in_shards(some), recipe=replace(RECIPE, blocks=blocks))
+    with pytest.raises(AssertionError):
+        assert_same(everything(dataset), expected(some))
+
+
+def test_the_comparison_finds_a_wrong_picture(install: Install) -> None:
+    def read(part: Any) -> Generator[Block, None, None]:
+        for block in unplugged.read_pictures(part):
+            frames = block.columns["observation",]
+            frames[[3, 4]] = frames[[4, 3]]
+            yield block
+
+    def pictures(source: Source) -> Pictures:
+        return replace(unplugged.pictures(source), read=read)
+
+    some = episodes()[-5:-3]
+    dataset = install(in_shards(some), recipe=replace(RECIPE, pictures=pictures))
+    with pytest.raises(AssertionError):
+        assert_same(everything(dataset), expected(some))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_episode_may_be_longer_than_a_block(
+    workers: int, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 7)
+    some = episodes()[-4:]
+    assert_same(everything(install(in_shards(some), workers=workers)), expected(some))
+
+
+def test_screens_are_packed_by_default(install: Install) -> None:
+    assert install(in_shards(episodes()[-2:])).manifest.layout == "compact"
+
+
+def test_a_reward_that_was_not_clipped_is_kept_beside_the_clipped_one(install: Install) -> None:
+    shards = in_shards(episodes()[1:3])
+    whole = shards[0][0]["clipped_rewards"] * np.float32(7)
+    whole[3] = 7
+    shards[0][0]["unclipped_rewards"] = whole
+    found = everything(install(shards))
+    right = expected(episodes()[1:3])
+    kept = np.concatenate((whole, shards[2][0]["unclipped_rewards"]))
+    assert_same(found, right | {("info", "unclipped_reward"): kept})
+
+
+def test_a_discount_of_its_own_is_kept(install: Install) -> None:
+    shards = in_shards(episodes()[1:3])
+    shards[2][0]["discounts"][5] = 0.5
+    found = everything(install(shards))
+    kept = np.concatenate([shards[number][0]["discounts"] for number in (0, 2)])
+    assert_same(found, expected(episodes()[1:3]) | {("info", "discount"): kept})
+
+
+@pytest.mark.parametrize(("steps", "terminated"), [(26_999, True), (27_000, False), (27_001, True)])
+def test_an_episode_of_27_000_steps_was_cut_off(steps: int, terminated: bool) -> None:
+    discounts = np.ones(steps, np.float32)
+    discounts[-1] = 0
+    columns = {"actions": np.zeros(steps, np.int64), "discounts": discounts}
+    assert unplugged.Episode("a", {}, [], columns).terminated == terminated
+
+
+def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_says(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.recipes._unplugged_episode.MAX_EPISODE_STEPS", 139)
+    some = episodes()[1:3]
+    assert (len(some[0].actions), some[0].terminated) == (139, True)
+    progress = Notes()
+    dataset = install(in_shards(some), progress=progress)
+    assert_same(everything(dataset), expected([cut(some[0], 139), some[1]]))
+    assert dataset.manifest.metadata["episodes_at_step_limit"] == 1
+    assert progress.notes[0].startswith("test/run: 1 episodes of 27,000 steps are truncated")
+
+
+def test_the_episodes_numbers_and_returns_lie_beside_the_data(install: Install) -> None:
+    dataset = install(in_shards(episodes()))
+    lines = (dataset.folder / "episodes.tsv").read_text().splitlines()
+    header, *rows = (line.split("\t") for line in lines)
+    assert header[:2] == ["checkpoint_idx", "episode_idx"]
+    assert header[-2:] == ["num_steps", "terminated"]
+    right = [
+        [str(episode.rewards.sum()), str(len(episode.actions)), str(int(episode.terminated))]
+        for episode in episodes()
+    ]
+    assert [[row[2], *row[4:]] for row in rows] == right
+    half = len(right) // 2
+    assert [row[:2] for row in rows[half - 1 : half + 1]] == [["0", str(half - 1)], ["2", "0"]]
+    assert [entry["episodes"] for entry in dataset.manifest.metadata["checkpoints"]] == [
+        half,
+        0,
+        len(right) - half,
+    ]
+
+
+def test_episodes_out_of_their_order_are_kept_and_named(install: Install) -> None:
+    some = episodes()[1:4]
+    shards = [[files.features_of(episode, 0, 5 - n) for n, episode in enumerate(some)]]
+    progress = Notes()
+    assert_same(everything(install(shards, progress=progress)), expected(some))
+    assert "not the order of their numbers: see run_2-00000-of-00050, record 1" in progress.notes[0]
+
+
+# Refusals
+
+
+def test_a_run_without_any_step_is_refused(install: Install) -> None:
+    empty = cut(episodes()[0], 0)
+    with pytest.raises(SourceError, match="test/run has no transition"):
+        install([[], [files.features_of(empty, 0, 0)]])
+
+
+def coloured() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (84, 84)).save(file, "PNG")
+    return file.getvalue()
+
+
+SCREEN = files.png(np.zeros((84, 84), np.uint8))
+CHANGES: dict[str, dict[str, Any]] = {
+    "it lacks discounts, observations. Found: checkpoint_idx, .*": {
+        "discounts": None,
+        "observations": None,
+    },
+    "actions must be int64. Found: float32": {"actions": np.zeros(2, np.float32)},
+    "observations must be PNG files. Found: int64": {"observations": np.zeros(2, np.int64)},
+    "must be equally long. Found: 3 observations, 2 actions": {"observations": [SCREEN] * 3},
+    "episode_idx must be one number. Found: 2": {"episode_idx": np.array([1, 2])},
+    r"at byte 0, frame 1 is damaged: .* \(84, 84, 8, 2": {"observations": [SCREEN, coloured()]},
+    "frame 0 is damaged: it is no PNG file, it begins with b'GIF": {
+        "observations": [b"GIF89a", SCREEN]
+    },
+}
+
+
+@pytest.mark.parametrize("message", CHANGES)
+def test_a_record_that_is_no_episode_is_refused(message: str, install: Install) -> None:
+    features = files.features_of(cut(episodes()[1], 2), 0, 0, **CHANGES[message])
+    with pytest.raises(SourceError, match=f"^test/run: run_2-00001-of-00050, record 0 .*{message}"):
+        install([[], [features]])
+
+
+def test_another_kind_of_record_is_refused(install: Install) -> None:
+    other = files.pack([files.example({"steps/action": np.zeros(7, np.float32)})])
+    with pytest.raises(SourceError, match=r"it lacks actions, .* Found: steps/action"):
+        install([other])
+
+
+def test_damage_in_the_last_file_is_found_before_a_picture_is_decoded(install: Install) -> None:
+    shards = in_shards(episodes()[1:3])
+    shards[0][0]["observations"][0] = b"no picture"
+    packed = [files.pack(map(files.example, shard)) for shard in shards]
+    with pytest.raises(SourceError, match="run_2-00002-of-00050 is cut off or damaged behind"):
+        install([*packed[:2], packed[2][:-1]])

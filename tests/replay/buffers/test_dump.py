@@ -1,0 +1,288 @@
+"""Buffers kept in a folder: only the rows there are, TorchRL's folders too, nothing made up."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    ExperienceReplay,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
+from tests.replay.storages.test_storages import steps
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.data import replay_buffers as peer
+
+
+@pytest.mark.parametrize("written", [6, 10, 14])
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+def test_a_buffer_comes_back_with_its_rows_and_goes_on(
+    tmp_path: Path, kind: Any, written: int
+) -> None:
+    first = TensorDictReplayBuffer(storage=kind(10), sampler=SamplerWithoutReplacement(), seed=0)
+    first.extend(steps(written))
+    first.sample(2)
+    first.dumps(tmp_path / "new" / "folder")
+    other = TensorDictReplayBuffer(storage=kind(10), sampler=SamplerWithoutReplacement(), seed=0)
+    other.loads(tmp_path / "new" / "folder")
+    assert len(other) == len(first) and bool((other[:] == first[:]).all())
+    assert torch.equal(other.sample(3)["index"], first.sample(3)["index"])
+    assert torch.equal(other.extend(steps(3, 50)), first.extend(steps(3, 50)))
+
+
+def test_only_the_rows_there_are_are_written(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyMemmapStorage(1_000_000))
+    buffer.extend(steps(7))
+    buffer.dumps(tmp_path)
+    assert (tmp_path / "storage" / "number.memmap").stat().st_size == 7 * 8
+
+
+def test_priorities_come_back(tmp_path: Path) -> None:
+    first, other = (
+        TensorDictReplayBuffer(
+            storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 0.7, 0.5), seed=1
+        )
+        for _ in range(2)
+    )
+    first.extend(steps(8))
+    first.update_priority(torch.arange(8), torch.arange(8.0))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert bool((first.sample(50) == other.sample(50)).all())
+
+
+@pytest.mark.parametrize("written", [6, 14])
+def test_what_torchrl_dumped_is_read(tmp_path: Path, written: int) -> None:
+    theirs = peer.TensorDictReplayBuffer(storage=peer.LazyTensorStorage(10), batch_size=2)
+    theirs.extend(steps(written))
+    theirs.dumps(tmp_path)
+    ours = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
+    ours.loads(tmp_path)
+    assert bool((ours[:] == theirs[:].exclude("index")).all())
+    assert torch.equal(ours.extend(steps(2)), theirs.extend(steps(2)))
+
+
+def test_environments_side_by_side_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(20, ndim=2)) for _ in range(2))
+    for start in (0, 5):
+        first.extend(torch.stack([steps(3, start), steps(3, start + 100)]))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert bool((other[:] == first[:]).all())
+    more = torch.stack([steps(5), steps(5)])
+    assert torch.equal(other.extend(more), first.extend(more))
+
+
+def test_ranks_come_back(tmp_path: Path) -> None:
+    first, other = (
+        ReplayBuffer(storage=LazyTensorStorage(3), writer=TensorDictMaxValueWriter("number"))
+        for _ in range(2)
+    )
+    first.extend(steps(5))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert torch.equal(other.extend(steps(3, 3)), first.extend(steps(3, 3)))
+
+
+def test_hooks_take_rows_and_return_others(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(steps(4))
+    buffer.register_save_hook(lambda rows: rows.select("number"))
+    buffer.register_load_hook(lambda rows: TensorDict({"more": rows["number"] + 1}, [len(rows)]))
+    buffer.dumps(tmp_path)
+    other = ReplayBuffer(storage=LazyTensorStorage(10))
+    other.loads(tmp_path)
+    assert torch.equal(other[:]["number"], torch.arange(4))
+    with pytest.raises(UsageError, match="same keys"):
+        buffer.loads(tmp_path)
+    assert len(buffer) == 4
+
+
+@pytest.mark.parametrize("when", ["save", "load"])
+def test_rows_that_a_hook_leaves_of_others_do_not_get_their_priorities(
+    tmp_path: Path, when: str
+) -> None:
+    first, other = (
+        ReplayBuffer(storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 1.0, 1.0))
+        for _ in range(2)
+    )
+    first.extend(steps(10))
+    first.update_priority(torch.arange(10), torch.arange(10.0))
+    first.register_save_hook(lambda rows: rows[2:5] if when == "save" else rows)
+    other.register_load_hook(lambda rows: rows[2:5] if when == "load" else rows)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert other.sample(100)["number"].unique().tolist() == [2, 3, 4]
+    assert other.state_dict()["sampler"]["priorities"].tolist() == [9.0] * 3
+
+
+@pytest.mark.parametrize("damage", ["short", "missing"])
+def test_a_leaf_that_is_not_whole_is_never_filled_with_zeros(tmp_path: Path, damage: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(steps(4))
+    buffer.dumps(tmp_path)
+    leaf = tmp_path / "storage" / "next" / "done.memmap"
+    leaf.unlink() if damage == "missing" else leaf.write_bytes(leaf.read_bytes()[:-1])
+    with pytest.raises(DamagedDataset, match=r"done\.memmap has"):
+        buffer.loads(tmp_path)
+
+
+def test_rows_that_do_not_fit_or_cannot_be_kept_are_refused(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(steps(4))
+    buffer.dumps(tmp_path)
+    with pytest.raises(UsageError, match="room for 3"):
+        ReplayBuffer(storage=LazyTensorStorage(3)).loads(tmp_path)
+    with pytest.raises(UsageError, match="buffer is empty"):
+        ReplayBuffer(storage=LazyTensorStorage(3)).dumps(tmp_path)
+    listed = ReplayBuffer(storage=ListStorage(3))
+    listed.extend(steps(2))
+    with pytest.raises(UsageError, match="TensorDicts"):
+        listed.dumps(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        buffer.loads(tmp_path / "nothing")
+
+
+def slices_of(storage: Any) -> TensorDictReplayBuffer:
+    sampler = SliceSampler(slice_len=2, end_key=("next", "done"))
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=600, seed=0)
+
+
+@pytest.mark.parametrize(("ndim", "room"), [(1, 16), (1, 40), (2, 16), (2, 40)])
+def test_slices_of_a_full_ring_that_was_loaded_never_cross_its_seam(
+    tmp_path: Path, ndim: int, room: int
+) -> None:
+    first, other = (slices_of(LazyTensorStorage(size, ndim=ndim)) for size in (16, room))
+    data = steps(23) if ndim == 1 else torch.stack([steps(11), steps(11, 100)])
+    first.extend(data)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    drawn = [buffer.sample()["number"].view(-1, 2) for buffer in (first, other)]
+    assert all(bool((pairs.diff() == 1).all()) for pairs in drawn)
+    assert set(drawn[0].flatten().tolist()) == set(drawn[1].flatten().tolist())
+    other.extend(data[..., :2])
+    assert len(other) == min(room, 16 + data[..., :2].numel())  # nothing newer is written over
+
+
+def test_priorities_follow_a_ring_into_a_larger_storage(tmp_path: Path) -> None:
+    first, other = (
+        TensorDictReplayBuffer(
+            storage=LazyTensorStorage(size), sampler=PrioritizedSampler(20, 1.0, 1.0, eps=0.0)
+        )
+        for size in (10, 20)
+    )
+    first.extend(steps(13))
+    first.update_priority(torch.arange(10), torch.arange(10) == 1)
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert (
+        set(other.sample(20)["number"].tolist()) == {11} == set(first.sample(20)["number"].tolist())
+    )
+
+
+def test_batches_drawn_ahead_are_drawn_again(tmp_path: Path) -> None:
+    first, other = (
+        TensorDictReplayBuffer(
+            storage=LazyTensorStorage(20),
+            sampler=SamplerWithoutReplacement(shuffle=False),
+            batch_size=2,
+            prefetch=3,
+        )
+        for _ in range(2)
+    )
+    first.extend(steps(20))
+    assert first.sample()["index"].tolist() == [0, 1]
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert other.sample()["index"].tolist() == [2, 3]
+
+
+def test_a_storage_that_was_rounded_up_takes_its_own_dump(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10, ndim=2)) for _ in range(2))
+    first.extend(torch.stack([steps(3, 100 * number) for number in range(4)]))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert len(other) == 12 and bool((other[:] == first[:]).all())
+
+
+def test_rows_with_a_shape_of_their_own_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
+    first.extend(steps(20).reshape(4, 5))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert bool((other[:] == first[:]).all()) and other[:].batch_size == (4, 5)
+    assert other.extend(steps(10).reshape(2, 5)).tolist() == [4, 5]
+
+
+def test_names_that_are_no_file_names_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(10)) for _ in range(2))
+    number = torch.arange(4)
+    first.extend(TensorDict({"a/b": {"c%d": number}, "e f": number}, [4]))
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert torch.equal(other[:]["a/b", "c%d"], number)
+    (tmp_path / "storage" / "a%2Fb" / "c%25d.memmap").unlink()
+    with pytest.raises(DamagedDataset, match="0 of 32 bytes"):
+        other.loads(tmp_path)
+
+
+def test_ranks_that_torchrl_kept_are_made_anew(tmp_path: Path) -> None:
+    theirs = peer.ReplayBuffer(
+        storage=peer.LazyTensorStorage(4), writer=peer.TensorDictMaxValueWriter(rank_key="number")
+    )
+    theirs.extend(steps(9))
+    theirs.dumps(tmp_path)
+    ours = ReplayBuffer(storage=LazyTensorStorage(4), writer=TensorDictMaxValueWriter("number"))
+    ours.loads(tmp_path)
+    assert ours.extend(steps(1, 4)).tolist() == [-1]
+    ours.extend(steps(1, 20))
+    assert sorted(ours[:]["number"].tolist()) == [6, 7, 8, 20]
+
+
+@pytest.mark.parametrize("data", [torch.arange(6), (torch.arange(6), torch.arange(6))])
+def test_what_torchrl_dumped_outside_of_tensordicts_is_refused(tmp_path: Path, data: Any) -> None:
+    theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(10))
+    theirs.extend(data)
+    theirs.dumps(tmp_path)
+    with pytest.raises(UsageError, match="in no TensorDict"):
+        ReplayBuffer(storage=LazyTensorStorage(10)).loads(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["sampler/sampler_metadata.json", "writer/metadata.json"])
+def test_a_dump_with_a_part_missing_leaves_the_buffers_rows(tmp_path: Path, missing: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 1.0, 1.0))
+    buffer.extend(steps(4))
+    buffer.dumps(tmp_path)
+    (tmp_path / missing).unlink()
+    buffer.extend(steps(3))
+    with pytest.raises(FileNotFoundError, match=r"dumped there"):
+        buffer.loads(tmp_path)
+    assert len(buffer) == 7
+
+
+def test_a_datasets_rows_are_loaded_into_a_buffer_that_goes_on_behind_them(
+    tmp_path: Path, door: str
+) -> None:
+    replay = ExperienceReplay(door)
+    replay.dumps(tmp_path)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(len(replay) + 9))
+    buffer.loads(tmp_path)
+    assert buffer.extend(replay[:2]).tolist() == [len(replay), len(replay) + 1]
+    with pytest.raises(ImmutableError):
+        replay.loads(tmp_path)

@@ -1,0 +1,158 @@
+"""The arguments of slice samplers: all of TorchRL's, and none that contradict each other."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.samplers.slice_options import SliceOptions
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from tests.support.parity import ours, theirs
+
+KINDS = ["SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler"]
+
+
+def sampler_of(kind: str, **arguments: Any) -> Any:
+    first = (100, 0.7, 0.5) if kind == "PrioritizedSliceSampler" else ()
+    return getattr(ours, kind)(*first, **arguments)
+
+
+def buffer_of(columns: dict[Any, Any], sampler: Any, storage: Any = None) -> Any:
+    rows = TensorDict({key: torch.as_tensor(column) for key, column in columns.items()})
+    rows.auto_batch_size_(1)
+    storage = storage or ours.LazyTensorStorage(len(rows))
+    made = ours.TensorDictReplayBuffer(storage=storage, sampler=sampler)
+    made.extend(rows)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_of_torchrl_is_taken(kind: str) -> None:
+    known = inspect.signature(getattr(theirs, kind).__init__).parameters
+    own = inspect.signature(getattr(ours, kind).__init__).parameters
+    assert known.keys() <= own.keys() | SliceOptions.__annotations__.keys()
+    for name in known.keys() & own.keys() - {"self"}:
+        assert own[name].default == known[name].default, name
+
+
+def test_the_options_are_the_arguments_of_the_slice_sampler() -> None:
+    arguments = get_type_hints(ours.SliceSampler.__init__)
+    assert arguments.pop("return") is type(None)
+    assert arguments == get_type_hints(SliceOptions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hints_change_nothing(kind: str) -> None:
+    columns = {"episode": [0] * 9 + [1] * 9}
+    samplers = [
+        sampler_of(kind, slice_len=3),
+        sampler_of(kind, slice_len=3, compile={"fullgraph": True}, use_gpu=True, cache_values=True),
+    ]
+    found = []
+    for sampler in samplers:
+        torch.manual_seed(0)
+        found.append(buffer_of(columns, sampler).sample(6)["index"].tolist())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beginnings_are_marked_where_ends_are_not(kind: str) -> None:
+    """Named defect: TorchRL's prioritised sampler takes init_key and marks nothing."""
+    columns = {"episode": [0] * 9 + [1] * 9, ("a", "new"): (torch.arange(18) % 4 == 0).unsqueeze(1)}
+    sampler = sampler_of(kind, slice_len=5, truncated_key=None, init_key=("a", "new"))
+    batch = buffer_of(columns, sampler).sample(10)
+    is_first = torch.arange(10) % 5 == 0
+    assert torch.equal(batch["a", "new"].view(-1), is_first | (batch["index"] % 4 == 0))
+    assert "next" not in batch
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_that_was_emptied_has_nothing_to_slice(kind: str) -> None:
+    made = buffer_of({"episode": [0, 0]}, sampler_of(kind, slice_len=1))
+    made.empty()
+    with pytest.raises(UsageError, match="empty storage"):
+        made.sample(1)
+
+
+def test_ends_of_environments_side_by_side_are_given_by_step() -> None:
+    ends = torch.rand(9, 3, generator=torch.Generator().manual_seed(0)) < 0.3
+    step, place = torch.arange(9).expand(3, 9), torch.arange(3).unsqueeze(1).expand(3, 9)
+    for given in ({"ends": ends}, {"trajectories": torch.roll(ends, 1, 0).cumsum(0)}):
+        sampler = sampler_of("SliceSampler", slice_len=2, **given)
+        made = ours.ReplayBuffer(storage=ours.LazyTensorStorage(27, ndim=2), sampler=sampler)
+        made.extend(TensorDict({"step": step, "place": place}, [3, 9]))
+        batch = made.sample(200).view(-1, 2)
+        assert torch.equal(batch["place"][:, 0], batch["place"][:, 1])
+        assert torch.equal(batch["step"][:, 0] + 1, batch["step"][:, 1])
+        assert not ends[batch["step"][:, 0], batch["place"][:, 0]].any()
+    made.set_sampler(sampler_of("SliceSampler", slice_len=2, ends=ends.reshape(-1)))
+    with pytest.raises(UsageError, match="27 rows, 1 a step; the storage has 27 rows, 3 a step"):
+        made.sample(2)
+
+
+@pytest.mark.parametrize("storage", [ours.ListStorage(9), ours.LazyTensorStorage(9)])
+def test_rows_that_lie_apart_are_drawn_once_an_epoch_too(storage: Any) -> None:
+    columns = {"episode": [0, 1, 0, 1, 0, 0], "at": [0, 0, 1, 1, 2, 4]}
+    sampler = ours.SliceSamplerWithoutReplacement(
+        slice_len=2, fragmented=True, step_key="at", shuffle=False
+    )
+    made = buffer_of(columns, sampler, storage)
+    assert made.sample(4)["index"].tolist() in ([0, 2, 1, 3], [2, 4, 1, 3])
+
+
+@pytest.mark.parametrize("storage", [ours.ListStorage, ours.LazyTensorStorage])
+def test_an_end_is_a_flag_of_any_name(storage: Any) -> None:
+    columns = {"dead": [0, 1, 0, 0, 0, 0], "cut": [0, 0, 0, 1, 0, 0]}
+    sampler = ours.SliceSampler(slice_len=2, end_keys=["dead", "missing", "cut"])
+    made = buffer_of(columns, sampler, storage(9))
+    assert made.sample(400)["index"].view(-1, 2)[:, 0].unique().tolist() == [0, 2, 4]
+    made.set_sampler(ours.SliceSampler(slice_len=2, end_keys=["missing"]))
+    with pytest.raises(KeyError, match="missing"):
+        made.sample(2)
+
+
+def test_the_flags_and_steps_of_a_dataset_give_the_trajectories_of_its_table(door: str) -> None:
+    storage = ExperienceReplay(door).storage
+    flags = TrajectoryKeys(ends=(("next", "terminated"), ("next", "truncated")))
+    for keys in (flags, TrajectoryKeys(number=("episode",)), TrajectoryKeys()):
+        assert torch.equal(storage.trajectories(keys).starts, storage.offsets[:-1])
+    with pytest.raises(KeyError, match="step_count"):
+        storage.trajectories(TrajectoryKeys(step=("step_count",)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"episode": [0, 0], "step_count": [1, 1]}, "episode=0 has step 1 twice"),
+        ({"episode": [0.0, 1.0], "step_count": [0, 0]}, "is torch.float32"),
+        ({"step_count": [0, 1]}, "Name the column with traj_key"),
+    ],
+)
+def test_rows_that_lie_apart_need_numbers(columns: dict[str, Any], message: str) -> None:
+    made = buffer_of(columns, ours.SliceSampler(slice_len=1, fragmented=True))
+    with pytest.raises(UsageError, match=message):
+        made.sample(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "error", "message"),
+    [
+        ("SliceSampler", {"end_key": "a", "end_keys": ["b"]}, TypeError, "Give one of"),
+        ("SliceSampler", {"end_key": "a", "fragmented": True}, TypeError, "no other way"),
+        ("SliceSampler", {"step_key": None, "fragmented": True}, TypeError, "a step_key"),
+        ("PrioritizedSliceSampler", {"span": True}, UsageError, "for the right side alone"),
+        ("PrioritizedSliceSampler", {"fragmented": True}, UsageError, "nor fragmented"),
+        ("PrioritizedSliceSampler", {"pad_output": True}, UsageError, "neither padded"),
+    ],
+)
+def test_arguments_that_contradict_are_refused(
+    kind: str, arguments: Any, error: Any, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        sampler_of(kind, slice_len=2, **arguments)

@@ -1,0 +1,85 @@
+"""Rows in a list: what they are is what a batch of them is; and what no tensor storage takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+from datasets_cli import (
+    LazyTensorStorage,
+    ListStorage,
+    ReplayBuffer,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.storages.lists import stack_rows
+from tests.replay.storages.test_storages import steps
+
+
+def test_a_batch_of_tensordicts_keeps_their_shape_and_what_is_no_tensor() -> None:
+    rows = steps(12).reshape(4, 3)
+    rows["text"] = NonTensorStack(*(NonTensorStack(*"abc") for _ in range(4)))
+    buffer = TensorDictReplayBuffer(storage=ListStorage(10), batch_size=2, seed=0)
+    buffer.extend(rows)
+    batch = buffer.sample()
+    assert batch.batch_size == (2, 3) and batch["next"].batch_size == (2, 3)
+    assert batch["text"] == [["a", "b", "c"]] * 2
+    same = batch.select("number", "next") == torch.stack(
+        [steps(12).reshape(4, 3)[i] for i in batch["index"][:, 0]]
+    )
+    assert bool(same.all())
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}],
+        [(torch.ones(1),), (torch.ones(1), torch.ones(1))],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"b": torch.ones(1)}, [])],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"a": torch.ones(2)}, [])],
+        [TensorDict({"a": torch.ones(1)}, []), TensorDict({"a": torch.ones(1)}, [1])],
+        [torch.ones(1), torch.ones(2)],
+    ],
+)
+def test_rows_that_differ_make_no_batch(items: list[Any]) -> None:
+    with pytest.raises(UsageError, match="Rows differ"):
+        stack_rows(items)
+
+
+def test_a_tensor_storage_refuses_what_is_no_tensor() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    with pytest.raises(UsageError, match=r"next\.text is no tensor .* ListStorage takes anything"):
+        buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
+    assert len(buffer) == 0 and buffer.extend(steps(1)).tolist() == [0]
+
+
+@pytest.mark.parametrize("key", [("collector", "traj_ids"), ("episode",), ("next", "done")])
+def test_trajectories_are_found_as_in_a_tensor_storage(key: Any) -> None:
+    rows = steps(33)
+    ends = rows.pop(("next", "done"))
+    rows[key] = ends if key == ("next", "done") else rows["number"] // 5
+    drawn = []
+    for storage in (ListStorage(20), LazyTensorStorage(20)):
+        sampler = SliceSampler(slice_len=3)
+        buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=300, seed=0)
+        buffer.extend(rows)
+        drawn.append(buffer.sample()["number"])
+    assert torch.equal(*drawn)
+
+
+def test_rows_without_trajectories_say_so() -> None:
+    buffer = ReplayBuffer(storage=ListStorage(9), sampler=SliceSampler(slice_len=3), batch_size=3)
+    with pytest.raises(UsageError, match="empty storage"):
+        buffer.sample()
+    buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
+    with pytest.raises(KeyError, match=r"Not every row has next\.done"):
+        buffer.sample()
+
+
+def test_a_list_without_room_is_refused() -> None:
+    with pytest.raises(UsageError, match="max_size must be a whole number from 1 on, not 0"):
+        ListStorage(0)

@@ -1,0 +1,157 @@
+"""Several processes reading one dataset: shares, streams, loaders, small pickles."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torch.utils.data._utils.worker import WorkerInfo
+from torch.utils.data.distributed import DistributedSampler as TorchSampler
+
+from datasets_cli import (
+    BatchStream,
+    DistributedSampler,
+    ExperienceReplay,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+)
+from datasets_cli.errors import UsageError
+from datasets_cli.replay import loaders
+from datasets_cli.replay.loaders import whole_batch
+from datasets_cli.replay.samplers import distributed
+from tests.support.trajectory_rows import TrajectoryRows
+
+UNUSED = torch.Generator()
+
+
+def epoch(sampler: DistributedSampler, num_rows: int, batch: int = 3) -> list[int]:
+    rows, drawn = TrajectoryRows([num_rows]), []
+    while True:
+        drawn += sampler.sample(rows, batch, UNUSED)[0].tolist()
+        if sampler.ran_out:
+            return drawn
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    num_rows=st.integers(1, 40),
+    ranks=st.integers(1, 6),
+    batch=st.integers(1, 9),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+)
+def test_ranks_share_an_epoch_as_torchs_sampler_shares_it(
+    num_rows: int, ranks: int, batch: int, drop_last: bool, shuffle: bool
+) -> None:
+    if drop_last and num_rows < ranks:
+        return  # nothing for anybody, which is refused
+    for rank in range(ranks):
+        known: Any = {"num_replicas": ranks, "rank": rank, "shuffle": shuffle}
+        known |= {"drop_last": drop_last, "seed": 5}
+        right: Any = TorchSampler(range(num_rows), **known)  # type: ignore[arg-type]
+        ours = DistributedSampler(**known)
+        for number in range(3):
+            right.set_epoch(number)
+            assert epoch(ours, num_rows, batch) == list(right)
+
+
+def test_an_epoch_is_resumed_by_another_number_of_ranks() -> None:
+    rows = TrajectoryRows([60])
+    seen: list[int] = []
+    for rank in range(2):
+        sampler = DistributedSampler(2, rank, seed=1)
+        for _ in range(3):
+            seen += sampler.sample(rows, 4, UNUSED)[0].tolist()
+        state = pickle.loads(pickle.dumps(sampler.state_dict()))
+    for rank in range(3):
+        sampler = DistributedSampler(3, rank)
+        sampler.load_state_dict(state)
+        seen += epoch(sampler, 60)
+    assert sorted(seen) == list(range(60))
+
+
+def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="no rank 2 of 2"):
+        DistributedSampler(2, 2)
+    with pytest.raises(UsageError, match="processes none"):
+        DistributedSampler(4, 0, drop_last=True).sample(TrajectoryRows([3]), 1, UNUSED)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loaders_workers_share_each_epoch_and_the_next_is_another(
+    door: str, num_workers: int
+) -> None:
+    replay = ExperienceReplay(door, batch_size=100, sampler=DistributedSampler(seed=3))
+    loader = BatchStream(replay).loader(num_workers)
+    passes = [torch.cat([batch["index"] for batch in loader]) for _ in range(2)]
+    for seen in passes:
+        assert set(seen.tolist()) == set(range(len(replay)))
+        assert len(seen) - len(replay) < max(1, num_workers)  # shares are filled up to be equal
+    assert not torch.equal(*passes)
+
+
+def test_workers_draw_streams_of_their_own_and_the_same_ones_again(door: str) -> None:
+    def drawn() -> list[list[int]]:
+        stream = BatchStream(ExperienceReplay(door, batch_size=20), num_batches=2, seed=7)
+        batches = [batch["index"].tolist() for batch in stream.loader(2)]
+        assert next(iter(stream))["index"].tolist() not in batches  # of the pass to come
+        assert stream.epoch == 2
+        return batches
+
+    first = drawn()
+    assert len(first) == 4 and len({tuple(index) for index in first}) == 4
+    assert drawn() == first
+
+
+def test_a_ranks_workers_draw_what_no_other_ranks_do(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = BatchStream(ExperienceReplay(door, batch_size=20), num_batches=1, seed=7)
+    drawn = []
+    for rank in range(2):
+        monkeypatch.setattr(loaders, "process_rank", lambda number=rank: (number, 2))
+        blob = pickle.dumps(stream)
+        with monkeypatch.context() as worker:  # it is in no process group
+            worker.setattr(loaders, "process_rank", lambda: (0, 1))
+            for module in (loaders, distributed):
+                worker.setattr(module, "get_worker_info", lambda: WorkerInfo(0, 1, 0, stream))
+            drawn.append(next(iter(pickle.loads(blob)))["index"].tolist())
+    assert drawn[0] != drawn[1]
+
+
+def test_an_epoch_is_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    join = Mock(wraps=torch.cat)
+    monkeypatch.setattr(torch, "cat", join)
+    assert len(epoch(DistributedSampler(2, 0), 101)) == 51
+    assert join.call_count == 1
+
+
+def test_an_epoch_begins_anew_where_rows_were_added_or_lost() -> None:
+    sampler = DistributedSampler(1, 0, shuffle=False)
+    sampler.sample(TrajectoryRows([10]), 4, UNUSED)
+    assert epoch(sampler, 3) == [0, 1, 2]
+
+
+def test_a_loader_with_a_sampler_of_its_own_gets_batches(door: str) -> None:
+    replay = ExperienceReplay(door)
+    loader: Any = DataLoader(replay, batch_size=64, shuffle=True, collate_fn=whole_batch)  # type: ignore[arg-type]
+    batch = next(iter(loader))
+    assert batch.shape == (64,) and batch["observation"].shape == (64, 39)
+
+
+@pytest.mark.parametrize(
+    "sampler", [RandomSampler(), SamplerWithoutReplacement(), SliceSampler(num_slices=4)]
+)
+def test_a_buffer_over_a_dataset_pickles_by_path(door: str, sampler: Any) -> None:
+    replay = ExperienceReplay(door, batch_size=64, sampler=sampler, seed=0)
+    replay.sample()
+    blob = pickle.dumps(replay)
+    assert len(blob) < 2000
+    assert pickle.loads(blob).sample().shape == (64,)

@@ -1,0 +1,703 @@
+"""Downloads: resumed, checked, named only when right; and nothing asked twice that is here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.errors import (
+    AccessError,
+    DiskFull,
+    IntegrityError,
+    NetworkError,
+    OfflineError,
+    SourceError,
+)
+from datasets_cli.progress import Silent
+from datasets_cli.sources.download import fetch
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.resource import HDF5_MAGIC, Content, RawFile, Resource
+from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
+
+DATA = HDF5_MAGIC + bytes(range(256)) * 800
+OTHER = HDF5_MAGIC + bytes(reversed(range(256))) * 800
+SIZE = len(DATA)
+CUT = 100_000
+REST = f"bytes={CUT}-"
+
+
+class Seen(Silent):
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        self.done.append(done)
+
+
+class Client:
+    """Fetches ``file.bin`` of an origin into one folder."""
+
+    def __init__(self, origin: Origin, config: Config, folder: Path) -> None:
+        self.origin = origin
+        self.config = config
+        self.folder = folder
+        self.path = folder / "file.bin"
+        self.part = folder / "file.bin.part"
+        self.seen = Seen()
+        self.read_timeout = 10.0
+
+    def resource(self, *urls: str, **fields: object) -> Resource:
+        return Resource(urls or (self.origin.url + "file.bin",), "file.bin", **fields)  # type: ignore[arg-type]
+
+    def fetch(self, *urls: str, retries: int = 2, any: bool = False, **fields: object) -> RawFile:
+        http = Http(
+            self.config,
+            retries=retries,
+            backoff_seconds=0.001,
+            timeout_seconds=(2.0, self.read_timeout),
+        )
+        resource = self.resource(*urls, **fields)
+        return fetch(resource, self.folder, http, self.seen, accept_any=any)
+
+    def leave_part(self, data: bytes, **note: object) -> None:
+        """Lay down what a killed run left."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.part.write_bytes(data)
+        known = {"url": self.origin.url + "file.bin", "validator": '"1"', "size": SIZE}
+        Path(f"{self.part}.json").write_text(json.dumps(known | note))
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with Origin() as running:
+        running.put("file.bin", DATA, etag='"1"')
+        yield running
+
+
+@pytest.fixture
+def client(origin: Origin, config: Config, tmp_path: Path) -> Client:
+    return Client(origin, config, tmp_path / "downloads")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+PINNED = {"size": SIZE, "checksums": {"sha256": sha256(DATA)}}
+
+
+class Writer(Silent):
+    """A fetch in another thread, which is held up after its first block until it may finish."""
+
+    def __init__(self, client: Client) -> None:
+        self.stall = Stall()
+        self.has_written = threading.Event()
+        self.results: list[RawFile] = []
+        client.origin.script("file.bin", Fault(stall=self.stall, stall_after=CUT))
+        arguments = (client.resource(), client.folder, Http(client.config), self)
+        self.thread = threading.Thread(target=lambda: self.results.append(fetch(*arguments)))
+        self.thread.start()
+        self.has_written.wait()
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        self.has_written.set()
+
+    def finish(self) -> RawFile:
+        self.stall.release.set()
+        self.thread.join()
+        return self.results[0]
+
+
+# --- a good server ------------------------------------------------------------------------------
+
+
+def test_file_is_fetched_once_with_one_get(client: Client, origin: Origin) -> None:
+    raw = client.fetch(**PINNED)
+    assert raw.path.read_bytes() == DATA
+    assert (raw.size, raw.sha256, raw.checked) == (SIZE, sha256(DATA), "sha256")
+    assert (raw.validator, raw.url) == ('"1"', origin.url + "file.bin")
+    assert [request.method for request in origin.requests] == ["GET"]
+    assert client.names() == ["file.bin", "file.bin.json"]
+
+
+def test_completed_file_is_reused_without_a_request(client: Client, origin: Origin) -> None:
+    first = client.fetch(**PINNED)
+    assert client.fetch(**PINNED) == first
+    assert len(origin.requests) == 1
+
+
+def test_tampered_completed_file_is_fetched_again(client: Client, origin: Origin) -> None:
+    client.fetch()
+    client.path.write_bytes(OTHER)
+    assert client.fetch().path.read_bytes() == DATA
+    assert len(origin.requests) == 2
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"sha256": "x"}', "null"])
+def test_completed_file_without_a_valid_note_is_fetched_again(
+    note: str, client: Client, origin: Origin
+) -> None:
+    client.fetch()
+    Path(f"{client.path}.json").write_text(note)
+    assert client.fetch().path.read_bytes() == DATA
+    assert len(origin.requests) == 2
+
+
+def test_completed_file_that_is_no_longer_accepted_is_fetched_again(
+    client: Client, origin: Origin
+) -> None:
+    client.fetch()
+    origin.put("file.bin", OTHER)
+    raw = client.fetch(checksums={"sha256": sha256(OTHER)})
+    assert raw.path.read_bytes() == OTHER
+
+
+def test_file_in_a_folder_of_its_own_is_laid_there(client: Client, origin: Origin) -> None:
+    resource = Resource((origin.url + "file.bin",), "data/main/file.bin")
+    raw = fetch(resource, client.folder, Http(client.config), Silent())
+    assert raw.path == client.folder / "data/main/file.bin"
+    assert raw.path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "a//b", "a\\b", "", "a\0b", "."])
+def test_file_name_that_leaves_its_folder_is_refused(name: str) -> None:
+    with pytest.raises(IntegrityError, match="would leave its folder"):
+        Resource(("http://127.0.0.1/x",), name)
+
+
+def test_redirected_file_is_named_by_the_url_asked_for(client: Client, origin: Origin) -> None:
+    origin.always("old/file.bin", redirect("/file.bin"))
+    raw = client.fetch(origin.url + "old/file.bin", **PINNED)
+    assert raw.url == origin.url + "old/file.bin"
+    assert raw.path.read_bytes() == DATA
+
+
+# --- resuming -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault(cut=CUT), Fault(chunked=1000, cut=CUT)])
+def test_cut_body_is_resumed_from_where_it_stopped(
+    fault: Fault, client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", fault)
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+    assert origin.requests[1].headers["If-Range"] == '"1"'
+
+
+def test_stalled_body_is_resumed(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(stall=Stall(), stall_after=CUT))
+    client.read_timeout = 0.2
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    first, second = origin.ranges("file.bin")
+    assert first is None
+    assert second == "bytes=65536-"  # what had been read in whole blocks
+
+
+def test_attempts_that_make_progress_are_not_counted(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", *[Fault(cut=20_000)] * 8)
+    assert client.fetch(retries=1, **PINNED).path.read_bytes() == DATA
+    assert len(origin.requests) == 9
+
+
+def test_attempts_without_progress_end_in_a_network_error(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT))
+    origin.always("file.bin", Fault(cut=0))
+    with pytest.raises(NetworkError, match="cannot be read") as caught:
+        client.fetch(**PINNED)
+    assert caught.value.exit_code == 5
+    assert len(origin.requests) == 1 + 3
+    assert client.part.stat().st_size == CUT
+
+
+def test_next_run_resumes_what_the_last_one_kept(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(status=503))
+    with pytest.raises(NetworkError):
+        client.fetch(retries=0)
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, REST]
+
+
+def test_server_without_ranges_sends_the_whole_file_again(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(ignore_range=True))
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+    assert min(client.seen.done[2:]) < CUT  # the count began anew
+
+
+@pytest.mark.parametrize("shift", [1, -1, 50_000])
+def test_another_range_than_asked_for_is_not_appended(
+    shift: int, client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(shift_range=shift))
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, None]
+
+
+def test_server_that_always_answers_another_range_is_a_network_error(
+    client: Client, origin: Origin
+) -> None:
+    origin.always("file.bin", Fault(cut=CUT, shift_range=-1))
+    with pytest.raises(NetworkError, match="another range than bytes 100000-"):
+        client.fetch()
+    assert origin.ranges("file.bin") == [None, REST] * 3
+    assert client.names() == []
+
+
+def test_range_that_was_not_asked_for_is_not_taken_for_the_file(
+    client: Client, origin: Origin
+) -> None:
+    tail = {"Content-Range": f"bytes 100-{SIZE - 1}/{SIZE}"}
+    origin.script("file.bin", Fault(status=206, body=DATA[100:], headers=tail))
+    assert client.fetch().path.read_bytes() == DATA
+
+
+def test_file_of_another_size_is_not_spliced(client: Client, origin: Origin) -> None:
+    wrong = {"Content-Range": f"bytes {CUT}-{SIZE}/{SIZE + 1}"}
+    origin.script(
+        "file.bin",
+        Fault(cut=CUT),
+        Fault(status=206, body=DATA[CUT:] + b"x", headers=wrong),
+    )
+    assert client.fetch().path.read_bytes() == DATA
+
+
+def test_changed_file_is_fetched_whole(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(status=503))
+    with pytest.raises(NetworkError):
+        client.fetch(retries=0)
+    origin.put("file.bin", OTHER, etag='"2"')
+    assert client.fetch().path.read_bytes() == OTHER
+    assert origin.ranges("file.bin") == [None, REST, REST]
+
+
+@pytest.mark.parametrize(
+    ("published", "changed"),
+    [
+        ({"etag": '"1"'}, {"ETag": '"2"'}),
+        ({"etag": '"1"'}, {"ETag": 'W/"1"'}),
+        ({"etag": None, "last_modified": "monday"}, {"Last-Modified": "tuesday"}),
+    ],
+)
+def test_changed_file_is_not_spliced_where_if_range_is_ignored(
+    published: dict[str, str], changed: dict[str, str], client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, **published)
+    headers = {"Content-Range": f"bytes {CUT}-{SIZE - 1}/{SIZE}", **changed}
+    origin.script(
+        "file.bin",
+        Fault(cut=CUT),
+        Fault(status=206, body=OTHER[CUT:], headers=headers),
+    )
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, None]
+
+
+def test_last_modified_is_a_validator_where_there_is_no_etag(
+    client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, etag=None, last_modified="Tue, 01 Jul 2025 00:00:00 GMT")
+    origin.script("file.bin", Fault(cut=CUT))
+    assert client.fetch().validator == "Tue, 01 Jul 2025 00:00:00 GMT"
+    assert origin.ranges("file.bin") == [None, REST]
+    assert origin.requests[1].headers["If-Range"] == "Tue, 01 Jul 2025 00:00:00 GMT"
+
+
+@pytest.mark.parametrize("etag", ['W/"1"', None])
+def test_part_that_nothing_vouches_for_is_not_resumed(
+    etag: str | None, client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, etag=etag)
+    origin.script("file.bin", Fault(cut=CUT))
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, None]
+
+
+def test_part_without_validator_is_resumed_where_the_checksum_will_tell(
+    client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, etag='W/"1"')
+    origin.script("file.bin", Fault(cut=CUT))
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+    assert origin.requests[1].headers["If-Range"] is None
+
+
+def test_part_without_validator_is_not_resumed_where_any_content_is_taken(
+    client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, etag=None)
+    origin.script("file.bin", Fault(cut=CUT))
+    client.fetch(any=True, checksums={"sha256": "0" * 64})
+    assert origin.ranges("file.bin") == [None, None]
+
+
+def test_part_that_was_damaged_is_fetched_whole_once_more(client: Client, origin: Origin) -> None:
+    client.leave_part(OTHER[:CUT])
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [REST, None]
+
+
+@pytest.mark.parametrize("note", ["", "{", '{"url": "x"}', '{"url": 1, "odd": 2}'])
+def test_part_without_a_valid_note_is_not_resumed(
+    note: str, client: Client, origin: Origin
+) -> None:
+    client.leave_part(OTHER[:CUT])
+    Path(f"{client.part}.json").write_text(note)
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None]
+
+
+def test_complete_part_is_checked_and_named_without_a_request(
+    client: Client, origin: Origin
+) -> None:
+    client.leave_part(DATA)
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.requests == []
+    assert client.names() == ["file.bin", "file.bin.json"]
+
+
+def test_part_is_complete_when_the_server_has_no_bytes_after_it(
+    client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", Fault(chunked=1000, cut=SIZE))  # all bytes, but no end
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, f"bytes={SIZE}-"]
+
+
+@pytest.mark.parametrize("size", [None, SIZE, SIZE + 99])
+def test_part_that_is_longer_than_the_file_is_fetched_anew(
+    size: int | None, client: Client, origin: Origin
+) -> None:
+    client.leave_part(DATA + b"rubbish", size=size)
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [f"bytes={SIZE + 7}-", None]
+
+
+def test_part_of_another_mirror_is_not_continued(client: Client, origin: Origin) -> None:
+    client.leave_part(OTHER[:CUT], url="http://other.example/file.bin")
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None]
+
+
+def test_size_that_a_later_answer_tells_is_waited_for(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(chunked=1000, cut=CUT), Fault(no_length=True, cut=1000))
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, f"bytes={CUT + 1000}-"]
+
+
+def test_part_of_one_mirror_outlives_the_failure_of_another(client: Client, origin: Origin) -> None:
+    client.leave_part(DATA[:CUT])
+    raw = client.fetch(closed_port_url() + "file.bin", origin.url + "file.bin", retries=0)
+    assert raw.path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [REST]
+
+
+def test_progress_counts_every_byte_once(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(cut=50_000))
+    client.fetch(**PINNED)
+    assert client.seen.done == sorted(set(client.seen.done))
+    assert client.seen.done[-1] == SIZE
+
+
+def test_second_writer_without_locks_continues_and_the_first_one_is_done_too(
+    client: Client, origin: Origin
+) -> None:
+    first = Writer(client)
+    second = client.fetch()
+    assert [raw.path.read_bytes() for raw in (first.finish(), second)] == [DATA, DATA]
+    assert origin.ranges("file.bin") == [None, "bytes=65536-"]
+    assert client.names() == ["file.bin", "file.bin.json"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_second_writer_without_locks_begins_anew_and_both_are_done(
+    order: tuple[int, int], client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, etag=None)  # so that no part may be continued
+    writers = [Writer(client), Writer(client)]
+    for number in order:
+        assert writers[number].finish().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, None]
+    assert client.names() == ["file.bin", "file.bin.json"]
+
+
+# --- bodies that lie ----------------------------------------------------------------------------
+
+
+def test_body_that_ends_early_without_a_length_is_resumed(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(no_length=True, cut=CUT))
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+
+
+def test_length_that_is_too_long_is_found_out(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(longer=10))
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, f"bytes={SIZE}-", None]
+
+
+def test_length_that_is_always_too_long_is_a_network_error(client: Client, origin: Origin) -> None:
+    origin.always("file.bin", Fault(longer=10))
+    with pytest.raises(NetworkError, match="HTTP 416"):
+        client.fetch()
+    assert not client.path.exists()
+
+
+@pytest.mark.parametrize("longer", [10, -10])
+def test_other_size_than_the_catalogue_is_refused_before_the_body(
+    longer: int, client: Client, origin: Origin
+) -> None:
+    origin.always("file.bin", Fault(longer=longer))
+    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes.*offers {SIZE + longer}"):
+        client.fetch(**PINNED)
+    assert (len(origin.requests), client.names(), client.seen.done) == (1, [], [])
+
+
+def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Origin) -> None:
+    origin.always("file.bin", Fault(chunked=1000, body=DATA + bytes(1 << 20)))
+    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes, the server sends more"):
+        client.fetch(**PINNED)
+    assert max(client.seen.done) <= SIZE
+    assert client.names() == []
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        (b"<!DOCTYPE html><p>Sign in", "a web page"),
+        (b"\xef\xbb\xbf\n <HTML><p>Quota exceeded", "a web page"),
+        (b"<?xml version='1.0'?><Error/>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"),
+        (b"nonsense", "b'nonsense'"),
+        (b"\x89HDF", r"b'\\x89HDF'"),
+        (b"", "b''"),
+    ],
+)
+def test_page_instead_of_the_file_is_named_and_not_kept(
+    page: bytes, found: str, client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", page, content_type="text/html")
+    with pytest.raises(SourceError, match=f"expected an HDF5 file, found {found}") as caught:
+        client.fetch(magic=HDF5_MAGIC)
+    assert caught.value.exit_code == 4
+    assert origin.url + "file.bin" in str(caught.value)
+    assert (len(origin.requests), client.names()) == (1, [])
+
+
+def test_no_verify_does_not_take_a_page_for_the_file(client: Client, origin: Origin) -> None:
+    origin.put("file.bin", b"<html>Sign in</html>")
+    with pytest.raises(SourceError, match="a web page"):
+        client.fetch(magic=HDF5_MAGIC, any=True)
+
+
+def test_a_page_is_refused_also_for_a_file_of_any_beginning(client: Client, origin: Origin) -> None:
+    origin.always("file.bin", Fault(chunked=1, body=b"<!DOCTYPE html><p>Not found"))
+    with pytest.raises(SourceError, match="expected the published file, found a web page"):
+        client.fetch()
+    assert client.names() == []
+
+
+def test_file_is_known_by_its_first_bytes_though_they_come_one_by_one(
+    client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA[:2000])
+    origin.script("file.bin", Fault(chunked=1))
+    assert client.fetch(magic=HDF5_MAGIC).path.read_bytes() == DATA[:2000]
+
+
+def test_encoded_answer_is_refused(client: Client, origin: Origin) -> None:
+    origin.always("file.bin", Fault(headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(NetworkError, match="Content-Encoding gzip"):
+        client.fetch()
+    assert (len(origin.requests), client.names()) == (1, [])
+
+
+# --- checksums ----------------------------------------------------------------------------------
+
+
+def test_wrong_checksum_names_both_hashes_and_keeps_nothing(client: Client, origin: Origin) -> None:
+    origin.put("file.bin", OTHER)
+    with pytest.raises(IntegrityError, match="is not the published file") as caught:
+        client.fetch(**PINNED)
+    assert caught.value.exit_code == 4
+    for text in (sha256(DATA), sha256(OTHER), origin.url + "file.bin", "--no-verify"):
+        assert text in str(caught.value)
+    assert (len(origin.requests), client.names()) == (1, [])
+
+
+def test_flipped_byte_is_noticed_and_the_next_mirror_tried(client: Client, origin: Origin) -> None:
+    bad = origin.put("bad/file.bin", DATA)
+    origin.always("bad/file.bin", Fault(flip=150_000))
+    raw = client.fetch(bad, origin.url + "file.bin", **PINNED)
+    assert raw.url == origin.url + "file.bin"
+    assert raw.path.read_bytes() == DATA
+    assert len(origin.log("bad/file.bin")) == 1
+
+
+def test_checksums_of_other_kinds_are_checked_too(client: Client, origin: Origin) -> None:
+    md5 = hashlib.md5(DATA).hexdigest()
+    assert client.fetch(checksums={"md5": md5}).checked == "md5"
+    client.path.unlink()
+    with pytest.raises(IntegrityError, match=f"expected md5 {'0' * 32}, found {md5}"):
+        client.fetch(checksums={"md5": "0" * 32})
+
+
+def test_file_that_nobody_vouches_for_is_taken_and_says_so(client: Client) -> None:
+    assert client.fetch().checked == "nothing"
+
+
+def test_older_version_is_accepted_and_labelled(client: Client, origin: Origin) -> None:
+    older = Content(len(OTHER) - 8, {"sha256": sha256(OTHER[:-8])}, "before the fix")
+    origin.put("file.bin", OTHER[:-8])
+    raw = client.fetch(**PINNED, older=(older,))
+    assert (raw.version, raw.checked) == ("before the fix", "sha256")
+    assert client.fetch(**PINNED, older=(older,)) == raw
+
+
+def test_size_and_checksum_must_be_of_the_same_version(client: Client, origin: Origin) -> None:
+    older = Content(len(OTHER) - 8, {"sha256": sha256(OTHER[:-8])}, "before the fix")
+    origin.put("file.bin", DATA[:-8])
+    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes, found {SIZE - 8}"):
+        client.fetch(**PINNED, older=(older,))
+
+
+@pytest.mark.parametrize("data", [OTHER, OTHER + b"more"])
+def test_no_verify_takes_another_file_and_records_the_difference(
+    data: bytes, client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", data)
+    raw = client.fetch(**PINNED, any=True)
+    assert raw.path.read_bytes() == data
+    assert raw.checked.startswith("not verified: file.bin is not the published file: expected")
+
+
+def test_file_taken_without_verifying_is_not_reused_by_a_run_that_verifies(
+    client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", Fault(body=OTHER))
+    client.fetch(**PINNED, any=True)
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+
+
+# --- mirrors, refusals, offline -----------------------------------------------------------------
+
+
+def test_mirrors_come_before_their_url_and_urls_keep_their_order(
+    client: Client, origin: Origin
+) -> None:
+    base = origin.url
+    client.config = replace(client.config, mirrors=((f"{base}second", f"{base}mirror"),))
+    with pytest.raises(AccessError):
+        client.fetch(f"{base}first", f"{base}second", f"{base}third")
+    asked = [request.path for request in origin.requests]
+    assert asked == ["/first", "/mirror", "/second", "/third"]
+
+
+def test_every_failure_is_kept_in_the_message(client: Client, origin: Origin) -> None:
+    closed = closed_port_url()
+    origin.put("page", b"<html>")
+    urls = [f"{origin.url}gone", f"{closed}closed", f"{origin.url}page", f"{origin.url}busy"]
+    origin.always("gone", Fault(status=410))
+    origin.always("busy", Fault(status=503))
+    with pytest.raises(SourceError) as caught:
+        client.fetch(*urls, retries=0, magic=HDF5_MAGIC)
+    for text in ("file.bin", *urls, "HTTP 410", "refused", "a web page", "HTTP 503"):
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_refusal_is_an_access_error_after_one_request(
+    status: int, client: Client, origin: Origin
+) -> None:
+    origin.always("file.bin", Fault(status=status))
+    with pytest.raises(AccessError, match=f"HTTP {status}") as caught:
+        client.fetch()
+    assert caught.value.exit_code == 6
+    assert (len(origin.requests), client.names()) == (1, [])
+
+
+def test_refusal_keeps_what_is_here(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), Fault(status=403))
+    with pytest.raises(AccessError):
+        client.fetch()
+    assert client.part.stat().st_size == CUT
+
+
+def test_offline_mode_opens_no_socket(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_socket(*_: object) -> None:
+        pytest.fail("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", no_socket)
+    client.config = replace(client.config, offline=True)
+    with pytest.raises(OfflineError, match="offline mode") as caught:
+        client.fetch("http://one.example/file.bin", "http://two.example/file.bin")
+    assert caught.value.exit_code == 5
+    assert "two.example" not in str(caught.value)  # one answer is enough
+
+
+def test_offline_mode_reuses_a_completed_file(client: Client, origin: Origin) -> None:
+    client.fetch(**PINNED)
+    client.config = replace(client.config, offline=True)
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+
+
+# --- the disk -----------------------------------------------------------------------------------
+
+SMALL_DISK = """
+import resource, sys
+from pathlib import Path
+from datasets_cli.config import load_config
+from datasets_cli.errors import DiskFull
+from datasets_cli.progress import Silent
+from datasets_cli.sources.download import fetch
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.resource import Resource
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    fetch(Resource((sys.argv[1],), "file.bin"), Path(sys.argv[2]), Http(load_config()), Silent())
+except DiskFull as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def test_full_disk_is_named_and_the_part_is_resumed_later(client: Client, origin: Origin) -> None:
+    arguments = [origin.url + "file.bin", str(client.folder), str(CUT)]
+    child = subprocess.run(
+        [sys.executable, "-c", SMALL_DISK, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (child.returncode, child.stderr) == (7, "")
+    assert "disk is full" in child.stdout
+    assert str(client.part) in child.stdout
+    assert client.part.stat().st_size == CUT
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+
+
+def test_file_that_will_not_fit_is_refused_before_its_body(
+    client: Client, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=SIZE - 1))
+    with pytest.raises(DiskFull, match=f"needs about {SIZE:,} bytes.*--root") as caught:
+        client.fetch()
+    assert caught.value.exit_code == 7
+    assert (client.names(), client.seen.done) == ([], [])

@@ -1,0 +1,382 @@
+"""The client: what is retried, what is not, who is asked, and what is told to whom."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from email.utils import formatdate
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import AccessError, NetworkError, OfflineError, UnknownDataset
+from datasets_cli.sources.failures import TransientError
+from datasets_cli.sources.http import Http
+from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
+
+NOW = 1_700_000_000.0
+BODY = {"answer": 42}
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with Origin() as running:
+        yield running
+
+
+@pytest.fixture
+def url(origin: Origin) -> str:
+    return origin.put("page.json", json.dumps(BODY).encode())
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that the client would have made, on a clock that stands still."""
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, time=lambda: NOW)
+    for module in ("http", "failures"):
+        monkeypatch.setattr(f"datasets_cli.sources.{module}.time", clock)
+    return slept
+
+
+@pytest.fixture
+def http(config: Config, waits: list[float]) -> Http:
+    return Http(config, retries=3, backoff_seconds=1.0, timeout_seconds=(2.0, 0.2))
+
+
+def test_refused_connection_is_a_network_error_after_all_retries(
+    http: Http, waits: list[float]
+) -> None:
+    url = closed_port_url()
+    with pytest.raises(NetworkError, match="refused") as caught:
+        http.json(url)
+    assert caught.value.exit_code == 5
+    assert url in str(caught.value)
+    assert len(waits) == 3
+
+
+def test_pauses_double_with_jitter(http: Http, waits: list[float]) -> None:
+    with pytest.raises(NetworkError):
+        http.json(closed_port_url())
+    assert all(0.75 * 2**n <= wait <= 1.25 * 2**n for n, wait in enumerate(waits)), waits
+
+
+def test_stalled_answer_is_retried(http: Http, origin: Origin, url: str) -> None:
+    origin.script("page.json", Fault(stall=Stall(), stall_after=3))
+    assert http.json(url) == BODY
+    assert len(origin.log("page.json")) == 2
+
+
+def test_cut_answer_is_retried(http: Http, origin: Origin, url: str) -> None:
+    origin.script("page.json", Fault(cut=3), Fault(chunked=4, cut=8))
+    assert http.json(url) == BODY
+    assert len(origin.log("page.json")) == 3
+
+
+def test_timeouts_reach_the_connection(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = capture_sending(monkeypatch)
+    with pytest.raises(NetworkError), http.open("https://example.org/"):
+        pass
+    assert sent[0]["timeout"] == (2.0, 0.2)
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_busy_server_is_asked_again(status: int, http: Http, origin: Origin, url: str) -> None:
+    origin.script("page.json", *[Fault(status=status)] * 3)
+    assert http.json(url) == BODY
+    assert len(origin.log("page.json")) == 4
+
+
+def test_server_that_stays_busy_is_a_network_error(http: Http, origin: Origin, url: str) -> None:
+    origin.always("page.json", Fault(status=503))
+    with pytest.raises(NetworkError, match="HTTP 503") as caught:
+        http.json(url)
+    assert caught.value.exit_code == 5
+    assert len(origin.log("page.json")) == 4
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        (formatdate(NOW + 42, usegmt=True), 42.0),
+        (formatdate(NOW - 42, usegmt=True), 0.0),
+    ],
+)
+def test_retry_after_is_honoured(
+    retry_after: str, seconds: float, http: Http, origin: Origin, url: str, waits: list[float]
+) -> None:
+    origin.script("page.json", Fault(status=429, headers={"Retry-After": retry_after}))
+    assert http.json(url) == BODY
+    assert waits == [seconds]
+
+
+def test_retry_after_that_means_nothing_is_ignored(
+    http: Http, origin: Origin, url: str, waits: list[float]
+) -> None:
+    origin.script("page.json", Fault(status=429, headers={"Retry-After": "soon"}))
+    assert http.json(url) == BODY
+    assert 0.75 <= waits[0] <= 1.25
+
+
+@pytest.mark.parametrize("retry_after", ["86400", "inf", formatdate(NOW + 86400, usegmt=True)])
+def test_absurd_retry_after_is_told_and_not_waited_for(
+    retry_after: str, http: Http, origin: Origin, url: str, waits: list[float]
+) -> None:
+    origin.always("page.json", Fault(status=429, headers={"Retry-After": retry_after}))
+    with pytest.raises(NetworkError, match=r"asks to wait (86400|inf) s") as caught:
+        http.json(url)
+    assert not isinstance(caught.value, TransientError)
+    assert waits == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 451])
+def test_refusal_is_an_access_error_at_once(
+    status: int, http: Http, origin: Origin, url: str, waits: list[float]
+) -> None:
+    origin.always("page.json", Fault(status=status))
+    with pytest.raises(AccessError, match=f"HTTP {status}") as caught:
+        http.json(url)
+    assert caught.value.exit_code == 6
+    assert isinstance(caught.value, PermissionError)
+    assert url in str(caught.value)
+    assert "--source" in str(caught.value)
+    assert (len(origin.log("page.json")), waits) == (1, [])
+
+
+def test_odd_status_is_a_network_error_at_once(http: Http, origin: Origin, url: str) -> None:
+    origin.always("page.json", Fault(status=418))
+    with pytest.raises(NetworkError, match="HTTP 418"):
+        http.json(url)
+    assert len(origin.log("page.json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": {"code": "372", "message": "No results"}}', "HTTP 412: No results"),
+        (b"<p>", "HTTP 412: Precondition Failed"),
+    ],
+)
+def test_412_is_an_answer_after_which_no_other_server_is_asked(
+    http: Http, origin: Origin, body: bytes, words: str
+) -> None:
+    origin.always("mirrored/page.json", Fault(status=412, body=body))
+    mirrored = replace(http.config, mirrors=(("http://x.invalid/", f"{origin.url}mirrored/"),))
+    with pytest.raises(UnknownDataset, match=words):
+        Http(mirrored).json("http://x.invalid/page.json")
+    assert [request.path for request in origin.requests] == ["/mirrored/page.json"]
+
+
+def test_identity_encoding_is_asked_for_and_another_refused(
+    http: Http, origin: Origin, url: str
+) -> None:
+    origin.always("page.json", Fault(headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(NetworkError, match="Content-Encoding gzip"):
+        http.json(url)
+    (request,) = origin.log("page.json")
+    assert request.headers["Accept-Encoding"] == "identity"
+
+
+def test_answer_that_is_not_json_is_a_network_error(http: Http, origin: Origin) -> None:
+    url = origin.put("page.html", b"<html>Welcome</html>")
+    with pytest.raises(NetworkError, match="did not answer with JSON"):
+        http.json(url)
+    assert len(origin.log("page.html")) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_followed(status: int, http: Http, origin: Origin, url: str) -> None:
+    origin.always("first", redirect("/second", status))
+    origin.always("second", redirect(url, status))
+    assert http.json(origin.url + "first") == BODY
+    assert [request.path for request in origin.requests] == ["/first", "/second", "/page.json"]
+
+
+def test_circle_of_redirects_ends_after_ten(http: Http, origin: Origin) -> None:
+    origin.always("circle", redirect("/circle"))
+    with pytest.raises(NetworkError, match="redirects more than 10 times"):
+        http.json(origin.url + "circle")
+    assert len(origin.requests) == 11
+
+
+@pytest.mark.parametrize("location", ["ftp://127.0.0.1/x", "file:///etc/hostname"])
+def test_redirect_to_another_protocol_is_refused(location: str, http: Http, origin: Origin) -> None:
+    origin.always("elsewhere", redirect(location))
+    with pytest.raises(NetworkError, match="does not lead to, an http"):
+        http.json(origin.url + "elsewhere")
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "no-scheme/x", "http://", "http://[::1/x"])
+def test_text_that_is_no_address_is_refused_at_once(
+    url: str, http: Http, waits: list[float]
+) -> None:
+    with pytest.raises(NetworkError, match="an http or https address"):
+        http.json(url)
+    assert waits == []
+
+
+def test_authorization_follows_a_redirect_on_the_same_host(http: Http, origin: Origin) -> None:
+    origin.put("data", b"{}")
+    origin.always("moved", redirect("/data"))
+    with http.open(origin.url + "moved", {"Authorization": "Bearer secret"}):
+        pass
+    assert [request.headers["Authorization"] for request in origin.requests] == [
+        "Bearer secret",
+        "Bearer secret",
+    ]
+
+
+def test_authorization_is_not_sent_on_to_another_host(http: Http, origin: Origin) -> None:
+    with Origin() as other:
+        origin.always("moved", redirect(other.put("data", b"{}")))
+        with http.open(origin.url + "moved", {"Authorization": "Bearer secret"}):
+            pass
+        assert origin.requests[0].headers["Authorization"] == "Bearer secret"
+        assert other.requests[0].headers["Authorization"] is None
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("https://huggingface.co/datasets/x", True),
+        ("http://huggingface.co/datasets/x", False),
+        ("https://huggingface.co.example.org/x", False),
+        ("https://huggingface.co@example.org/x", False),
+        ("https://example.org/huggingface.co", False),
+    ],
+)
+def test_hugging_face_token_goes_to_hugging_face_only(
+    url: str, told: bool, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    sent = capture_sending(monkeypatch)
+    with pytest.raises(NetworkError), http.open(url):
+        pass
+    authorization = sent[0]["request"].headers.get("Authorization")
+    assert ("secret" in (authorization or "")) is told
+
+
+def test_hugging_face_token_does_not_go_to_a_mirror(
+    config: Config, origin: Origin, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    http = Http(replace(config, mirrors=(("https://huggingface.co/", origin.url),)))
+    assert http.json("https://huggingface.co/page.json") == BODY
+    assert origin.requests[0].headers["Authorization"] is None
+
+
+def test_mirrors_are_tried_in_order_and_the_url_last(
+    config: Config, origin: Origin, url: str
+) -> None:
+    prefix = origin.url + "page"
+    mirrors = ((prefix, origin.url + "one"), ("http://else", "x"), (prefix, origin.url + "two"))
+    http = Http(replace(config, mirrors=mirrors))
+    assert http.json(url) == BODY
+    tried = [request.path for request in origin.requests]
+    assert tried == ["/one.json", "/two.json", "/page.json"]
+
+
+def test_every_failure_is_in_the_message(config: Config, origin: Origin) -> None:
+    origin.always("old/a", Fault(status=410))
+    closed = closed_port_url()
+    mirrors = ((origin.url + "new/", origin.url + "old/"), (origin.url + "new/", closed))
+    http = Http(replace(config, mirrors=mirrors), retries=0)
+    with pytest.raises(NetworkError) as caught:
+        http.json(origin.url + "new/a")
+    for part in ("old/a", "HTTP 410", f"{closed}a", "refused", "new/a", "HTTP 404"):
+        assert part in str(caught.value)
+
+
+def test_only_a_refusal_by_every_server_is_a_refusal(config: Config, origin: Origin) -> None:
+    mirrors = ((origin.url + "new/", origin.url + "old/"),)
+    http = Http(replace(config, mirrors=mirrors), retries=0)
+    for status, kind in ((403, AccessError), (503, NetworkError)):
+        origin.always("old/a", Fault(status=401))
+        origin.always("new/a", Fault(status=status))
+        for ask in (http.json, http.has):
+            with pytest.raises(kind):
+                ask(origin.url + "new/a")
+
+
+def test_a_server_without_an_answer_ends_with_what_to_do(http: Http, origin: Origin) -> None:
+    origin.always("a", Fault(status=503))
+    with pytest.raises(NetworkError) as caught:
+        http.json(origin.url + "a")
+    assert type(caught.value) is NetworkError
+    assert "HTTP 503" in str(caught.value)
+    assert str(caught.value).endswith("what is downloaded is kept.")
+
+
+def test_offline_mode_opens_no_socket(
+    config: Config, origin: Origin, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_socket(*_: object) -> None:
+        pytest.fail("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", no_socket)
+    monkeypatch.setattr(socket, "getaddrinfo", no_socket)
+    http = Http(replace(config, offline=True, mirrors=((origin.url, "http://mirror/"),)))
+    with pytest.raises(OfflineError, match="RLDS_OFFLINE") as caught:
+        http.json(url)
+    assert caught.value.exit_code == 5
+
+
+def test_exception_that_the_caller_handles_is_not_taken_for_the_cause(http: Http) -> None:
+    try:
+        raise KeyError("unrelated")
+    except KeyError:
+        with pytest.raises(NetworkError) as caught:
+            http.json(closed_port_url())
+    assert "unrelated" not in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+def test_an_error_of_ours_that_the_caller_handles_is_not_taken_for_the_cause(http: Http) -> None:
+    try:
+        raise NetworkError("an older one")
+    except NetworkError:
+        with pytest.raises(NetworkError) as caught:
+            http.json(closed_port_url())
+    assert "an older one" not in str(caught.value)
+    assert "refused" in str(caught.value)
+
+
+def capture_sending(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Record what would be sent instead of sending it."""
+    sent: list[dict[str, Any]] = []
+
+    def send(self: object, request: requests.PreparedRequest, **options: Any) -> None:
+        sent.append({"request": request, **options})
+        raise requests.ConnectionError("not sent")
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", send)
+    return sent
+
+
+def test_a_file_is_there_or_not(http: Http, origin: Origin, url: str) -> None:
+    assert http.has(url)
+    assert not http.has(origin.url + "other.json")
+    assert origin.ranges("page.json") == [None]
+
+
+def test_whether_a_file_is_there_can_be_refused(http: Http, origin: Origin, url: str) -> None:
+    origin.always("page.json", Fault(status=403))
+    with pytest.raises(AccessError, match="HTTP 403") as caught:
+        http.has(url)
+    assert not caught.value.missing
+
+
+def test_the_first_server_that_knows_says_whether_a_file_is_there(origin: Origin, url: str) -> None:
+    mirror = f"{origin.url}={origin.url}mirror/"
+    http = Http(load_config(mirrors=[mirror]), retries=0)
+    assert not http.has(url)
+    origin.always("mirror/page.json", Fault(status=403))
+    assert http.has(url)

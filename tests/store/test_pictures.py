@@ -1,0 +1,157 @@
+"""Pictures that are read apart from their steps: any order, any cut, any number of workers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli.catalogue.registry import Resolved
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import DiskFull, RldsError, SourceError
+from datasets_cli.install.conversion import convert
+from datasets_cli.progress import Silent
+from datasets_cli.recipe import Block, CatalogueEntry, Key, Pictures, Recipe, Source
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.manifest import write_manifest
+from tests.store.test_compact import Rows, assert_same, everything
+from tests.support.picture_parts import NUM_STEPS, Part, broken, killed, read, shots
+
+FLAGS = "....T.c||..T...T.."
+"""A step each: T terminated, | truncated, c cut off, and the end of the source."""
+
+
+def recipe(parts: Sequence[Part], reader: Any = read) -> Recipe:
+    def blocks(source: Source) -> Iterator[Block]:
+        flags = np.array(list(FLAGS))
+        for start in range(0, NUM_STEPS, 5):
+            some = flags[start : start + 5]
+            columns: dict[Key, np.ndarray] = {
+                ("action",): np.arange(start, start + len(some)),
+                ("next", "reward"): np.ones(len(some), np.float32),
+                ("next", "terminated"): some == "T",
+                ("next", "truncated"): some == "|",
+                ("cut",): some == "c",
+            }
+            yield Block(columns)
+
+    return Recipe(
+        family="test",
+        version=1,
+        title="",
+        licence="",
+        citation="",
+        homepage="",
+        datasets=lambda web: [CatalogueEntry("steps")],
+        resources=lambda name, web: [],
+        blocks=blocks,
+        pictures=lambda source: Pictures(("observation",), (36, 36), parts, reader),
+    )
+
+
+def install(
+    config: Config, recipe: Recipe, layout: str | None = None, workers: int = 0
+) -> tuple[Rows, Any]:
+    resolved = Resolved(recipe, "steps", CatalogueEntry("steps"))
+    manifest, folder = convert(resolved, [], CacheRoot(config.root), layout, Silent(), workers)
+    write_manifest(folder, manifest)
+    return everything(open_dataset(folder)), manifest
+
+
+def expected() -> Rows:
+    """Work out by hand what ``FLAGS`` become: the action is the number of the step."""
+    seen = shots()
+    kept = [0, 1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 16]
+    terminated = np.isin(kept, [4, 11, 15])[:, None]
+    truncated = np.isin(kept, [5, 16])[:, None]
+    following = seen[np.array(kept) + 1].copy()
+    following[terminated[:, 0]] = 0
+    return {
+        ("observation",): seen[kept],
+        ("action",): np.array(kept),
+        ("episode",): np.repeat(np.arange(5), [5, 1, 3, 4, 1]),
+        ("next", "observation"): following,
+        ("next", "reward"): np.ones((14, 1), np.float32),
+        ("next", "terminated"): terminated,
+        ("next", "truncated"): truncated,
+        ("next", "done"): terminated | truncated,
+    } | {(name,): np.zeros((14, 1), np.bool_) for name in ("done", "terminated", "truncated")}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    order=st.permutations([(0, 3), (3, 6), (6, 8), (8, 13), (13, 18)]),
+    cut=st.integers(0, 5),
+    layout=st.sampled_from(["ted", "compact"]),
+)
+def test_pictures_in_any_order_and_any_parts_give_the_same_files(
+    order: Part, cut: int, layout: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = load_config(root=tmp_path_factory.mktemp("root"))
+    whole, manifest = install(config, recipe([[(0, 18)]]), layout)
+    assert_same(whole, expected())
+    rows, other = install(config, recipe([order[:cut], order[cut:]]), layout)
+    assert_same(rows, expected())
+    if layout == "ted":  # the other one's dictionary is made of the pictures that come first
+        assert other.files == manifest.files
+
+
+def test_frames_that_are_read_apart_are_packed_by_default(config: Config) -> None:
+    _, manifest = install(config, recipe([[(0, 18)]]))
+    assert manifest.layout == "compact"
+    assert not list((config.root / "tmp").glob("*/frames/*.part"))
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_workers_do_not_change_a_byte(config: Config, layout: str) -> None:
+    parts = [[(3, 9), (0, 3)], [(14, 18)], [(9, 14)]]
+    files = [install(config, recipe(parts), layout, workers)[1].files for workers in (0, 1, 2)]
+    assert files[0] == files[1] == files[2]
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ([[(0, 4), (6, 18)]], "picture of record 4 comes never"),
+        ([[(0, 12)]], "picture of record 12 comes never"),
+        ([[(0, 18)], [(10, 11)]], "picture of record 9 comes twice"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_pictures_that_are_missing_or_double_are_refused(
+    config: Config, parts: list[Part], problem: str, layout: str
+) -> None:
+    with pytest.raises(SourceError, match=f"test/steps: the {problem}"):
+        install(config, recipe(parts), layout)
+    assert not list((config.root / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_part_that_cannot_be_read_is_refused(config: Config, workers: int) -> None:
+    with pytest.raises(SourceError, match=r"test/steps: .* cannot be read \(EOFError: no more\)"):
+        install(config, recipe([[(0, 9)], [(9, 18)]], broken), "ted", workers)
+    assert not list((config.root / "tmp").iterdir())
+
+
+def test_a_worker_that_dies_is_reported_and_leaves_nothing(config: Config) -> None:
+    with pytest.raises(RldsError, match="A worker process died"):
+        install(config, recipe([[(0, 9)], [(9, 18)]], killed), "ted", workers=2)
+    assert not list((config.root / "tmp").iterdir())
+
+
+def test_pictures_that_do_not_fit_on_the_disk_are_not_begun(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(free=2 * 14 * 36 * 36 - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(DiskFull, match=r"test/steps needs about 36,288 bytes"):
+        install(config, recipe([[(0, 18)]]), "ted")
+    free.free += 1
+    assert_same(install(config, recipe([[(0, 18)]]), "ted")[0], expected())

@@ -1,0 +1,259 @@
+"""One small dataset of every family, as its publisher serves it, and what must become of it.
+
+A recipe joins the suite of ``test_conformance.py`` by being there; its case is an entry of CASES:
+
+    "lunar": Case("lunar/easy-v1", FOLDER, read_lunar, lambda: {"https://…/easy-v1.npz": b"…"}),
+
+``read`` says what the rows must be. It reads the files with what their publisher would read them
+with, and plain loops; it never imports anything of ``datasets_cli``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.demo.origin import DATA, PUBLISHERS, pages
+from datasets_cli.install.install import install_dataset, plan_install
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.recipe import Resource
+from datasets_cli.recipes import d4rl
+from datasets_cli.sources.http import Http
+from tests.support import minari_values
+from tests.support.origin import GOOD, Fault, Origin
+from tests.support.values import Expected, expect, read_source
+
+DOOR = DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small dataset of one family.
+
+    Args:
+        id: the dataset, one of the catalogue.
+        folder: its files, as the publisher has them.
+        read: returns what the rows of those files must be, read by nothing of ours.
+        published: returns ``{URL: bytes}`` of all that the publisher answers: the files, and the
+            pages of its API that the recipe asks for.
+        prepare: changes the catalogue, where the files are not those that it states.
+    """
+
+    id: str
+    folder: Path
+    read: Callable[[Path], Expected]
+    published: Callable[[], Mapping[str, bytes]]
+    prepare: Callable[[pytest.MonkeyPatch], None] = lambda patch: None
+
+    @property
+    def family(self) -> str:
+        return self.id.partition("/")[0]
+
+    def expected(self) -> Expected:
+        """Return what must be on the disk."""
+        return self.read(self.folder)
+
+
+def case_of(family: str) -> Case:
+    """Return a family's case, or fail with what to add."""
+    assert family in CASES, (
+        f"The recipe {family} has no case in tests/conformance.py, so nothing shows that it works. "
+        f"Add one to CASES: Case(id, folder, read, published), with a small dataset of {family} in "
+        "its publisher's format, a function that reads its rows independently of the recipe, and "
+        "the pages that serve it. docs/adding-a-dataset.md says more."
+    )
+    return CASES[family]
+
+
+@contextmanager
+def prepared(family: str) -> Iterator[Case]:
+    """Give a family's case while the catalogue states its files."""
+    case = case_of(family)
+    with pytest.MonkeyPatch.context() as patch:
+        case.prepare(patch)
+        yield case
+
+
+def install(case: Case, root: Path, layout: str) -> Path:
+    """Download and convert a case from a server that does nothing wrong; return its folder."""
+    config = Config(root=root)
+    with Origin() as origin:
+        http = Publisher(case, origin, config).http
+        return install_dataset(case.id, config, InstallOptions(layout=layout), http=http)
+
+
+# The publisher.
+
+
+class Loopback(Http):
+    """Asks the server on loopback for everything, by ``host/path``, and hardly waits."""
+
+    def __init__(self, config: Config, origin: Origin) -> None:
+        super().__init__(config, retries=1, backoff_seconds=0.0)
+        self._origin = origin
+
+    def candidates(self, url: str) -> list[str]:
+        return [self._origin.url + path_of(url)]
+
+
+def path_of(url: str) -> str:
+    return url.partition("://")[2]
+
+
+class Publisher:
+    """The server of one case.
+
+    Args:
+        case: what it serves.
+        origin: how.
+        config: of the client.
+
+    ``content`` is what lies at each path, ``resources`` the files of the dataset, and ``asked`` the
+    paths that the recipe asks for to find them.
+    """
+
+    def __init__(self, case: Case, origin: Origin, config: Config) -> None:
+        self.case, self.origin, self.config = case, origin, config
+        self.content = {path_of(url): data for url, data in case.published().items()}
+        for path, data in self.content.items():
+            origin.put(path, data)
+        self.http = Loopback(config, origin)
+        self.resources = plan_install(case.id, config, InstallOptions(), self.http).resources
+        self.asked = [request.path[1:] for request in origin.requests]
+        origin.requests.clear()
+
+    def path(self, resource: Resource) -> str:
+        """Return where a file is asked for first."""
+        return path_of(resource.urls[0])
+
+    def damage(self, resource: Resource, fault: Callable[[bytes], Fault]) -> None:
+        """Spoil a file, but not the answers of the API that the recipe asks for before."""
+        path = self.path(resource)
+        self.origin.script(path, *[GOOD] * self.asked.count(path))
+        self.origin.always(path, fault(self.content[path]))
+
+    def heal(self, resource: Resource) -> None:
+        self.origin.always(self.path(resource), GOOD)
+
+
+@cache
+def demo(name: str) -> dict[str, bytes]:
+    """Return the pages of the demo that stand for one publisher."""
+    folder = f"/{name}/"
+    return {
+        PUBLISHERS[name] + path.removeprefix(folder): data
+        for path, data in pages().items()
+        if path.startswith(folder)
+    }
+
+
+def bucket() -> dict[str, bytes]:
+    """Return the pages of the demo's bucket, whose list is asked for by a prefix."""
+    served = demo("gcs")
+    (listing,) = [url for url in served if url.endswith("/o")]
+    return {**served, f"{listing}?prefix=dqn/Pong/5/replay_logs/": served[listing]}
+
+
+def state_door(patch: pytest.MonkeyPatch) -> None:
+    """Let the catalogue state the size and checksum of the demo's file instead of D4RL's own."""
+    data, table = DOOR.read_bytes(), d4rl._table
+    stated = {"bytes": str(len(data)), "sha256": hashlib.sha256(data).hexdigest()}
+    known = [row | (stated if row["name"] == "door-human-v0" else {}) for row in table()]
+    patch.setattr(d4rl, "_table", lambda: known)
+
+
+# What must become of the files.
+
+
+def read_door(folder: Path) -> Expected:
+    return expect(read_source(folder / DOOR.name))
+
+
+def read_minari(folder: Path) -> Expected:
+    """Every step is a row: Minari records one observation more than there are steps."""
+    rows = minari_values.expected(minari_values.by_h5py(folder))
+    leaves = {key: values.numpy() for key, values in rows.items()}
+    ends = np.flatnonzero(leaves["next", "done"]) + 1
+    return Expected(leaves, [0, *ends.tolist()], recorded=True, dropped=0, skipped=0)
+
+
+def read_iris(folder: Path) -> Expected:
+    """A row is a step that is rewarded by 1 and ends the trajectory; its action is the class."""
+    header, _, data = (folder / "iris.arff").read_text().partition("@DATA\n")
+    classes = header[header.index("{") + 1 : header.index("}")].split(",")
+    rows = [line.split(",") for line in data.splitlines() if line and not line.startswith("%")]
+    ones = np.ones(len(rows))
+    observations = np.array([[float(cell) for cell in row[:-1]] for row in rows])
+    actions = np.array([classes.index(row[-1]) for row in rows], np.int64)
+    source = {"observations": observations, "actions": actions, "rewards": ones, "terminals": ones}
+    return expect(source)
+
+
+def read_pong(folder: Path) -> Expected:
+    """Put the rows of all logs where they were written, and take the empty ones away.
+
+    A log is a ring of C slots; row n lies in slot n % C. A log is written before its last slot is,
+    and ``add_count`` is the next row's number, but in the last log its slot. Three empty rows stand
+    before each episode.
+    """
+    names = {
+        name: f"$store$_{name[:-1]}_ckpt"
+        for name in ("observations", "actions", "rewards", "terminals")
+    }
+    written: dict[int, dict[str, np.ndarray]] = {}
+    next_row = 0
+    for log in range(len(list(folder.glob("add_count_ckpt.*.gz")))):
+        ring = {key: load(folder / f"{name}.{log}.gz") for key, name in names.items()}
+        num_slots, count = len(ring["actions"]), int(load(folder / f"add_count_ckpt.{log}.gz"))
+        next_row = next_row + 1 + count if log and count < num_slots - 1 else count
+        for row in range(max(0, next_row - num_slots), next_row):
+            written[row] = {key: values[row % num_slots] for key, values in ring.items()}
+    steps, num_empty = [], 3
+    for row in range(next_row):
+        if num_empty:
+            num_empty -= 1
+            continue
+        steps.append(written[row])
+        num_empty = 3 if written[row]["terminals"] else 0
+    return expect({key: np.stack([step[key] for step in steps]) for key in names})
+
+
+def load(path: Path) -> np.ndarray:
+    with gzip.open(path) as file:
+        values: np.ndarray = np.load(file)
+    return values
+
+
+CASES = {
+    case.family: case
+    for case in (
+        Case("d4rl/door-human-v0", DOOR.parent, read_door, lambda: demo("d4rl"), state_door),
+        Case(
+            "minari/D4RL/door/human-v2",
+            DATA / "minari" / "D4RL" / "door" / "human-v2" / "data",
+            read_minari,
+            lambda: demo("hf"),
+        ),
+        Case(
+            "openml/61",
+            DATA / "openml" / "data" / "v1" / "download" / "61",
+            read_iris,
+            lambda: demo("openml"),
+        ),
+        Case(
+            "atari_dqn/Pong/5",
+            DATA / "atari_dqn" / "Pong" / "5" / "replay_logs",
+            read_pong,
+            bucket,
+        ),
+    )
+}

@@ -1,0 +1,168 @@
+"""What TorchRL 0.14.1 dumped goes on as TorchRL goes on; and a dump is whole, or is not there."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli.replay.buffers import dump as dumping
+from tests.support.parity import CAPACITY, Calls, calls, full_rows, kept, ours, same, theirs
+from tests.support.torchrl_trees import trees  # noqa: F401
+from tests.torchrl.test_parity_priorities import same_priorities
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+STORAGES: dict[str, Any] = {
+    "memory": lambda library: library.LazyTensorStorage(CAPACITY),
+    "files": lambda library: library.LazyMemmapStorage(CAPACITY),
+    "tensors": lambda library: library.TensorStorage(full_rows()),
+    "memory of 2": lambda library: library.LazyTensorStorage(2 * CAPACITY, ndim=2),
+    "files of 2": lambda library: library.LazyMemmapStorage(2 * CAPACITY, ndim=2),
+}
+SAMPLERS: dict[str, Any] = {
+    "random": lambda library: library.RandomSampler(),
+    "epoch": lambda library: library.SamplerWithoutReplacement(),
+    "slices": lambda library: library.SliceSampler(slice_len=2),
+    "slices once": lambda library: library.SliceSamplerWithoutReplacement(slice_len=1),
+    "priorities": lambda library: library.PrioritizedSampler(2 * CAPACITY, 0.7, 0.5),
+    "slices by priority": lambda library: library.PrioritizedSliceSampler(
+        2 * CAPACITY, 0.7, 0.5, slice_len=2
+    ),
+}
+
+
+def buffer_of(library: Any, storage: str, sampler: str, **arguments: Any) -> Any:
+    return library.ReplayBuffer(
+        storage=STORAGES[storage](library), sampler=SAMPLERS[sampler](library), **arguments
+    )
+
+
+def numbers(buffer: Any, batches: int) -> list[list[int]]:
+    return [buffer.sample(3)["number"].tolist() for _ in range(batches)]
+
+
+@pytest.mark.parametrize(("storage", "sampler"), [*itertools.product(STORAGES, SAMPLERS)])
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_what_torchrl_dumped_is_loaded_and_goes_on(
+    tmp_path_factory: Any, storage: str, sampler: str, data: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("dump")
+    width = 2 if "of 2" in storage else None
+    made = data.draw(st.builds(Calls, st.lists(st.integers(2, 4), min_size=2), st.integers(0, 99)))
+    other, one = (buffer_of(library, storage, sampler) for library in (theirs, ours))
+    made.write(other, width)
+    if "priorit" in sampler:
+        index = torch.stack([torch.zeros(2), torch.arange(2)], 1) if width else torch.arange(2)
+        other.update_priority(index.long(), torch.tensor([3.0, 0.2]))
+    other.dumps(folder)
+    one.loads(folder)
+    same_rows = same(kept(one), kept(other))
+    assert len(one) == len(other) and same_rows
+    if sampler == "priorities":
+        same_priorities(one, other)
+    assert made.write(one, width) == made.write(other, width)
+
+
+@pytest.mark.parametrize("storage", ["memory", "files of 2"])
+@settings(max_examples=15, deadline=None)
+@given(made=calls(fewest=2), before=st.integers(0, 9))
+def test_an_epoch_goes_on_with_the_rows_that_torchrl_has_left(
+    tmp_path_factory: Any, storage: str, made: Calls, before: int
+) -> None:
+    folder = tmp_path_factory.mktemp("dump")
+    other, one = (buffer_of(library, storage, "epoch", batch_size=3) for library in (theirs, ours))
+    made.write(other, 2 if "of 2" in storage else None)
+    numbers(other, before)
+    other.dumps(folder)
+    one.loads(folder)
+    left = -(-len(other.sampler._sample_list) // 3) if before else 0
+    assert numbers(one, left) == numbers(other, left)
+    epoch = list(itertools.chain(*numbers(one, -(-len(one) // 3))))
+    assert sorted(epoch) == sorted(kept(one)["number"].flatten().tolist())
+
+
+def test_such_an_epoch_is_in_the_state_and_in_a_dump_of_ours(tmp_path: Path) -> None:
+    other = buffer_of(theirs, "memory", "epoch")
+    Calls([4, 4], 0).write(other)
+    numbers(other, 1)
+    other.dumps(tmp_path)
+    one, again, copy = (buffer_of(ours, "memory", "epoch") for _ in range(3))
+    one.loads(tmp_path)
+    numbers(one, 1)
+    one.dumps(tmp_path / "ours")
+    again.loads(tmp_path / "ours")
+    copy.loads(tmp_path / "ours")
+    copy.load_state_dict(one.state_dict())
+    right = numbers(other, 2)[1:]
+    assert numbers(one, 1) == numbers(again, 1) == numbers(copy, 1) == right
+    assert one.state_dict()["sampler"]["order"] is not None
+    numbers(one, 1)
+    assert one.state_dict()["sampler"]["order"] is None  # a seed gives this one
+
+
+def test_an_epoch_of_slices_begins_anew(tmp_path: Path) -> None:
+    """TorchRL numbers trajectories otherwise: short ones too, and from row 0 of a ring."""
+    other, one = (buffer_of(library, "memory", "slices once") for library in (theirs, ours))
+    Calls([4, 4, 3], 0).write(other)
+    other.sample(2)
+    other.dumps(tmp_path)
+    one.loads(tmp_path)
+    assert one.state_dict()["sampler"]["order"] is None and len(one.sample(1)) == 1
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("before", ["priorities", "epoch", "torchrl"])
+@pytest.mark.parametrize("after", ["priorities", "random"])
+def test_a_dump_leaves_exactly_its_own_files(tmp_path: Path, before: str, after: str) -> None:
+    library, sampler = (theirs, "priorities") if before == "torchrl" else (ours, before)
+    older = buffer_of(library, "memory", sampler, generator=torch.Generator())
+    Calls([4], 0, (1, 2, 3)).write(older)
+    older.update_priority(torch.arange(2), torch.ones(2))
+    newer = buffer_of(ours, "memory", after)
+    Calls([3], 1).write(newer)
+    newer.dumps(tmp_path / "alone")
+    older.dumps(tmp_path / "dump")
+    (tmp_path / "dump" / "notes.txt").write_text("of the user")
+    newer.dumps(tmp_path / "dump")
+    assert files_of(tmp_path / "dump") == files_of(tmp_path / "alone") | {"notes.txt"}
+    older = buffer_of(ours, "memory", after)
+    older.loads(tmp_path / "dump")
+    assert same(older[:], newer[:])
+
+
+@pytest.mark.parametrize("step", ["_write", "_put_in_place"])
+def test_a_dump_that_was_cut_off_leaves_the_older_one_or_none(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer, found = (buffer_of(ours, "memory", "random") for _ in range(3))
+    Calls([4], 0).write(older)
+    Calls([3], 1).write(newer)
+    older.dumps(tmp_path)
+    rename = Path.rename
+    cut = "writer"  # written before, and moved after, the rows
+    monkeypatch.setattr(
+        Path, "rename", lambda path, to: rename(path, to) if path.name != cut else 1 / 0
+    )
+    if step == "_write":
+        monkeypatch.setattr(dumping, "_write_json", lambda path, content: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        newer.dumps(tmp_path)
+    monkeypatch.undo()
+    if step == "_write":
+        found.loads(tmp_path)
+        assert same(found[:], older[:])
+    else:
+        with pytest.raises(FileNotFoundError, match="not all of it"):
+            found.loads(tmp_path)
+    newer.dumps(tmp_path)
+    found.loads(tmp_path)
+    assert same(found[:], newer[:])

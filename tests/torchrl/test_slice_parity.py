@@ -1,0 +1,272 @@
+"""Slices against TorchRL 0.14.1: the same ones can be drawn, and a batch of them looks the same.
+
+Storages are so small that every slice that can be drawn is, in some hundred draws. Where TorchRL
+draws what its own pages rule out, the test names the defect and shows what is right instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from tests.support.parity import form, ours, theirs
+from tests.support.torchrl_trees import trees  # noqa: F401
+from tests.support.trajectory_rows import TrajectoryRows
+
+DRAWS = 1400  # of at most 80 slices: each is missed once in 40 million times
+MARKS = [("next", "truncated"), ("next", "done"), ("next", "terminated"), "is_init"]
+MASK = ("collector", "mask")
+END_KEYS = [("next", "done"), ("next", "missing"), ("next", "cut")]
+FIRST = {"PrioritizedSliceSampler": (300, 0.7, 0.5)}
+TOLD: dict[str, dict[str, Any]] = {
+    "ids": {},
+    "flags": {"end_key": ("next", "done")},
+    "any flag": {"end_keys": END_KEYS},
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchRL's, of NumPy 2
+
+lengths = st.lists(st.integers(1, 9), min_size=1, max_size=4).filter(lambda each: sum(each) > 1)
+told = st.sampled_from(list(TOLD))
+slice_lens = st.integers(1, 6)
+capacities = st.sampled_from([7, 12, 100])  # rows of an environment; a ring begins anew
+
+
+def rows_of(lengths: list[int], told: str = "ids", environments: int = 1) -> TensorDict:
+    """Trajectories ``[n]``, or ``[environments, n]`` in turned order; the last one is not done."""
+    made = []
+    for i in range(environments):
+        owner = torch.repeat_interleave(torch.tensor(lengths[i:] + lengths[:i]))
+        is_end = owner != torch.cat((owner[1:], owner[-1:]))
+        number = torch.arange(len(owner)) + 1000 * i
+        is_init = (number % 4 == 0).unsqueeze(1)
+        rows = TensorDict({"number": number, "is_init": is_init}, owner.shape)
+        if told == "ids":
+            rows["episode"] = owner
+        else:
+            done = is_end & (owner % 2 == 0) if told == "any flag" else is_end
+            rows["next"] = TensorDict(
+                {"done": done.unsqueeze(1), "cut": is_end & ~done}, owner.shape
+            )
+        made.append(rows)
+    return made[0] if environments == 1 else torch.stack(made)
+
+
+def found_in(batch: TensorDict, slice_len: int) -> list[list[int]]:
+    """The slices of a batch: of each row its number with its marks as the lowest bits."""
+    marks = [*MARKS, *([MASK] if MASK in batch.keys(True) else [])]
+    rows = batch["number"].clone()
+    for mark in marks:
+        rows = 2 * rows + batch[mark].view(-1)
+    last = batch[MARKS[0]].view(-1).long()
+    owner = torch.arange(len(rows)) // slice_len if MASK in marks else last.cumsum(0) - last
+    first = torch.searchsorted(owner, owner)
+    found = torch.full((int(owner[-1]) + 1, slice_len), -1)
+    found[owner, torch.arange(len(rows)) - first] = rows
+    distinct: list[list[int]] = found.unique(dim=0).tolist()
+    return distinct
+
+
+def buffer_of(library: Any, rows: TensorDict, kind: str, capacity: int, **arguments: Any) -> Any:
+    """A buffer that the rows were written into, a few at a time."""
+    size = capacity * rows.shape[:-1].numel()
+    storage = library.LazyTensorStorage(size, ndim=rows.ndim)
+    sampler = getattr(library, kind)(*FIRST.get(kind, ()), **arguments)
+    made = library.TensorDictReplayBuffer(storage=storage, sampler=sampler)
+    steps = rows.shape[-1]
+    # TorchRL's buffer refuses a single step of several environments.
+    at_once = next(count for count in (5, 4, 3, steps) if steps % count != 1)
+    for part in rows.split(at_once, dim=-1):
+        made.extend(part)
+    return made
+
+
+def drawn(library: Any, rows: TensorDict, slice_len: int, **arguments: Any) -> Any:
+    """The leaves of a batch, its size, and which slices are in it; None where it is refused."""
+    torch.manual_seed(0)
+    arguments = {"kind": "SliceSampler", "capacity": 100, "slice_len": slice_len, **arguments}
+    made = buffer_of(library, rows, **arguments)
+    try:
+        batch = made.sample(DRAWS * slice_len)
+    except (RuntimeError, UsageError):
+        return None
+    leaves = form(batch)
+    assert leaves.pop("") == (len(batch),)
+    is_full = arguments.get("strict_length", True) and not arguments.get("span")
+    return (
+        {key: (shape[1:], dtype) for key, (shape, dtype) in leaves.items()},
+        len(batch) if is_full else "short by chance",
+        found_in(batch, slice_len),
+    )
+
+
+def agree(rows: TensorDict, slice_len: int, **arguments: Any) -> bool:
+    return drawn(ours, rows, slice_len, **arguments) == drawn(theirs, rows, slice_len, **arguments)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@settings(max_examples=15, deadline=None)
+@given(lengths, told, capacities, st.integers(1, 2), slice_lens, st.sampled_from(["is_init", None]))
+def test_the_same_slices_can_be_drawn(
+    strict: bool,
+    lengths: list[int],
+    told: str,
+    capacity: int,
+    environments: int,
+    slice_len: int,
+    init_key: Any,
+) -> None:
+    arguments: Any = {**TOLD[told], "strict_length": strict, "init_key": init_key}
+    rows = rows_of(lengths, told, environments)
+    assert agree(rows, slice_len, capacity=capacity, **arguments)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths, told, slice_lens, st.data())
+def test_the_same_slices_begin_before_their_trajectory(
+    lengths: list[int], told: str, slice_len: int, data: Any
+) -> None:
+    left = data.draw(st.sampled_from([True, *range(slice_len)]))
+    strict = data.draw(st.booleans()) if left is True else True
+    arguments: Any = {**TOLD[told], "span": (left, False), "strict_length": strict}
+    assert agree(rows_of(lengths, told), slice_len, **arguments)
+
+
+@settings(max_examples=15, deadline=None)
+@given(lengths, told, st.integers(2, 6))
+def test_the_same_slices_are_padded(lengths: list[int], told: str, slice_len: int) -> None:
+    assume(min(lengths) < slice_len)
+    arguments: Any = {**TOLD[told], "strict_length": False, "pad_output": True}
+    assert agree(rows_of(lengths, told), slice_len, **arguments)
+
+
+@settings(max_examples=10, deadline=None)
+@given(lengths, told, capacities, st.integers(1, 2), st.integers(2, 6), st.booleans())
+def test_the_same_slices_begin_by_priority(
+    lengths: list[int], told: str, capacity: int, environments: int, slice_len: int, strict: bool
+) -> None:
+    assume(environments == 1 or capacity > sum(lengths))  # see the cursor, below
+    arguments: Any = {**TOLD[told], "strict_length": strict, "init_key": None}
+    arguments |= {"kind": "PrioritizedSliceSampler", "capacity": capacity}
+    assert agree(rows_of(lengths, told, environments), slice_len, **arguments)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=2, max_size=25, unique=True),
+    capacities,
+    slice_lens,
+    st.booleans(),
+)
+def test_the_same_slices_are_found_in_rows_that_lie_apart(
+    pairs: list[tuple[int, int]], capacity: int, slice_len: int, strict: bool
+) -> None:
+    rows = rows_of([len(pairs)]).exclude("episode")
+    rows["env"], rows["step_count"] = torch.tensor(pairs, dtype=torch.uint8).unbind(1)
+    arguments: Any = {"fragmented": True, "traj_key": "env", "strict_length": strict}
+    assert agree(rows, slice_len, capacity=capacity, **arguments)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(3, 9), min_size=2, max_size=6), st.integers(1, 4), st.booleans())
+def test_epochs_have_the_same_batches(lengths: list[int], num_slices: int, drop: bool) -> None:
+    assume(not drop or num_slices <= len(lengths))
+    rows, kind = rows_of(lengths), "SliceSamplerWithoutReplacement"
+    found: list[Any] = []
+    for library in (ours, theirs):
+        sampler = getattr(library, kind)(slice_len=3, drop_last=drop, shuffle=False)
+        storage = library.LazyTensorStorage(100)
+        made = library.TensorDictReplayBuffer(
+            storage=storage, sampler=sampler, batch_size=3 * num_slices
+        )
+        made.extend(rows)
+        found.append([[batch["episode"].tolist() for batch in made] for _ in range(2)])
+    assert found[0] == found[1]
+
+
+def numbers_in(rows: TensorDict, slice_len: int, **arguments: Any) -> list[list[int]]:
+    """The numbers of the slices that we draw."""
+    _, _, found = drawn(ours, rows, slice_len, **arguments)
+    return sorted([row >> len(MARKS) for row in each if row >= 0] for each in found)
+
+
+def windows(lengths: list[int], slice_len: int, left: int, right: int, strict: bool) -> Any:
+    """The slices with at most so many rows out of their trajectory; short ones with the fewest."""
+    found, first = set(), 0
+    for length in lengths:
+        trajectory = range(first, first + length)
+        last_start = max(length - slice_len + right, -left)
+        for start in range(-left, last_start + 1 if length >= slice_len or not strict else -left):
+            found.add(tuple(trajectory[max(0, start) : start + slice_len]))
+        first += length
+    return sorted(map(list, found))
+
+
+@pytest.mark.parametrize("kind", ["SliceSampler", "PrioritizedSliceSampler"])
+@settings(max_examples=20, deadline=None)
+@given(lengths, st.integers(2, 6), st.booleans(), st.data())
+def test_a_slice_overhangs_by_no_more_than_its_span(
+    kind: str, lengths: list[int], slice_len: int, strict: bool, data: Any
+) -> None:
+    """Named defects: with TorchRL's int i on the right slices keep i + 1 rows, not slice_len - i,
+    with True some keep none, and with an int on the left short trajectories are cut. Begun by
+    priority, True leaves out the last row, slice_len - 1 every row, and short trajectories are
+    drawn in spite of strict_length."""
+    assume(max(lengths) >= slice_len)
+    sides = st.sampled_from([True, *range(slice_len)])
+    left, right = data.draw(sides) if kind == "SliceSampler" else 0, data.draw(sides)
+    span = (left, right)
+    found = numbers_in(rows_of(lengths), slice_len, kind=kind, span=span, strict_length=strict)
+    most = (slice_len - 1 if side is True else side for side in span)
+    assert found == windows(lengths, slice_len, *most, strict)
+
+
+def test_slices_that_begin_by_priority_stop_at_the_cursor_of_each_environment() -> None:
+    """Named defect: with several environments TorchRL looks for the cursor elsewhere."""
+    found = numbers_in(rows_of([8], environments=2), 2, kind="PrioritizedSliceSampler", capacity=7)
+    assert found == [[n, n + 1] for first in (1, 1001) for n in range(first, first + 6)]
+
+
+def test_slices_of_one_row_begin_by_priority_wherever_there_is_one() -> None:
+    """Named defect: with slice_len=1 and strict_length=False TorchRL draws first rows only."""
+    arguments: Any = {"kind": "PrioritizedSliceSampler", "strict_length": False}
+    assert numbers_in(rows_of([3, 2]), 1, **arguments) == [[0], [1], [2], [3], [4]]
+
+
+def test_a_padded_batch_has_a_mask_also_where_nothing_was_padded() -> None:
+    """Named defect: TorchRL's batch has a mask only where some trajectory is short."""
+    leaves, _, _ = drawn(ours, rows_of([5, 4]), 3, strict_length=False, pad_output=True)
+    assert leaves[MASK] == ((), torch.bool)
+
+
+def test_tensors_that_were_there_are_no_ring() -> None:
+    """Named defect: TorchRL glues the last trajectory, if it is not done, to the first."""
+    rows = rows_of([3, 4], "flags")
+    sampler = ours.SliceSampler(slice_len=2)
+    made = ours.TensorDictReplayBuffer(storage=ours.TensorStorage(rows), sampler=sampler)
+    starts = made.sample(2 * DRAWS)["number"].view(-1, 2)[:, 0]
+    assert starts.unique().tolist() == [0, 1, 3, 4, 5]
+
+
+def test_every_row_of_a_long_trajectory_can_begin_a_slice() -> None:
+    """Named defect: TorchRL draws starts in float32, of which 2**25 rows have every second."""
+    rows = TrajectoryRows([2**25])
+    starts, _ = ours.SliceSampler(slice_len=1).sample(rows, DRAWS, torch.Generator().manual_seed(0))
+    assert bool((starts % 2 == 1).any())
+
+
+def test_a_batch_without_replacement_counts_only_trajectories_that_are_long_enough() -> None:
+    """Named defect: TorchRL counts the short ones too: its batches have fewer slices, or none."""
+    sampler = ours.SliceSamplerWithoutReplacement(slice_len=3)
+    storage = ours.LazyTensorStorage(30)
+    made = ours.TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=6)
+    made.extend(rows_of([1, 5, 2, 3, 1, 9, 4]))
+    batches = [batch["episode"].view(-1, 3)[:, 0].tolist() for batch in made]
+    assert [len(batch) for batch in batches] == [2, 2]
+    assert sorted(batches[0] + batches[1]) == [1, 3, 5, 6]
