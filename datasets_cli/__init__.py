@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from datasets_cli.replay.samplers.distributed import DistributedSampler
     from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
     from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSliceSampler
-    from datasets_cli.replay.samplers.random import (
-        RandomSampler,
-        Sampler,
-        SamplerWithoutReplacement,
-    )
+    from datasets_cli.replay.samplers.protocol import Sampler
+    from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
     from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
     from datasets_cli.replay.samplers.slices import SliceSampler
     from datasets_cli.replay.storages.dataset import open_storage
@@ -152,7 +149,7 @@ _LAZY_IMPORTS = {
     "WriterEnsemble": "replay.ensembles.members",
     "TensorDictReplayBuffer": "replay.buffers.tensordict",
     "RandomSampler": "replay.samplers.random",
-    "Sampler": "replay.samplers.random",
+    "Sampler": "replay.samplers.protocol",
     "Storage": "replay.storages.protocol",
     "Writer": "replay.writers",
     "SamplerWithoutReplacement": "replay.samplers.random",

@@ -19,11 +19,8 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.samplers.random import (
-    RandomSampler,
-    Sampler,
-    SamplerWithoutReplacement,
-)
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
 from datasets_cli.replay.samplers.slices import SliceSampler
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage

@@ -46,6 +46,7 @@ __all__ = [
     "Description",
     "Key",
     "NetworkError",
+    "Option",
     "Pictures",
     "Place",
     "Recipe",
@@ -153,6 +154,21 @@ class Description:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Option:
+    """An option of a family, which makes a variant of a dataset: ``-o name=value``.
+
+    Args:
+        name: such as ``checkpoints``.
+        value: what is to be written for the value, such as ``A:B``.
+        help: one line for people.
+    """
+
+    name: str
+    value: str
+    help: str
+
+
 def _without_options(name: str, options: Mapping[str, str]) -> str:
     if options:
         listed = ", ".join(f"--{option}" for option in options)
@@ -176,6 +192,7 @@ class Recipe:
         blocks: the content of those files.
         describe: metadata and notes; called before ``blocks``.
         pictures: a column of pictures that is read apart, or None.
+        options: what ``-o name=value`` may name; ``variant`` and ``fallback`` take the values.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
         dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
         resources_at: the files of one dataset that lies where ``--source`` says, for a family whose
@@ -199,6 +216,7 @@ class Recipe:
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
     pictures: Callable[[Source], Pictures | None] = lambda source: None
+    options: tuple[Option, ...] = ()
     unlisted: bool = False
     dynamic: bool = False
     find: Callable[[str, Web | None], CatalogueEntry | None] = lambda name, web: None

@@ -19,7 +19,7 @@ from datasets_cli.replay.buffers.rows import (
 )
 from datasets_cli.replay.buffers.sample_info import expand_to_rows
 from datasets_cli.replay.buffers.saved import SavedBuffer
-from datasets_cli.replay.samplers.random import Info, Sampler
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
 from datasets_cli.replay.writers import (
     ImmutableDatasetWriter,

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import torch
 
-from datasets_cli.replay.samplers.random import Sampler
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import Writer
 

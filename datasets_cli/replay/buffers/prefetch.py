@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info
 
 STALE = object()
 """What is made of a draw whose rows have changed since."""

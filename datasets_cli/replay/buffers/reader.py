@@ -14,8 +14,9 @@ from datasets_cli.replay.arguments import choose_generator, seed_of, seeded, who
 from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.buffers.sample_info import slice_marks
-from datasets_cli.replay.samplers.random import Info, RandomSampler, Sampler
-from datasets_cli.replay.storages.dataset import make_batch
+from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.random import RandomSampler
+from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, Transform

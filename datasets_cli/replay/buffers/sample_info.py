@@ -7,7 +7,7 @@ import functools
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.replay.samplers.random import Info, Sampler
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree, entry
 

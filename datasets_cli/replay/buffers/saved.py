@@ -12,7 +12,7 @@ from datasets_cli.replay.buffers.dump import Hook, dump
 from datasets_cli.replay.buffers.load import load
 from datasets_cli.replay.buffers.options import ReadOptions
 from datasets_cli.replay.buffers.reader import BatchReader
-from datasets_cli.replay.samplers.random import Sampler
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.writers import Writer
 
 

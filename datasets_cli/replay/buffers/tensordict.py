@@ -14,7 +14,7 @@ from datasets_cli.replay.buffers.options import BufferOptions, WriteOptions
 from datasets_cli.replay.buffers.rows import unravel_rows, without_index
 from datasets_cli.replay.buffers.sample_info import expand_to_rows, slice_marks
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree, put

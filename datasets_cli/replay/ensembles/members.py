@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.samplers.random import Sampler
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import Writer

@@ -111,4 +111,4 @@ def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
 
 
 def _has_slices(buffer: ReplayBuffer) -> bool:
-    return hasattr(buffer.sampler, "truncated_key")
+    return buffer.sampler.has_slices

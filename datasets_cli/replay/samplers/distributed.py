@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.storages.protocol import Storage
 
 

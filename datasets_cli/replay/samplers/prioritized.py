@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities
 from datasets_cli.replay.samplers.priority_files import read_priorities, write_priorities
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
 from datasets_cli.replay.storages.protocol import Storage
 
 
-class Prioritized(ABC):
+class Prioritized(PrioritySampler):
     """What prioritised samplers have in common: priorities, and how they change.
 
     Args:
@@ -37,7 +37,6 @@ class Prioritized(ABC):
         UsageError: an argument is out of its range.
     """
 
-    ran_out = False
     priorities: Priorities
     _highest: float  # of all priorities that ever were; below 0 before there was any
 

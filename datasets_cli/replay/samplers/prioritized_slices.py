@@ -8,7 +8,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.prioritized import Prioritized
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.slice_options import SliceOptions
 from datasets_cli.replay.samplers.slices import SliceSampler
 from datasets_cli.replay.samplers.windows import overhang, too_short
@@ -45,6 +45,8 @@ class PrioritizedSliceSampler(Prioritized):
     Raises:
         UsageError: an argument is out of its range, or one of those that have no meaning here.
     """
+
+    has_slices = True
 
     def __init__(
         self,
@@ -99,12 +101,12 @@ class PrioritizedSliceSampler(Prioritized):
         return index, {("priority_weight",): weights, **marks}
 
     @property
-    def truncated_key(self) -> Key | None:
+    def truncated_key(self) -> Key | None:  # type: ignore[override]
         """Where slice ends are marked."""
         return self._slices.truncated_key
 
     @property
-    def init_key(self) -> Key | None:
+    def init_key(self) -> Key | None:  # type: ignore[override]
         """Where slice beginnings are marked."""
         return self._slices.init_key
 

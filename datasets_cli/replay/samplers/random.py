@@ -7,42 +7,17 @@ generator that the buffer hands it: the same generator state gives the same batc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.epoch import Epoch
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
-Info = dict[tuple[str, ...], torch.Tensor]
 
-
-class Sampler(Protocol):
-    """What a replay buffer needs of a sampler.
-
-    One may also have ``on_write(index)`` and ``on_clear()``, to be told when rows are written (-1
-    is one that was refused) or forgotten, and ``update_priority(index, priority)``. A buffer makes
-    these calls and ``sample`` one at a time: nothing in a sampler is safe for two threads at once.
-    """
-
-    @property
-    def ran_out(self) -> bool:
-        """Whether the batch just drawn was the last of an epoch; iteration stops there."""
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]`` and columns ``[B, ...]`` that describe the draw."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on with the same draws."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken."""
-
-
-class RandomSampler:
+class RandomSampler(Sampler):
     """Draws rows uniformly, with replacement."""
 
     ran_out = False
@@ -67,7 +42,7 @@ class RandomSampler:
         """Take nothing."""
 
 
-class EpochSampler:
+class EpochSampler(Sampler):
     """What samplers without replacement have in common: an epoch, and where it stands.
 
     Args:
@@ -79,7 +54,7 @@ class EpochSampler:
         self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
 
     @property
-    def ran_out(self) -> bool:
+    def ran_out(self) -> bool:  # type: ignore[override]
         """Whether the batch just drawn was the last of an epoch."""
         return self._epoch.ran_out
 

@@ -6,7 +6,8 @@ from typing import Unpack
 
 import torch
 
-from datasets_cli.replay.samplers.random import EpochSampler, Info
+from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.samplers.random import EpochSampler
 from datasets_cli.replay.samplers.slice_options import SliceOptions
 from datasets_cli.replay.samplers.slices import SliceSampler
 from datasets_cli.replay.storages.protocol import Storage
@@ -21,6 +22,8 @@ class SliceSamplerWithoutReplacement(EpochSampler):
         shuffle: visit the trajectories in random order.
         slices: the arguments of ``SliceSampler``.
     """
+
+    has_slices = True
 
     def __init__(
         self, *, drop_last: bool = False, shuffle: bool = True, **slices: Unpack[SliceOptions]
@@ -42,11 +45,11 @@ class SliceSamplerWithoutReplacement(EpochSampler):
         return self._slices.draw(storage, cuts, drawn, generator)
 
     @property
-    def truncated_key(self) -> Key | None:
+    def truncated_key(self) -> Key | None:  # type: ignore[override]
         """Where slice ends are marked."""
         return self._slices.truncated_key
 
     @property
-    def init_key(self) -> Key | None:
+    def init_key(self) -> Key | None:  # type: ignore[override]
         """Where slice beginnings are marked."""
         return self._slices.init_key

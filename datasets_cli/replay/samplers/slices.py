@@ -9,7 +9,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
-from datasets_cli.replay.samplers.random import Info
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, beginnings
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, changes
@@ -17,7 +17,7 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_e
 from datasets_cli.store.schema.columns import Key
 
 
-class SliceSampler:
+class SliceSampler(Sampler):
     """Draws runs of consecutive rows, each within one trajectory.
 
         trajectory   0 0 0 0 0 1 1 1 2 2 2 2
@@ -66,7 +66,7 @@ class SliceSampler:
         UsageError: a size that is no whole number from 1 on.
     """
 
-    ran_out = False
+    has_slices = True
 
     def __init__(
         self,

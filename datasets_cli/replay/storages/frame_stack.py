@@ -10,7 +10,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
-from datasets_cli.replay.storages.dataset import DatasetStorage, make_batch
+from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key, show_key

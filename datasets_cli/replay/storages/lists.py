@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.storages.dataset import make_batch
+from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.protocol import NO_ROWS
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

@@ -1,28 +1,163 @@
-"""What a storage is to the rest of the library."""
+"""What a storage is to the rest of the library: one that is read, and one that is written too."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar, Protocol
 
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
+Rows = Any
+"""Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
+
 
 class Storage(Protocol):
-    """What a sampler needs of a storage."""
+    """Rows that can be read.
 
-    @property
-    def revision(self) -> int:
-        """A number that changes whenever rows are written or forgotten."""
+    A storage of your own derives from this class and writes the four methods without a default; or
+    it derives from nothing and has all of them. Rows are numbered from 0 on. With several
+    dimensions the rows of one time step stand side by side: row ``t * width + w``.
 
+    Attributes:
+        ndim: leading dimensions of what is written that are rows; time is the last of them.
+        row_batch_size: batch size of each row by itself, where rows are TensorDicts with one.
+        is_tensordict: whether rows are TensorDicts; ``gather`` then returns their nested dict.
+        is_writable: whether this is a ``WritableStorage``.
+        revision: a number that changes whenever rows are written or cleared.
+        device_options: where batches go.
+    """
+
+    ndim: int = 1
+    row_batch_size: tuple[int, ...] = ()
+    is_tensordict: bool = True
+    is_writable: ClassVar[bool] = False
+    revision: int = 0
+    device_options: DeviceOptions = ON_DISK
+
+    @abstractmethod
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
 
+    @abstractmethod
+    def gather(self, index: torch.Tensor) -> Any:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``.
+
+        A nested dict of tensors where rows are TensorDicts; else what ``collate`` takes.
+        """
+
+    @abstractmethod
     def has(self, key: Key) -> bool:
         """Tell whether rows have an entry."""
 
+    @abstractmethod
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return an entry with one number a row, ``[T, W]``: T steps of W environments.
+
+        Raises:
+            KeyError: there is no such entry.
+            UsageError: it has more than one number a row.
+        """
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The rows as a grid: steps, then the environments side by side."""
+        return (len(self),)
+
+    @property
+    def width(self) -> int:
+        """Rows of one time step."""
+        return math.prod(self.grid[1:])
+
+    def collate(self, rows: Any) -> Rows:
+        """Return what ``gather`` returned as one batch, where rows are not TensorDicts."""
+        return rows
+
+    def get(self, index: torch.Tensor) -> Rows:
+        """Return copies of the rows ``index`` int64 ``[B]`` as one batch."""
+        rows = self.gather(index)
+        if not self.is_tensordict:
+            return self.collate(rows)
+        return make_batch(rows, index.shape + self.row_batch_size)
+
+    def run(self, start: int, stop: int) -> Rows:
+        """Return copies of the rows ``start`` to ``stop - 1`` as one batch."""
+        return self.get(torch.arange(start, stop))
+
+    def column(self, key: Key) -> Rows:
+        """Return a copy of one entry of all rows: a leaf ``[N, ...]``, or a group of leaves.
+
+        Raises:
+            KeyError: there is no such entry.
+        """
+        return self.run(0, len(self))[key]
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+        return self.get(rows)[key] if self.has(key) else None
+
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories, as the storage knows them or as columns say."""
+        """Return the trajectories, as the storage knows them or as columns tell.
+
+        Raises:
+            UsageError: no column tells them apart.
+        """
+        return find_trajectories(self, keys, 0)
+
+
+class WritableStorage(Storage, Protocol):
+    """Rows that can also be written.
+
+    Attributes:
+        max_size: the most rows that were asked for.
+        cursor: the time step that is written next.
+    """
+
+    is_writable: ClassVar[bool] = True
+    max_size: int
+    cursor: int
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit: ``max_size``, rounded up to whole time steps."""
+        return self.max_size
+
+    @abstractmethod
+    def flatten(self, data: Rows) -> list[Any]:
+        """Return the columns of data, each ``[n, ...]``, time first and environments flat.
+
+        What may be refused is refused here, before anything is written. Each column can be sliced,
+        and indexed by a tensor or be a list.
+
+        Raises:
+            UsageError: the data have another form than the rows that are there.
+        """
+
+    @abstractmethod
+    def write(self, rows: slice | torch.Tensor, columns: list[Any]) -> None:
+        """Put columns ``[n, ...]`` into the n rows; raises ``revision``, moves ``cursor``."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget every row."""
+
+    def one_row(self, data: Rows) -> Rows:
+        """Return one row, or one step of all environments, as ``flatten`` takes several.
+
+        Raises:
+            UsageError: it is not made of tensors.
+        """
+        raise UsageError(f"{type(self).__name__} takes several rows at once: use extend().")
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories; in a full ring they continue at row 0, up to the cursor."""
+        return find_trajectories(self, keys, self.cursor if len(self) == self.capacity else 0)

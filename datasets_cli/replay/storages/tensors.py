@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.storages.dataset import make_batch
+from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.form import (
     PytreeForm,
     TensorDictForm,
