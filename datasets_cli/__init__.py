@@ -14,11 +14,7 @@ from datasets_cli.version import __version__
 if TYPE_CHECKING:
     from datasets_cli.experience import ExperienceReplay
     from datasets_cli.replay.buffers.buffer import ReplayBuffer
-    from datasets_cli.replay.buffers.tensordict import (
-        PrioritizedReplayBuffer,
-        TensorDictPrioritizedReplayBuffer,
-        TensorDictReplayBuffer,
-    )
+    from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
     from datasets_cli.replay.ensembles.members import (
         SamplerEnsemble,
@@ -64,6 +60,10 @@ if TYPE_CHECKING:
         TensorDictMaxValueWriter,
         TensorDictRoundRobinWriter,
         Writer,
+    )
+    from datasets_cli.torchrl.buffers import (
+        PrioritizedReplayBuffer,
+        TensorDictPrioritizedReplayBuffer,
     )
     from datasets_cli.torchrl.families import (
         AtariDQNExperienceReplay,
@@ -163,8 +163,8 @@ _LAZY_IMPORTS = {
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
     "TensorStorage": "replay.storages.tensors",
-    "TensorDictPrioritizedReplayBuffer": "replay.buffers.tensordict",
-    "PrioritizedReplayBuffer": "replay.buffers.tensordict",
+    "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
+    "PrioritizedReplayBuffer": "torchrl.buffers",
     "RoundRobinWriter": "replay.writers",
     "TensorDictRoundRobinWriter": "replay.writers",
     "TensorDictMaxValueWriter": "replay.writers",

@@ -128,12 +128,12 @@ class ExperienceReplay(TensorDictReplayBuffer):
             generator=generator,
             seed=seed,
         )
+        self._rows = rows
 
     @property
     def manifest(self) -> Manifest:
         """Everything known about the dataset."""
-        found: Manifest = self.storage.dataset.manifest
-        return found
+        return self._rows.dataset.manifest
 
     @property
     def dataset_id(self) -> str:
@@ -148,7 +148,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     @property
     def data_path(self) -> Path:
         """The folder of the dataset."""
-        return Path(self.storage.dataset.folder)
+        return self._rows.dataset.folder
 
     @property
     def data_path_root(self) -> Path:
@@ -234,7 +234,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Raises:
             UsageError: the observation is not one tensor, or the copy does not fit into memory.
         """
-        return qlearning_columns(self.storage)
+        return qlearning_columns(self._rows)
 
     def get_normalized_score(self, returns: float) -> float:
         """Return a score that is 0 for the reference policy's low end and 1 for its high end.

@@ -19,14 +19,14 @@ FLOORS = [
     ["store.ted", "recipe"],
     ["store.compact"],
     ["store"],
-    ["catalogue", "replay.arguments"],
+    ["catalogue", "replay.arguments", "replay.old_names"],
     ["install", "replay.trajectories"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms"],
     ["replay.buffers"],
-    ["replay.ensembles", "replay.loaders", "experience"],
-    ["torchrl", "demo"],
+    ["replay.ensembles", "experience"],
+    ["replay.loaders", "torchrl", "demo"],
     ["cli"],
 ]
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}

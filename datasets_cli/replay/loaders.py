@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.samplers.distributed import DistributedSampler, process_rank, share
 
 
@@ -32,8 +33,13 @@ class BatchStream(IterableDataset[Any]):
         UsageError: there is no buffer, or a number is no whole number from 0 on.
     """
 
-    def __init__(self, buffer: ReplayBuffer, num_batches: int | None = None, seed: int = 0) -> None:
-        if isinstance(buffer, type) or not hasattr(buffer, "set_rng"):
+    def __init__(
+        self,
+        buffer: ReplayBuffer | ReplayBufferEnsemble,
+        num_batches: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(buffer, ReplayBuffer | ReplayBufferEnsemble):
             raise UsageError(f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.")
         self.buffer = buffer
         self.num_batches = num_batches

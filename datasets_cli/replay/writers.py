@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -11,53 +12,38 @@ import torch
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, key_of
 from datasets_cli.replay.storages.form import outline
+from datasets_cli.replay.storages.protocol import Rows, Storage, WritableStorage, is_writable
 from datasets_cli.store.schema.columns import Key, show_key
-
-Columns = list[Any]
-"""Columns ``[n, ...]`` of rows, as a storage takes them apart."""
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
 """How several numbers a row become its rank."""
 
 
-class WritableStorage(Protocol):
-    """What a writer needs of a storage."""
-
-    @property
-    def capacity(self) -> int:
-        """Most rows."""
-
-    @property
-    def ndim(self) -> int:
-        """Leading dimensions of data that are rows."""
-
-    def flatten(self, data: Any) -> Columns:
-        """Return the columns ``[n, ...]`` of data."""
-
-    def write(self, rows: slice | torch.Tensor, columns: Columns) -> None:
-        """Put columns into rows."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-
 class Writer(Protocol):
-    """What a replay buffer needs of a writer."""
+    """Chooses the rows of a storage that data are written to.
 
-    def write(self, storage: Any, data: Any) -> torch.Tensor:
+    A writer of your own derives from this class and writes ``write``; or it derives from nothing
+    and has all members.
+    """
+
+    @abstractmethod
+    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``; -1 for a row that was refused."""
 
     def on_clear(self) -> None:
-        """Begin anew: the storage has no rows any more."""
+        """Learn that the storage has no rows any more."""
+        return
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on."""
+        """Return what it takes to continue."""
+        return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue where ``state`` was taken."""
+        return
 
 
-class RoundRobinWriter:
+class RoundRobinWriter(Writer):
     """Writes row after row, and over the oldest rows once the storage is full."""
 
     def __init__(self) -> None:
@@ -67,7 +53,7 @@ class RoundRobinWriter:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
 
-    def write(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``.
 
         Of more rows than fit, the last ones stay.
@@ -104,7 +90,7 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
     """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
 
 
-class TensorDictMaxValueWriter:
+class TensorDictMaxValueWriter(Writer):
     """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
 
     Args:
@@ -122,7 +108,7 @@ class TensorDictMaxValueWriter:
         self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
-    def write(self, storage: WritableStorage, data: Any) -> torch.Tensor:
+    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
         """Write the rows that rank among the highest; return their numbers, -1 for the others.
 
         One after the other: of equal ranks the row that is there stays, and of several that rank
@@ -185,29 +171,40 @@ class TensorDictMaxValueWriter:
         heapq.heapify(self._heap)
 
 
-class ImmutableDatasetWriter:
+class ImmutableDatasetWriter(Writer):
     """The writer of a dataset: it refuses."""
 
-    def write(self, storage: Any, data: Any) -> NoReturn:
+    def write(self, storage: Storage, data: Rows) -> NoReturn:
         """Refuse rows."""
-        raise ImmutableError(
-            "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
-            "dataset with preprocess()."
-        )
+        refuse_to_write()
 
     def on_clear(self) -> NoReturn:
         """Refuse to forget rows."""
-        self.write(None, None)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take nothing."""
+        refuse_to_write()
 
     def __repr__(self) -> str:
         return "ImmutableDatasetWriter()"
+
+
+def refuse_to_write() -> NoReturn:
+    """Refuse to change the rows of a dataset.
+
+    Raises:
+        ImmutableError: always.
+    """
+    raise ImmutableError(
+        "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
+        "dataset with preprocess()."
+    )
+
+
+def default_writer(storage: Storage) -> Writer:
+    """Return the writer of a buffer that was given none: after the rows that are there."""
+    if not is_writable(storage):
+        return ImmutableDatasetWriter()
+    writer = RoundRobinWriter()
+    writer.cursor = storage.cursor * storage.width
+    return writer
 
 
 def _rows(column: Any, numbers: torch.Tensor) -> Any:

@@ -1,55 +1,52 @@
-"""Replay buffers: a storage holds rows, a sampler draws them, a writer places them."""
+"""Replay buffers: a storage holds rows, a sampler draws them, a writer places new ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.buffers.options import ReadOptions
-from datasets_cli.replay.buffers.rows import (
-    flat_rows,
-    is_key,
-    one_row,
-    rows_at,
-    unravel_rows,
-    write_at,
-)
-from datasets_cli.replay.buffers.sample_info import expand_to_rows
-from datasets_cli.replay.buffers.saved import SavedBuffer
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.arguments import choose_generator
+from datasets_cli.replay.buffers.checkpoint import clear_rows, restore_state, rows_state, writable
+from datasets_cli.replay.buffers.dump import Hook, dump
+from datasets_cli.replay.buffers.load import load
+from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
+from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
+from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at, unravel_rows, write_at
+from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
+from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
-from datasets_cli.replay.writers import (
-    ImmutableDatasetWriter,
-    RoundRobinWriter,
-    TensorDictRoundRobinWriter,
-    Writer,
-)
+from datasets_cli.replay.storages.protocol import Rows, Storage
+from datasets_cli.replay.transforms.compose import Compose
+from datasets_cli.replay.transforms.transform import Inverted, Transform
+from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer, default_writer
 
 DEFAULT_SIZE = 1000
 
 
-class ReplayBuffer(SavedBuffer):
+class ReplayBuffer:
     """Samples batches from a storage, and writes rows into one that takes them.
 
     One thread may write while another samples.
 
     Args:
         storage: where the rows are; a list of 1,000 by default.
-        writer: where rows are placed; by default one after the other, behind those that are there,
-            and nowhere in a dataset.
-        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         sampler: how rows are drawn; uniformly with replacement by default.
-        transform: applied to every batch; one that has ``inv`` also to what is written.
-        batch_size: rows in a batch; ``sample`` can override it.
+        writer: where rows are written; by default one after the other, after those that are there,
+            and nowhere in a dataset.
         collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
         pin_memory: put batches into page-locked memory.
         prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
             costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
             that thread. A batch of another size is drawn when it is asked for, and those that are
             under way are given back.
+        transform: applied to every batch; one that has ``inv`` also to what is written.
+        batch_size: rows in a batch; ``sample`` can override it.
+        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
 
@@ -57,32 +54,121 @@ class ReplayBuffer(SavedBuffer):
         UsageError: arguments that exclude one another.
     """
 
+    _sample_info = SampleInfo()
+
     def __init__(
         self,
         *,
-        storage: Any = None,
-        writer: Writer | None = None,
-        dim_extend: int | None = None,
+        storage: Storage | None = None,
         sampler: Sampler | None = None,
-        **reading: Unpack[ReadOptions],
+        writer: Writer | None = None,
+        collate_fn: CollateFunction | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        transform: Transform | None = None,
+        batch_size: int | None = None,
+        dim_extend: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
     ) -> None:
-        storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
-        super().__init__(storage=storage, sampler=sampler, **reading)
+        if collate_fn is not None and not callable(collate_fn):
+            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
+        self._reader = BatchReader(
+            storage=as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage),
+            sampler=as_sampler(RandomSampler() if sampler is None else sampler),
+            transform=Compose() if transform is None else Compose(transform),
+            batch_size=batch_size,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            generator=choose_generator(generator, seed),
+            sample_info=self._sample_info,
+        )
         if dim_extend not in (None, self.storage.ndim - 1):
             raise UsageError(
                 f"Time is the last of the storage's {self.storage.ndim} dimensions, not "
                 f"{dim_extend}."
             )
-        if writer is not None and not callable(getattr(writer, "write", None)):
-            raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {writer!r}.")
-        self.writer: Writer = writer or self._default_writer()
+        self.set_writer(default_writer(self.storage) if writer is None else writer)
+        self._save_hooks: list[Hook] = []
+        self._load_hooks: list[Hook] = []
+
+    @property
+    def storage(self) -> Storage:
+        """Where the rows are."""
+        return self._reader.storage
+
+    @property
+    def sampler(self) -> Sampler:
+        """How rows are drawn."""
+        return self._reader.sampler
+
+    @property
+    def writer(self) -> Writer:
+        """Where rows are written."""
+        return self._writer
+
+    @property
+    def transform(self) -> Compose:
+        """What is applied to every batch."""
+        return self._reader.transform
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows in a batch."""
+        return self._reader.batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int | None) -> None:
+        self._reader.batch_size = batch_size
+
+    @property
+    def generator(self) -> torch.Generator:
+        """What rows are drawn from."""
+        return self._reader.generator
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the batch just sampled was the last of an epoch."""
+        return self._reader.ran_out
+
+    def __len__(self) -> int:
+        return len(self._reader.storage)
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(storage={self.storage!r}, "
-            f"sampler={type(self.sampler).__name__}, writer={self.writer!r}, "
-            f"batch_size={self.batch_size})"
-        )
+        parts = {
+            "storage": self.storage,
+            "sampler": self.sampler,
+            "writer": self.writer,
+            "batch_size": self.batch_size,
+            "transform": self.transform,
+            "collate_fn": self._reader.collate_fn,
+        }
+        lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
+        return f"{type(self).__name__}({lines})"
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``, or
+                ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
+
+        Raises:
+            UsageError: no batch size is given here or to the buffer, there are no rows, or the
+                sampler refuses the size.
+        """
+        return self._reader.sample(batch_size, return_info)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
+        if self.batch_size is None:
+            raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
+        while True:
+            yield self.sample()
+            if self.ran_out:
+                return
 
     def __getitem__(self, index: Any) -> Any:
         """Return copies of rows, or of a whole column.
@@ -97,15 +183,15 @@ class ReplayBuffer(SavedBuffer):
             UsageError: the copy would take more than half of the free memory.
         """
         if not is_key(index):
-            with self._lock:
+            with self._reader.lock:
                 rows = rows_at(self.storage, index)
             return self.transform(rows)
         if self.transform or self.storage.ndim > 1:
             return self[:][index]
-        with self._lock:
+        with self._reader.lock:
             return self.storage.column((index,) if isinstance(index, str) else index)
 
-    def __setitem__(self, index: Any, data: Any) -> None:
+    def __setitem__(self, index: Any, data: Rows) -> None:
         """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
 
         Raises:
@@ -114,11 +200,9 @@ class ReplayBuffer(SavedBuffer):
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
         data = self.transform.inv(data)
-        with self._lock:
-            if self._is_constant:
-                ImmutableDatasetWriter().write(self.storage, data)
-            write_at(self.storage, index, data)
-            self._rewind()
+        with self._reader.lock:
+            write_at(writable(self._reader), index, data)
+            self._reader.rewind()
 
     def __getitems__(self, index: list[int]) -> Any:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
@@ -127,19 +211,19 @@ class ReplayBuffer(SavedBuffer):
         """
         return self[index]
 
-    def add(self, data: Any) -> Any:
+    def add(self, data: Rows) -> int | torch.Tensor | None:
         """Write one row; return its number, or None where the writer refused it.
 
         With several dimensions it is one step of all environments, ``[environments...]``, and their
         numbers int64 ``[n, ndim]`` are returned.
         """
-        index = self.extend(one_row(self.storage, data))
+        index = self.extend(writable(self._reader).one_row(data))
         if self.storage.ndim > 1:
             return index
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
 
-    def extend(self, data: Any) -> torch.Tensor:
+    def extend(self, data: Rows) -> torch.Tensor:
         """Write rows ``[n, ...]``, or a list of them; return their numbers int64.
 
         Args:
@@ -152,7 +236,7 @@ class ReplayBuffer(SavedBuffer):
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        return self._write(data, self._tell_sampler)
+        return self._extend(data, self.sampler.on_write)
 
     def empty(self) -> None:
         """Forget every row.
@@ -160,16 +244,8 @@ class ReplayBuffer(SavedBuffer):
         Raises:
             ImmutableError: they are a dataset.
         """
-        if self._is_constant:
-            ImmutableDatasetWriter().on_clear()
-        with self._lock:
-            self.writer.on_clear()
-            self.storage.empty()
-            self.transform.on_clear()
-            if on_clear := getattr(self.sampler, "on_clear", None):
-                on_clear()
-            if self._prefetch:
-                self._prefetch.drop()
+        with self._reader.lock:
+            clear_rows(self._reader, self.writer)
 
     def update_priority(self, index: torch.Tensor, priority: Any) -> None:
         """Give rows new priorities; nothing happens unless the sampler has any.
@@ -178,60 +254,124 @@ class ReplayBuffer(SavedBuffer):
             index: int64 ``[B]``, or ``[B, ndim]`` with several dimensions.
             priority: float ``[B]``, or one number for all.
         """
-        if update := getattr(self.sampler, "update_priority", None):
-            with self._lock:
+        sampler = self._reader.sampler
+        if has_priorities(sampler):
+            with self._reader.lock:
                 rows = flat_rows(self.storage, torch.as_tensor(index))
                 if rows.numel() and int(rows.max()) >= len(self):
                     raise UsageError(f"There is no row {int(rows.max())}, only {len(self)} rows.")
-                update(rows, priority)
+                sampler.update_priority(rows, priority)
 
-    def set_storage(self, storage: Any, collate_fn: Callable[[Any], Any] | None = None) -> Any:
+    def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
         """Use another storage and return the one before; its rows get the default priority."""
-        self._rewind()
+        self._reader.rewind()
         previous = self.storage
-        self._use(storage)
-        self._collate_fn = collate_fn or self._collate_fn
-        self.writer = self._default_writer()
-        if on_clear := getattr(self.sampler, "on_clear", None):
-            on_clear()
+        self._reader.use_storage(as_storage(storage))
+        self._reader.collate_fn = collate_fn or self._reader.collate_fn
+        self.set_writer(default_writer(self.storage))
+        self.sampler.on_clear()
+        return previous
+
+    def set_sampler(self, sampler: Sampler) -> Sampler:
+        """Use another sampler and return the one before."""
+        self._reader.rewind()
+        previous, self._reader.sampler = self._reader.sampler, as_sampler(sampler)
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
         """Use another writer and return the one before."""
-        previous, self.writer = self.writer, writer
+        previous, self._writer = getattr(self, "_writer", writer), as_writer(writer)
+        indexed = isinstance(writer, TensorDictRoundRobinWriter)
+        info = self._sample_info
+        self._reader.sample_info = SampleInfo(info.index or indexed, info.marks)
         return previous
 
-    def _describe(self, rows: Any, index: torch.Tensor, info: Info) -> None:
-        super()._describe(rows, index, info)
-        if isinstance(self.writer, TensorDictRoundRobinWriter):
-            rows["index"] = expand_to_rows(
-                unravel_rows(self.storage, index), self.storage.row_batch_size
-            )
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw from another generator."""
+        self._reader.rewind()
+        self._reader.generator = generator
 
-    def _default_writer(self) -> Writer:
-        if not hasattr(self.storage, "write"):
-            return ImmutableDatasetWriter()
-        writer = RoundRobinWriter()
-        writer.cursor = self.storage.cursor * self.storage.width  # behind rows that are there
-        return writer
+    def append_transform(self, transform: Transform, *, invert: bool = False) -> Self:
+        """Apply one more transform to every batch, after the others; return the buffer.
 
-    def _write(self, data: Any, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        Args:
+            transform: any callable from batch to batch.
+            invert: apply it to what is written instead, and its ``inv`` to batches.
+        """
+        return self.insert_transform(len(self.transform), transform, invert=invert)
+
+    def insert_transform(self, index: int, transform: Transform, *, invert: bool = False) -> Self:
+        """Apply one more transform at a place among the others; return the buffer."""
+        self._reader.rewind()
+        self.transform.insert(index, Inverted(transform) if invert else transform)
+        return self
+
+    def dumps(self, path: str | Path) -> None:
+        """Write the rows there are, and where sampler and writer stand, into a folder.
+
+        Raises:
+            UsageError: rows are not TensorDicts in a tensor storage.
+        """
+        with self._reader.lock:
+            dump(self._reader, self.writer, path, self._save_hooks)
+
+    def loads(self, path: str | Path) -> None:
+        """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
+
+        In a larger storage the rows of a ring begin with the oldest one.
+
+        Raises:
+            ImmutableError: the rows there are are a dataset.
+            FileNotFoundError: nothing was written there.
+            DamagedDataset: a file is missing or too short.
+            UsageError: the storage has no room for the rows.
+        """
+        with self._reader.lock:
+            load(self._reader, self.writer, path, self._load_hooks)
+
+    save = dump = dumps  # TorchRL's other names
+    load = loads
+
+    def draw_state(self) -> dict[str, Any]:
+        """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
+        return self._reader.draw_state()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the draws, and copies of the rows where these can be written.
+
+        Loaded into an equal buffer, it continues with the same. A dataset's rows are no part of it.
+        """
+        with self._reader.lock:
+            return self.draw_state() | rows_state(self._reader, self.writer)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was taken, with the rows that were there.
+
+        Raises:
+            UsageError: it is no state of such a buffer, or of a storage of another size.
+        """
+        with self._reader.lock:
+            restore_state(self._reader, self.writer, state)
+
+    def register_save_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
+        self._save_hooks.append(hook)
+
+    def register_load_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
+        self._load_hooks.append(hook)
+
+    def _extend(self, data: Rows, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Write rows, tell of them, and return their numbers; see ``extend``."""
         is_list = isinstance(data, list) and bool(data)
-        if is_list and (self.transform or not isinstance(self.storage, ListStorage)):
+        if is_list and (self.transform or not self.storage.takes_lists):
             data = stack_rows(data)
         data = self.transform.inv(data)
         if data is None:  # a transform keeps the rows until it has more
             return torch.empty(0, dtype=torch.int64)
-        with self._lock:
-            if self._is_constant:
-                ImmutableDatasetWriter().write(self.storage, data)
-            rows = self.writer.write(self.storage, data)
+        with self._reader.lock:
+            storage = writable(self._reader)
+            rows = self.writer.write(storage, data)
             tell(rows)
-            self._rewind()
-        return unravel_rows(self.storage, rows)
-
-    def _tell_sampler(self, rows: torch.Tensor) -> None:
-        """Tell the sampler which flat rows were written; -1 was refused."""
-        if on_write := getattr(self.sampler, "on_write", None):
-            on_write(rows)
+            self._reader.rewind()
+        return unravel_rows(storage, rows)

@@ -5,54 +5,104 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.buffers.rows import rows_at
-from datasets_cli.replay.storages.lists import ListStorage
+from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
+from datasets_cli.replay.writers import Writer, refuse_to_write
 
 
-def rows_state(buffer: Any) -> dict[str, Any]:
+def rows_state(reader: BatchReader, writer: Writer) -> dict[str, Any]:
     """Return copies of the rows there are, as ``extend`` takes them, and where the next one goes.
 
     Args:
-        buffer: one whose rows can be written.
+        reader: of the buffer; of a dataset nothing is returned.
+        writer: of the buffer.
     """
-    storage = buffer.storage
-    rows = None
-    if len(storage):
-        whole = torch.arange(len(storage))
-        is_list = isinstance(storage, ListStorage)
-        rows = storage.gather(whole) if is_list else rows_at(storage, slice(None))
-    return {"rows": rows, "max_size": storage.max_size, "writer": buffer.writer.state_dict()}
+    storage = reader.storage
+    if not is_writable(storage):
+        return {}
+    return {
+        "rows": storage.contents() if len(storage) else None,
+        "max_size": storage.max_size,
+        "writer": writer.state_dict(),
+    }
 
 
-def restore_rows(buffer: Any, state: Mapping[str, Any]) -> None:
-    """Write the rows of ``rows_state`` into a buffer, in place of its own.
+def restore_state(reader: BatchReader, writer: Writer, state: Mapping[str, Any]) -> None:
+    """Continue with the rows and the draws of a state, in place of a buffer's own.
+
+    Args:
+        reader: of the buffer.
+        writer: of the buffer.
+        state: that of the draws, and what ``rows_state`` returned.
 
     Raises:
-        UsageError: they are of a storage of another size, or of rows of another form.
+        ImmutableError: the state has rows and the buffer's are a dataset.
+        UsageError: it is no state of such a buffer: of a storage of another size, or of rows of
+            another form.
     """
-    storage, rows = buffer.storage, state["rows"]
+    if not {"sampler", "generator"} <= state.keys():
+        raise UsageError(
+            "The state of a buffer has sampler and generator; this one has "
+            f"{', '.join(map(str, state)) or 'nothing'}. What TorchRL dumped, loads() reads."
+        )
+    reader.drop()
+    if "rows" in state:
+        _restore_rows(reader, writer, state)
+    reader.sampler.load_state_dict(state["sampler"])
+    reader.generator.set_state(state["generator"])
+
+
+def _restore_rows(reader: BatchReader, writer: Writer, state: Mapping[str, Any]) -> None:
+    storage, rows = writable(reader), state["rows"]
     if storage.max_size != state["max_size"]:
         raise UsageError(
             f"The state is of a storage with room for {state['max_size']} rows; this one has room "
             f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
         )
-    replace_rows(buffer, None if rows is None else storage.flatten(rows), state["writer"])
+    columns = None if rows is None else storage.flatten(rows)
+    replace_rows(reader, writer, columns, state["writer"])
 
 
-def replace_rows(buffer: Any, columns: list[Any] | None, writer_state: Mapping[str, Any]) -> None:
-    """Forget a buffer's rows for others, and go on behind these where the writer stood.
+def replace_rows(
+    reader: BatchReader,
+    writer: Writer,
+    columns: list[Any] | None,
+    writer_state: Mapping[str, Any],
+) -> None:
+    """Forget a buffer's rows for others, and continue after these where the writer stood.
 
     Args:
-        buffer: one whose rows can be written; it may refuse to forget them.
-        columns: of the other rows ``[n, ...]``, as the storage takes them apart; None for none.
-        writer_state: where its writer goes on; ``cursor`` counts rows.
+        reader: of the buffer.
+        writer: of the buffer.
+        columns: of the other rows ``[n, ...]``, as the storage flattens them; None for none.
+        writer_state: where its writer continues; ``cursor`` counts rows.
     """
-    storage = buffer.storage
-    buffer.empty()
+    storage = writable(reader)
+    clear_rows(reader, writer)
     if columns is not None:
         storage.write(slice(0, len(columns[0])), columns)
-    buffer.writer.load_state_dict(writer_state)
+    writer.load_state_dict(writer_state)
+    # The storage counts time steps, the writer rows.
     storage.cursor = writer_state.get("cursor", 0) // storage.width
+
+
+def clear_rows(reader: BatchReader, writer: Writer) -> None:
+    """Forget a buffer's rows, and tell all who know of them."""
+    storage = writable(reader)
+    writer.on_clear()  # first, because it may refuse
+    storage.clear()
+    reader.transform.on_clear()
+    reader.sampler.on_clear()
+    reader.drop()
+
+
+def writable(reader: BatchReader) -> WritableStorage:
+    """Return the storage of a buffer to write to.
+
+    Raises:
+        ImmutableError: its rows are a dataset.
+    """
+    if not is_writable(reader.storage):
+        refuse_to_write()
+    return reader.storage

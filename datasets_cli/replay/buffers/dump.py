@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.writers import Writer
 
-Hook = Callable[[Any], Any]
+Hook = Callable[[TensorDict], TensorDict]
+"""Takes rows that are written or were read, and returns others."""
 
 PARTS = ("storage", "sampler", "writer")
 SEAL = "buffer_metadata.json"
@@ -29,21 +34,22 @@ PARTIAL = ".partial"
 TORCHRLS_OWN = ("rng_state", "transform.t", "prefetch.pkl")
 
 
-def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
+def dump(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
     """Write the rows there are, and where the sampler and the writer stand.
 
     Nothing of an older dump is left, nor anything else touched that is in the folder. A dump that
     is killed leaves the older one, or none.
 
     Args:
-        buffer: a replay buffer of TensorDicts.
+        reader: of a buffer of TensorDicts.
+        writer: of the buffer.
         path: a folder; made with those above it.
         hooks: called one after the other with the rows; what the last one returns is written.
 
     Raises:
         UsageError: there are no rows, or they are not TensorDicts.
     """
-    storage = buffer.storage
+    storage = reader.storage
     if not len(storage):
         raise UsageError("The buffer is empty: there is nothing to dump. Write rows first.")
     if not storage.is_tensordict:
@@ -57,32 +63,32 @@ def dump(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     shutil.rmtree(folder / PARTIAL, ignore_errors=True)  # of a dump that was killed
     (folder / PARTIAL).mkdir(parents=True)
     try:
-        _write(buffer, rows, folder / PARTIAL)
+        _write(reader, writer, rows, folder / PARTIAL)
         _put_in_place(folder)
     finally:
         shutil.rmtree(folder / PARTIAL, ignore_errors=True)
 
 
-def _write(buffer: Any, rows: Any, folder: Path) -> None:
+def _write(reader: BatchReader, writer: Writer, rows: TensorDict, folder: Path) -> None:
     """Write rows ``[steps, ...]`` and the state of a buffer into an empty folder."""
-    storage = buffer.storage
+    storage = reader.storage
     rows.memmap(folder / "storage")
     width = math.prod(rows.shape[1 : storage.ndim])
     _write_json(
         folder / "storage" / "storage_metadata.json",
         {"metadata": {}, "is_pytree": False, "len": len(rows) * width},
     )
-    if dumps := getattr(buffer.sampler, "dumps", None):
-        dumps(folder / "sampler")
+    if has_priorities(reader.sampler):
+        reader.sampler.dumps(folder / "sampler")
     else:
-        # The buffer's: its sampler may have drawn batches ahead, which nobody has seen.
-        _write_json(folder / "sampler" / "state.json", buffer.draw_state()["sampler"])
-    state = buffer.writer.state_dict()
+        # The reader's: its sampler may have drawn batches ahead, which nobody has seen.
+        _write_json(folder / "sampler" / "state.json", reader.draw_state()["sampler"])
+    state = writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps
         is_whole = len(rows) * width == len(storage)  # a hook may leave rows out
         state["cursor"] = state["cursor"] // width if is_whole else len(rows)
     _write_json(folder / "writer" / "metadata.json", state)
-    _write_json(folder / SEAL, {"batch_size": buffer.batch_size})
+    _write_json(folder / SEAL, {"batch_size": reader.batch_size})
 
 
 def _put_in_place(folder: Path) -> None:

@@ -13,17 +13,19 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.buffers.checkpoint import replace_rows
+from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
 from datasets_cli.replay.buffers.dump import SEAL, Hook
+from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.buffers.rows import without_index
 from datasets_cli.replay.samplers.epoch import given_epoch
+from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import ImmutableDatasetWriter
+from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
 from datasets_cli.store.schema.columns import encode_name
 
 
-def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
+def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
     """Read rows that ``dump``, or TorchRL 0.14, wrote into a buffer, in place of its own.
 
     A ring that comes into a larger storage begins there with its oldest row, and an epoch of it
@@ -31,7 +33,8 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     which counts trajectories otherwise. Ranks that TorchRL's writer kept are made of the rows anew.
 
     Args:
-        buffer: a replay buffer of the same parts.
+        reader: of a buffer of the same parts.
+        writer: of the buffer.
         path: the folder.
         hooks: called one after the other with the rows; what the last one returns is stored.
 
@@ -41,9 +44,7 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
         ImmutableError: the buffer's rows are a dataset.
         UsageError: there are more rows than the storage can have, or they are not TensorDicts.
     """
-    folder, storage, writer = Path(path), buffer.storage, buffer.writer
-    if not hasattr(storage, "write"):
-        ImmutableDatasetWriter().on_clear()
+    folder, storage, sampler = Path(path), writable(reader), reader.sampler
     _read_json(folder / SEAL)  # without it, not everything is there
     state = _read_json(folder / "writer" / "metadata.json")
     rows = dumped = _read_rows(folder / "storage", storage.ndim)
@@ -60,7 +61,7 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
     shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
     if shift:
         rows = torch.cat([rows[shift:], rows[:shift]])
-    if "ranks" in writer.state_dict():
+    if isinstance(writer, TensorDictMaxValueWriter):
         if len(state.get("ranks", ())) != num_steps:
             state["ranks"] = _ranks(writer, rows)
     else:
@@ -68,8 +69,8 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
         state.setdefault("write_count", num_steps * width)
     # Whatever may be refused is looked at before the buffer's own rows are gone.
     columns = storage.flatten(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
-    drawn = _read_sampler(buffer.sampler, folder / "sampler")
-    replace_rows(buffer, columns, state)
+    drawn = _read_sampler(sampler, folder / "sampler")
+    replace_rows(reader, writer, columns, state)
     if drawn and "priorities" in drawn:
         known, num_rows = drawn["priorities"], num_steps * width
         # Which rows a hook left out nobody knows: those that stay begin with the default priority.
@@ -77,7 +78,7 @@ def load(buffer: Any, path: str | Path, hooks: list[Hook]) -> None:
             known = known[:0]
         drawn["priorities"] = _shifted(known, shift * width, num_rows)
     if drawn and ("priorities" in drawn or not shift):
-        buffer.sampler.load_state_dict(drawn)
+        sampler.load_state_dict(drawn)
 
 
 def _read_rows(folder: Path, ndim: int) -> TensorDict:
@@ -99,7 +100,7 @@ def _oldest_step(state: Mapping[str, Any], num_steps: int) -> int:
     return cursor if 0 <= cursor < num_steps else 0
 
 
-def _ranks(writer: Any, rows: TensorDictBase) -> list[float]:
+def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase) -> list[float]:
     """Return the ranks that a writer gives rows."""
     if rows.get(writer.rank_key, None) is None:
         raise UsageError(f"The rows have no {writer.rank_key!r}, which the writer ranks them by.")
@@ -110,12 +111,11 @@ def _ranks(writer: Any, rows: TensorDictBase) -> list[float]:
     return ranks
 
 
-def _read_sampler(sampler: Any, folder: Path) -> dict[str, Any] | None:
+def _read_sampler(sampler: Sampler, folder: Path) -> dict[str, Any] | None:
     """Return the state of a sampler that was dumped, or None where it was of another kind."""
-    if loads := getattr(sampler, "loads", None):
-        loads(folder)
-        loaded: dict[str, Any] = sampler.state_dict()
-        return loaded
+    if has_priorities(sampler):
+        sampler.loads(folder)
+        return sampler.state_dict()
     if (folder / "meta.json").exists():
         return _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
     path = folder / "state.json"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
-from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.lists import ListStorage
-from datasets_cli.replay.storages.protocol import NO_ROWS
+from datasets_cli.replay.storages.batch import map_rows
+from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, Storage, WritableStorage
 
 
 def is_key(index: Any) -> bool:
@@ -22,7 +20,7 @@ def is_key(index: Any) -> bool:
     return isinstance(index, str)
 
 
-def row_numbers(index: Any, storage: Any) -> torch.Tensor:
+def row_numbers(index: Any, storage: Storage) -> torch.Tensor:
     """Return the rows int64 that an index means, in its shape.
 
     Args:
@@ -58,7 +56,7 @@ def row_numbers(index: Any, storage: Any) -> torch.Tensor:
     return torch.where(rows < 0, rows + num_rows, rows)
 
 
-def rows_at(storage: Any, index: Any) -> Any:
+def rows_at(storage: Storage, index: Any) -> Any:
     """Return copies of the rows that an index means, as they are stored.
 
     Args:
@@ -69,17 +67,15 @@ def rows_at(storage: Any, index: Any) -> Any:
         start, stop, _ = index.indices(len(storage))
         return storage.run(start, max(start, stop))
     rows = row_numbers(index, storage)
-    if rows.ndim == 0 and isinstance(storage, ListStorage):
-        return storage.gather(rows.flatten())[0]
-    batch = storage.get(rows.flatten())
     if rows.ndim == 0:
-        return _mapped(lambda part: part[0], batch)
+        return storage.item(int(rows))
+    batch = storage.get(rows.flatten())
     if rows.ndim > 1:
-        return _mapped(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
+        return map_rows(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
     return batch
 
 
-def write_at(storage: Any, index: Any, data: Any) -> None:
+def write_at(storage: WritableStorage, index: Any, data: Rows) -> None:
     """Write rows in place of those that an index means.
 
     Args:
@@ -94,33 +90,13 @@ def write_at(storage: Any, index: Any, data: Any) -> None:
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")
     rows = row_numbers(index, storage)
-    columns = storage.flatten(data if rows.ndim else one_row(storage, data))
+    columns = storage.flatten(data if rows.ndim else storage.one_row(data))
     if len(columns[0]) != rows.numel():
         raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
     storage.write(rows.flatten(), columns)
 
 
-def one_row(storage: Any, data: Any) -> Any:
-    """Return one row, or one step of several environments, as ``extend`` takes several.
-
-    Raises:
-        UsageError: it is of no tensors, in a storage of tensors.
-    """
-    time = storage.ndim - 1
-    if isinstance(data, TensorDictBase):
-        return data.unsqueeze(time)
-    if isinstance(storage, ListStorage):
-        return [data]
-    for leaf in _pytree.tree_leaves(data):
-        if not isinstance(leaf, torch.Tensor | TensorDictBase):
-            raise UsageError(
-                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
-                "tensors; ListStorage takes anything."
-            )
-    return _pytree.tree_map(lambda leaf: leaf.unsqueeze(time), data)
-
-
-def unravel_rows(storage: Any, rows: torch.Tensor) -> torch.Tensor:
+def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
     """Return what a storage calls its flat rows int64 ``[B]``.
 
     The rows themselves, or their place in each dimension, int64 ``[B, ndim]``; -1, which is no row,
@@ -132,7 +108,7 @@ def unravel_rows(storage: Any, rows: torch.Tensor) -> torch.Tensor:
     return torch.where(rows.unsqueeze(-1) < 0, rows.unsqueeze(-1), places)
 
 
-def flat_rows(storage: Any, numbers: torch.Tensor) -> torch.Tensor:
+def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
     """Return the flat rows int64 ``[B]`` of what ``unravel_rows`` returned."""
     if storage.ndim == 1:
         return numbers.reshape(-1)
@@ -144,9 +120,3 @@ def without_index(data: Any) -> Any:
     """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
     has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
     return data.exclude("index") if has_index else data
-
-
-def _mapped(function: Callable[[Any], Any], batch: Any) -> Any:
-    """Return a function of a TensorDict, or of each tensor in a structure."""
-    whole = isinstance(batch, TensorDictBase)
-    return function(batch) if whole else _pytree.tree_map(function, batch)

@@ -1,44 +1,112 @@
-"""Marks: what a sampler says of the rows it drew, as a batch of them carries it."""
+"""What a sampler says of the rows it drew, and which of it a batch carries."""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree, entry
+from datasets_cli.store.schema.tree import Tree, entry, put
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """Which of what is known of a draw its batch carries, where rows are TensorDicts.
+
+    Args:
+        index: ``index``, the rows' numbers.
+        marks: what the sampler says of the rows: weights, ends of slices. It comes back after the
+            transforms where one took it, because priorities are handed back by it.
+    """
+
+    index: bool = False
+    marks: bool = False
+
+    def describe(
+        self,
+        rows: Tree | TensorDictBase,
+        index: torch.Tensor,
+        info: Info,
+        storage: Storage,
+        sampler: Sampler,
+    ) -> None:
+        """Put into a batch what it carries, and into ``info`` what follows from slice ends.
+
+        Args:
+            rows: the batch, or the nested dict of its leaves, ``[B]``.
+            index: flat row numbers int64 ``[B]``.
+            info: what the sampler says of them.
+            storage: whose rows.
+            sampler: who drew them.
+        """
+        inner = storage.row_batch_size
+        numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
+        if self.marks and not info and not inner:  # the most common batch, without further steps
+            rows["index"] = numbers
+            return
+        if not inner:
+            info.update(slice_flags(rows, sampler, info))
+        carried: Info = {("index",): numbers} if self.index or self.marks else {}
+        if self.marks:
+            carried |= info
+        if inner:  # each row has a batch size of its own: the same all over a row
+            carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
+            if self.marks:
+                carried |= slice_flags(rows, sampler, carried)
+        for key, mark in carried.items():
+            put(rows, key, mark)
+
+    def restore(self, batch: Any, index: torch.Tensor, info: Info, storage: Storage) -> None:
+        """Put back into a transformed batch what a transform took and priorities need."""
+        if not self.marks or not isinstance(batch, TensorDictBase):
+            return
+        if batch.batch_size[:1] != index.shape:
+            return
+        for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
+            if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
+                batch[key[0]] = expand_to_rows(mark, storage.row_batch_size)
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
-    """Return what is said of each row, ``[B, ...]``, for all of it: ``[B, *inner, ...]``."""
+    """Return what is said of each row, ``[B, ...]``, for all of it: ``[B, *row_batch_size, ...]``.
+
+    Args:
+        mark: one entry a row ``[B, ...]``.
+        row_batch_size: batch size of each row.
+    """
     for _ in row_batch_size:
         mark = mark.unsqueeze(1)
-    return mark.expand(-1, *row_batch_size, *mark.shape[1 + len(row_batch_size) :]).contiguous()
+    trailing = mark.shape[1 + len(row_batch_size) :]
+    return mark.expand(-1, *row_batch_size, *trailing).contiguous()
 
 
-def slice_marks(
+def slice_flags(
     rows: Tree | TensorDictBase, sampler: Sampler, info: Info
 ) -> dict[Key, torch.Tensor]:
     """Return what follows from the ends and beginnings of slices, bool ``[B, 1]`` in ``info``.
 
-    An end is done too, and a beginning stands beside those that are stored.
+    An end is done too, and a beginning is marked beside those that are stored.
     """
-    marks: dict[Key, torch.Tensor] = {}
-    truncated_key: Key | None = getattr(sampler, "truncated_key", None)
+    flags: dict[Key, torch.Tensor] = {}
+    truncated_key = sampler.truncated_key
     if truncated_key is not None and (last := info.get(truncated_key)) is not None:
         done_key, terminated_key = _beside(truncated_key)
         done, terminated = entry(rows, done_key), entry(rows, terminated_key)
-        marks[done_key] = last.clone() if done is None else done | _like(last, done)
-        marks[terminated_key] = torch.zeros_like(last) if terminated is None else terminated
-    init_key: Key | None = getattr(sampler, "init_key", None)
+        flags[done_key] = last.clone() if done is None else done | _like(last, done)
+        flags[terminated_key] = torch.zeros_like(last) if terminated is None else terminated
+    init_key = sampler.init_key
     if init_key is not None and (first := info.get(init_key)) is not None:
         stored = entry(rows, init_key)
         if stored is not None:
-            marks[init_key] = stored | _like(first, stored)
-    return marks
+            flags[init_key] = stored | _like(first, stored)
+    return flags
 
 
 @functools.cache

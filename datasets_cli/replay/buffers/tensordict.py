@@ -1,40 +1,81 @@
-"""Replay buffers of TensorDicts: a batch says how it was drawn, and priorities go back by that."""
+"""The replay buffer of TensorDicts: a batch says how it was drawn, so that priorities return."""
 
 from __future__ import annotations
-
-from typing import Any, Unpack
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import key_of
-from datasets_cli.replay.buffers.buffer import DEFAULT_SIZE, ReplayBuffer
-from datasets_cli.replay.buffers.options import BufferOptions, WriteOptions
-from datasets_cli.replay.buffers.rows import unravel_rows, without_index
-from datasets_cli.replay.buffers.sample_info import expand_to_rows, slice_marks
-from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
-from datasets_cli.replay.samplers.protocol import Info
-from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree, put
+from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.buffers.reader import CollateFunction
+from datasets_cli.replay.buffers.rows import without_index
+from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.writers import Writer
 
 
 class TensorDictReplayBuffer(ReplayBuffer):
     """A replay buffer whose batches also carry ``index`` and the sampler's marks.
 
     Args:
+        storage: where the rows are; a list of 1,000 by default.
+        sampler: how rows are drawn; uniformly with replacement by default.
+        writer: where rows are written; see ``ReplayBuffer``.
+        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
+        pin_memory: put batches into page-locked memory.
+        prefetch: batches of ``batch_size`` that a thread makes ahead of time.
+        transform: applied to every batch; one that has ``inv`` also to what is written.
+        batch_size: rows in a batch; ``sample`` can override it.
         priority_key: the entry that ``update_tensordict_priority`` reads.
-        arguments: those of ``ReplayBuffer``.
+        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
+        generator: draws rows; torch's global one by default.
+        seed: seeds a generator of the buffer's own.
+
+    Raises:
+        UsageError: arguments that exclude one another.
     """
 
+    _sample_info = SampleInfo(index=True, marks=True)
+
     def __init__(
-        self, *, priority_key: str = "td_error", **arguments: Unpack[BufferOptions]
+        self,
+        *,
+        storage: Storage | None = None,
+        sampler: Sampler | None = None,
+        writer: Writer | None = None,
+        collate_fn: CollateFunction | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        transform: Transform | None = None,
+        batch_size: int | None = None,
+        priority_key: NestedKey = "td_error",
+        dim_extend: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
     ) -> None:
-        super().__init__(**arguments)
+        super().__init__(
+            storage=storage,
+            sampler=sampler,
+            writer=writer,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            transform=transform,
+            batch_size=batch_size,
+            dim_extend=dim_extend,
+            generator=generator,
+            seed=seed,
+        )
         self.priority_key = priority_key
 
-    def extend(self, data: Any, update_priority: bool | None = None) -> torch.Tensor:
+    def extend(
+        self,
+        data: TensorDictBase | list[TensorDictBase],
+        update_priority: bool | None = None,
+    ) -> torch.Tensor:
         """Write rows ``[n]``; see ``ReplayBuffer.extend``.
 
         Args:
@@ -47,7 +88,9 @@ class TensorDictReplayBuffer(ReplayBuffer):
         # Rows may have been a batch, perhaps of this buffer.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         takes_priorities = update_priority is not False
-        return self._write(data, self._tell_priorities if takes_priorities else self._tell_sampler)
+        return self._extend(
+            data, self._tell_priorities if takes_priorities else self.sampler.on_write
+        )
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
@@ -55,9 +98,9 @@ class TensorDictReplayBuffer(ReplayBuffer):
         Nothing happens unless the sampler has priorities.
 
         Raises:
-            UsageError: it has none, or no ``index``.
+            UsageError: the batch has none, or no ``index``.
         """
-        if not hasattr(self.sampler, "update_priority"):
+        if not self.sampler.has_priorities:
             return
         for key in (self.priority_key, "index"):
             if batch.get(key, None) is None:
@@ -69,100 +112,10 @@ class TensorDictReplayBuffer(ReplayBuffer):
 
     def _tell_priorities(self, rows: torch.Tensor) -> None:
         """Tell the sampler which flat rows were written, and the priorities they came with."""
-        self._tell_sampler(rows)
+        sampler = self.sampler
+        sampler.on_write(rows)
         rows = rows[rows >= 0]
-        if hasattr(self.sampler, "update_priority") and len(rows):
+        if has_priorities(sampler) and len(rows):
             priority = self.storage.entry(key_of(self.priority_key), rows)
             if priority is not None:
-                self.sampler.update_priority(rows, priority)
-
-    def _describe(self, rows: Tree | TensorDictBase, index: torch.Tensor, info: Info) -> None:
-        storage = self.storage
-        numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
-        if not info and not storage.row_batch_size:
-            rows["index"] = numbers
-            return
-        super()._describe(rows, index, info)
-        marks: dict[Key, torch.Tensor] = {("index",): numbers, **info}
-        if row_batch_size := storage.row_batch_size:  # each row is of a shape of its own
-            marks = {key: expand_to_rows(mark, row_batch_size) for key, mark in marks.items()}
-            marks |= slice_marks(rows, self.sampler, marks)
-        for key, mark in marks.items():
-            put(rows, key, mark)
-
-    def _keep_marks(self, batch: Any, index: torch.Tensor, info: Info) -> None:
-        if not isinstance(batch, TensorDictBase) or batch.batch_size[:1] != index.shape:
-            return
-        for key, mark in {("index",): unravel_rows(self.storage, index), **info}.items():
-            if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
-                batch[key[0]] = expand_to_rows(mark, self.storage.row_batch_size)
-
-
-class PrioritizedReplayBuffer(ReplayBuffer):
-    """A replay buffer that draws rows in proportion to their priority.
-
-    Args:
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        dtype: of the importance weights.
-        storage: where the rows are; a list of 1,000 by default.
-        arguments: those of ``ReplayBuffer`` but ``sampler``.
-    """
-
-    def __init__(
-        self,
-        *,
-        alpha: float,
-        beta: float,
-        eps: float = 1e-8,
-        dtype: torch.dtype = torch.float,
-        storage: Any = None,
-        **arguments: Unpack[WriteOptions],
-    ) -> None:
-        storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
-        sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, dtype)
-        super().__init__(storage=storage, sampler=sampler, **arguments)
-
-
-class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
-    """A buffer of TensorDicts that draws rows in proportion to their priority.
-
-    Args:
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        priority_key: the entry that ``update_tensordict_priority`` reads.
-        reduction: how several numbers a row become one priority.
-        storage: where the rows are; a list of 1,000 by default.
-        arguments: those of ``ReplayBuffer`` but ``sampler``.
-    """
-
-    def __init__(
-        self,
-        *,
-        alpha: float,
-        beta: float,
-        eps: float = 1e-8,
-        priority_key: str = "td_error",
-        reduction: str = "max",
-        storage: Any = None,
-        **arguments: Unpack[WriteOptions],
-    ) -> None:
-        storage = ListStorage(DEFAULT_SIZE) if storage is None else storage
-        sampler = PrioritizedSampler(capacity_of(storage), alpha, beta, eps, reduction=reduction)
-        super().__init__(priority_key=priority_key, storage=storage, sampler=sampler, **arguments)
-
-
-def capacity_of(storage: Any) -> int:
-    """Return how many rows a prioritised sampler must have room for.
-
-    A storage of several dimensions may round its size up to a whole step.
-
-    Raises:
-        UsageError: the storage has no limit.
-    """
-    if storage.max_size >= NO_LIMIT:
-        raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
-    room: int = storage.max_size * (2 if storage.ndim > 1 else 1)
-    return room
+                sampler.update_priority(rows, priority)

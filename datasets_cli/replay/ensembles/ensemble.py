@@ -22,7 +22,7 @@ from datasets_cli.replay.ensembles.members import (
 from datasets_cli.replay.ensembles.parts import Part, check_sizes, draw_part, joined
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.replay.writers import ImmutableDatasetWriter
+from datasets_cli.replay.writers import refuse_to_write
 
 
 class ReplayBufferEnsemble:
@@ -206,8 +206,8 @@ class ReplayBufferEnsemble:
         Raises:
             ImmutableError: a member is a dataset; then none forgets any.
         """
-        if any(not hasattr(buffer.storage, "write") for buffer in self.buffers):
-            ImmutableDatasetWriter().on_clear()
+        if not all(buffer.storage.is_writable for buffer in self.buffers):
+            refuse_to_write()
         for buffer in self.buffers:
             buffer.empty()
 

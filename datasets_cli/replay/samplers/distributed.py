@@ -11,11 +11,11 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 
 
-class DistributedSampler:
+class DistributedSampler(Sampler):
     """Draws every row once an epoch, shared out among processes.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
@@ -74,13 +75,21 @@ class PrioritySampler(Sampler, Protocol):
     def update_priority(self, index: Any, priority: Any) -> None:
         """Give the rows ``index`` int64 ``[B]`` new priorities, ``[B]`` or one for all."""
 
-    @abstractmethod
     def dumps(self, path: Path) -> None:
-        """Write the state into a folder, which is made."""
+        """Write the state into a folder, which is made.
 
-    @abstractmethod
+        Raises:
+            UsageError: this sampler has no files.
+        """
+        raise UsageError(f"{type(self).__name__} has no dumps(): its priorities are not written.")
+
     def loads(self, path: Path) -> None:
-        """Read what ``dumps`` wrote."""
+        """Read what ``dumps`` wrote.
+
+        Raises:
+            UsageError: this sampler has no files.
+        """
+        raise UsageError(f"{type(self).__name__} has no loads(): its priorities are not read.")
 
 
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:

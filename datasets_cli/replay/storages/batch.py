@@ -1,9 +1,13 @@
-"""Making a batch of leaves."""
+"""Batches: made of leaves, and mapped part by part."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
+from torch.utils import _pytree
 
 from datasets_cli.store.schema.tree import Tree
 
@@ -16,3 +20,12 @@ def make_batch(tree: Tree, batch_size: torch.Size) -> TensorDict:
     """
     batch: TensorDict = TensorDict._new_unsafe(tree, batch_size)
     return batch
+
+
+def map_rows(function: Callable[[Any], Any], batch: Any) -> Any:
+    """Return a function of a TensorDict, or of each tensor and TensorDict in a structure."""
+    return _pytree.tree_map(function, batch, is_leaf=_is_part)
+
+
+def _is_part(part: Any) -> bool:
+    return isinstance(part, TensorDictBase)

@@ -11,43 +11,39 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.batch import make_batch
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
-from datasets_cli.store.schema.tree import grow_tree
+from datasets_cli.store.schema.tree import Tree, grow_tree
 
 
-class DatasetStorage:
+class DatasetStorage(Storage):
     """A committed dataset as a read-only storage; it pickles by path.
 
     Args:
         dataset: the opened dataset.
     """
 
-    ndim = 1
-    row_batch_size: tuple[int, ...] = ()
-    is_tensordict = True
-    revision = 0  # it never changes
-
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self.gather = dataset.gather
         self.device_options = dataset.device_options
+        self._gather = dataset.gather
         self._num_rows = len(dataset)
 
     def __len__(self) -> int:
         return self._num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        place = self.dataset.device_options
+        options = self.device_options
         opened = functools.partial(
             open_storage,
-            device=place.device,
-            pin_memory=place.pin_memory,
-            contiguous=place.contiguous,
+            device=options.device,
+            pin_memory=options.pin_memory,
+            contiguous=options.contiguous,
         )
         return opened, (self.dataset.folder,)
 
@@ -58,8 +54,9 @@ class DatasetStorage:
             for column in manifest.columns
         )
         return (
-            f"DatasetStorage({manifest.id}: {manifest.num_transitions} transitions in "
-            f"{manifest.num_trajectories} trajectories, {manifest.layout}{''.join(leaves)})"
+            f"DatasetStorage({manifest.id}, shape=[{len(self)}], "
+            f"device={self.device_options.device or 'cpu'}: {manifest.num_transitions} transitions "
+            f"in {manifest.num_trajectories} trajectories, {manifest.layout}{''.join(leaves)})"
         )
 
     @property
@@ -75,7 +72,7 @@ class DatasetStorage:
         """Return the trajectories: the stored table, or what other columns say."""
         if keys == TrajectoryKeys():
             return TrajectoryIndex(self.offsets[:-1], self.offsets.diff(), 1, len(self))
-        return find_trajectories(self, keys, 0)
+        return super().trajectories(keys)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, ``[rows, 1]``.
@@ -86,8 +83,12 @@ class DatasetStorage:
         """
         found = self.dataset.columns(key).get(key)
         if found is None or found.numel() != len(self):
-            raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+            raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
         return found.reshape(-1, 1)
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+        return self._gather(index)
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
@@ -96,11 +97,7 @@ class DatasetStorage:
             UsageError: they would take more than half of the free memory.
         """
         self.dataset.check_memory(len(index))
-        return make_batch(self.dataset.gather(index), index.shape)
-
-    def run(self, start: int, stop: int) -> TensorDict:
-        """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""
-        return make_batch(self.dataset.run(start, stop), torch.Size((stop - start,)))
+        return make_batch(self._gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict:
         """Return a copy of one leaf, or of every leaf below a key.

@@ -83,7 +83,11 @@ class PytreeForm:
         return _pytree.tree_unflatten(list(columns), self._structure)
 
 
-def form_of(rows: Any) -> TensorDictForm | PytreeForm:
+Form = TensorDictForm | PytreeForm
+"""The form of rows: of TensorDicts, or of any other structure of tensors."""
+
+
+def form_of(rows: Any) -> Form:
     """Return the form of some rows."""
     if isinstance(rows, TensorDictBase):
         return TensorDictForm(tuple(leaves_of(rows)))
@@ -134,9 +138,7 @@ def _names(rows: Any, count: int) -> list[str]:
     return [".".join(str(astuple(part)[0]) for part in path) or "data" for path, _ in leaves]
 
 
-def check_leading(
-    form: TensorDictForm | PytreeForm, columns: Sequence[torch.Tensor], ndim: int
-) -> None:
+def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> None:
     """Check that there are columns, and that their first ``ndim`` dimensions are the same.
 
     Raises:

@@ -12,6 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
 from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key, show_key
@@ -20,7 +21,7 @@ from datasets_cli.store.schema.tree import Tree, put
 Padding = Literal["zeros", "repeat"]
 
 
-class FrameStack:
+class FrameStack(Storage):
     """A storage whose observations are the last steps of their trajectory, oldest first.
 
         trajectory            o0 o1 o2 o3 o4
@@ -38,11 +39,6 @@ class FrameStack:
     Raises:
         UsageError: the dataset has no such leaf with a successor, or the arguments make no sense.
     """
-
-    ndim = 1
-    row_batch_size: tuple[int, ...] = ()
-    is_tensordict = True
-    revision = 0  # it never changes
 
     def __init__(
         self,
@@ -92,8 +88,12 @@ class FrameStack:
         return self._storage.has(key)
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories; see ``DatasetStorage.runs``."""
+        """Return the trajectories; see ``DatasetStorage.trajectories``."""
         return self._storage.trajectories(keys)
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[rows, 1]``."""
+        return self._storage.scalar_column(key)
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -127,10 +127,6 @@ class FrameStack:
         """
         self.dataset.check_memory(len(index) * (self.length + 1))
         return make_batch(self.gather(index), index.shape)
-
-    def run(self, start: int, stop: int) -> TensorDict:
-        """Return copies of the rows ``start`` to ``stop - 1`` as a TensorDict."""
-        return self.get(torch.arange(start, stop))
 
     def column(self, key: Key) -> torch.Tensor | TensorDict:
         """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""

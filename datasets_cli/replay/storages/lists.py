@@ -11,16 +11,13 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.storages.batch import make_batch
-from datasets_cli.replay.storages.protocol import NO_ROWS
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, WritableStorage
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.device_options import ON_DISK
 
 NO_LIMIT = 2**63 - 1
 
 
-class ListStorage:
+class ListStorage(WritableStorage):
     """Rows of any kind, one object each.
 
     Args:
@@ -30,15 +27,11 @@ class ListStorage:
         UsageError: ``max_size`` is no whole number from 1 on.
     """
 
-    ndim = 1
-    width = 1
     is_tensordict = False
+    takes_lists = True
 
     def __init__(self, max_size: int | None = None) -> None:
         self.max_size = NO_LIMIT if max_size is None else whole_number("max_size", max_size, 1)
-        self.capacity = self.max_size
-        self.device_options = ON_DISK
-        self.revision = 0
         self.cursor = 0
         self._items: list[Any] = []
 
@@ -46,13 +39,8 @@ class ListStorage:
         return len(self._items)
 
     def __repr__(self) -> str:
-        return f"ListStorage({len(self)} of {self.max_size} rows)"
-
-    @property
-    def row_batch_size(self) -> tuple[int, ...]:
-        """The shape that rows which are TensorDicts have by themselves, as the first has."""
-        rows = [row for row in self._items[:1] if isinstance(row, TensorDictBase)]
-        return tuple(rows[0].batch_size) if rows else ()
+        limit = "none" if self.max_size == NO_LIMIT else self.max_size
+        return f"ListStorage(shape=[{len(self)}], device=cpu, max_size={limit})"
 
     def flatten(self, data: Any) -> list[list[Any]]:
         """Return the rows of data: the items of a list, or what a first dimension holds.
@@ -74,11 +62,13 @@ class ListStorage:
                 self._items.append(item)
             else:
                 self._items[number] = item
+        first = self._items[0] if self._items else None
+        self.row_batch_size = tuple(first.batch_size) if isinstance(first, TensorDictBase) else ()
         if isinstance(rows, slice):
             self.cursor = rows.stop % self.capacity
         self.revision += 1
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Forget every row."""
         self._items.clear()
         self.cursor = 0
@@ -90,17 +80,21 @@ class ListStorage:
             raise UsageError(NO_ROWS)
         return [self._items[number] for number in index.tolist()]
 
-    def get(self, index: torch.Tensor) -> Any:
-        """Return the rows ``index`` int64 ``[B]`` as one batch."""
-        return stack_rows(self.gather(index))
+    def collate(self, rows: list[Any]) -> Rows:
+        """Return rows as one batch; see ``stack_rows``."""
+        return stack_rows(rows)
 
-    def run(self, start: int, stop: int) -> Any:
-        """Return the rows ``start`` to ``stop - 1`` as one batch."""
-        return self.get(torch.arange(start, stop))
+    def item(self, row: int) -> Rows:
+        """Return one row: the object that was written."""
+        return self._items[row]
 
-    def column(self, key: Key) -> Any:
-        """Return an entry of all rows."""
-        return self.run(0, len(self))[key]
+    def contents(self) -> list[Any]:
+        """Return all rows in a list, which ``flatten`` takes."""
+        return list(self._items)
+
+    def one_row(self, data: Any) -> Rows:
+        """Return one row as ``flatten`` takes several."""
+        return data.unsqueeze(0) if isinstance(data, TensorDictBase) else [data]
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return an entry of some rows, or None where they have none."""
@@ -117,11 +111,6 @@ class ListStorage:
     def has(self, key: Key) -> bool:
         """Tell whether the first row has an entry."""
         return bool(self._items) and self._has(self._items[:1], key)
-
-    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories; see ``find_trajectories``."""
-        full = len(self) == self.capacity
-        return find_trajectories(self, keys, self.cursor if full else 0)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``.

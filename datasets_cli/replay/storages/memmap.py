@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.form import PytreeForm, TensorDictForm
+from datasets_cli.replay.storages.form import Form, TensorDictForm
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 
 
@@ -41,9 +41,7 @@ class LazyMemmapStorage(LazyTensorStorage):
         self.existsok = existsok
         self.scratch_dir = None if scratch_dir is None else Path(scratch_dir)
 
-    def _allocate(
-        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def _allocate(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
         if self.scratch_dir is None:
             self.scratch_dir = Path(tempfile.mkdtemp(prefix="rlds-"))
             weakref.finalize(self, shutil.rmtree, self.scratch_dir, ignore_errors=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.old_names import STORAGE_NAMES, old_attribute
+from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key
@@ -33,6 +34,7 @@ class Storage(Protocol):
         row_batch_size: batch size of each row by itself, where rows are TensorDicts with one.
         is_tensordict: whether rows are TensorDicts; ``gather`` then returns their nested dict.
         is_writable: whether this is a ``WritableStorage``.
+        takes_lists: whether that takes a list of rows of any kind, and not only rows as one batch.
         revision: a number that changes whenever rows are written or cleared.
         device_options: where batches go.
     """
@@ -41,8 +43,12 @@ class Storage(Protocol):
     row_batch_size: tuple[int, ...] = ()
     is_tensordict: bool = True
     is_writable: ClassVar[bool] = False
+    takes_lists: ClassVar[bool] = False
     revision: int = 0
     device_options: DeviceOptions = ON_DISK
+
+    if not TYPE_CHECKING:
+        __getattr__ = old_attribute(STORAGE_NAMES)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -88,6 +94,10 @@ class Storage(Protocol):
         if not self.is_tensordict:
             return self.collate(rows)
         return make_batch(rows, index.shape + self.row_batch_size)
+
+    def item(self, row: int) -> Rows:
+        """Return a copy of one row."""
+        return map_rows(lambda part: part[0], self.get(torch.tensor([row])))
 
     def run(self, start: int, stop: int) -> Rows:
         """Return copies of the rows ``start`` to ``stop - 1`` as one batch."""
@@ -150,6 +160,10 @@ class WritableStorage(Storage, Protocol):
     def clear(self) -> None:
         """Forget every row."""
 
+    def contents(self) -> Rows:
+        """Return copies of all rows, as ``flatten`` takes them."""
+        return self.run(0, len(self))
+
     def one_row(self, data: Rows) -> Rows:
         """Return one row, or one step of all environments, as ``flatten`` takes several.
 
@@ -161,3 +175,8 @@ class WritableStorage(Storage, Protocol):
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Return the trajectories; in a full ring they continue at row 0, up to the cursor."""
         return find_trajectories(self, keys, self.cursor if len(self) == self.capacity else 0)
+
+
+def is_writable(storage: Storage) -> TypeGuard[WritableStorage]:
+    """Tell whether a storage takes rows."""
+    return storage.is_writable

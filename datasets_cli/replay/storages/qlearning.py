@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.store.schema.columns import show_key
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ COLUMNS = {
 }
 
 
-def qlearning_columns(storage: Any) -> dict[str, np.ndarray]:
+def qlearning_columns(storage: DatasetStorage) -> dict[str, np.ndarray]:
     """Return the columns of a dataset's storage; see ``ExperienceReplay.qlearning_dataset``."""
     return {name: _array(storage, name) for name in COLUMNS}
 
 
-def _array(storage: Any, name: str) -> np.ndarray:
+def _array(storage: DatasetStorage, name: str) -> np.ndarray:
     key = COLUMNS[name]
     column = storage.column(key)
     if not isinstance(column, torch.Tensor):

@@ -11,25 +11,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.form import (
-    PytreeForm,
+    Form,
     TensorDictForm,
     check_leading,
     form_of,
     inner_shape,
 )
-from datasets_cli.replay.storages.protocol import NO_ROWS
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, WritableStorage
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
 
-class LazyTensorStorage:
+class LazyTensorStorage(WritableStorage):
     """Tensors in memory, allocated when the first rows are written.
 
     With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
@@ -51,11 +50,11 @@ class LazyTensorStorage:
         self.device = torch.device(device)
         self.revision = 0
         self.cursor = 0
-        self.grid: tuple[int, ...] = (self.max_size,)
-        self.row_batch_size: tuple[
-            int, ...
-        ] = ()  # of rows that are TensorDicts with a shape of their own
-        self._form: TensorDictForm | PytreeForm | None = None
+        cpu = self.device.type == "cpu"
+        self.device_options = ON_DISK if cpu else DeviceOptions(self.device)
+        self.is_tensordict = False  # as long as nothing was written
+        self._grid: tuple[int, ...] = (self.max_size,)
+        self._form: Form | None = None
         self._columns: list[torch.Tensor] = []
         self._num_rows = 0
 
@@ -64,17 +63,16 @@ class LazyTensorStorage:
 
     def __repr__(self) -> str:
         names = ", ".join(self._form.names) if self._form else "nothing yet"
-        return f"{type(self).__name__}({names}; {len(self)} of {self.max_size} rows)"
+        shape = list(self.grid) if self._form else [self.max_size]
+        return (
+            f"{type(self).__name__}({names}, shape={shape}, device={self.device}, "
+            f"len={len(self)}, max_size={self.max_size})"
+        )
 
     @property
-    def is_tensordict(self) -> bool:
-        """Whether rows are TensorDicts."""
-        return isinstance(self._form, TensorDictForm)
-
-    @property
-    def device_options(self) -> DeviceOptions:
-        """Where batches are handed out."""
-        return ON_DISK if self.device.type == "cpu" else DeviceOptions(self.device)
+    def grid(self) -> tuple[int, ...]:
+        """The rows that fit, as a grid: steps, then the environments side by side."""
+        return self._grid
 
     @property
     def capacity(self) -> int:
@@ -93,10 +91,9 @@ class LazyTensorStorage:
         side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
             width = math.prod(side)
-            self.grid = (-(-self.max_size // max(1, width)), *side)
+            self._grid = (-(-self.max_size // max(1, width)), *side)
             self._columns = self._allocate(form, columns)
-            self.row_batch_size = inner_shape(data, self.ndim)
-            self._form = form
+            self._set_form(form, inner_shape(data, self.ndim))
         flat = [
             column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1)
             if self.ndim > 1
@@ -116,10 +113,10 @@ class LazyTensorStorage:
                 )
         return flat
 
-    @property
-    def width(self) -> int:
-        """Rows of one time step."""
-        return math.prod(self.grid[1:])
+    def _set_form(self, form: Form, row_batch_size: tuple[int, ...]) -> None:
+        self._form = form
+        self.is_tensordict = isinstance(form, TensorDictForm)
+        self.row_batch_size = row_batch_size
 
     def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
         """Put columns ``[n, ...]`` into rows."""
@@ -131,7 +128,7 @@ class LazyTensorStorage:
         self._num_rows = max(self._num_rows, last)
         self.revision += 1
 
-    def empty(self) -> None:
+    def clear(self) -> None:
         """Forget every row."""
         self._num_rows = self.cursor = 0
         self.revision += 1
@@ -144,18 +141,29 @@ class LazyTensorStorage:
             index = index.to(self.device)
         return self._form.unflatten([column.index_select(0, index) for column in self._columns])
 
-    def get(self, index: torch.Tensor) -> Any:
-        """Return copies of the rows ``index`` int64 ``[B]``: a TensorDict, or what rows are."""
-        rows = self.gather(index)
-        return make_batch(rows, index.shape + self.row_batch_size) if self.is_tensordict else rows
+    def contents(self) -> Rows:
+        """Return copies of all rows, as ``flatten`` takes them: time last."""
+        rows = self.run(0, len(self))
+        time, side = self.ndim - 1, self.grid[1:]
+        if not time:
+            return rows
+        return map_rows(lambda part: _as_grid(part, side).transpose(0, time), rows)
 
-    def run(self, start: int, stop: int) -> Any:
-        """Return copies of the rows ``start`` to ``stop - 1``."""
-        return self.get(torch.arange(start, stop))
+    def one_row(self, data: Rows) -> Rows:
+        """Return one row, or one step of all environments, as ``flatten`` takes several.
 
-    def column(self, key: Key) -> Any:
-        """Return a copy of an entry of all rows: a leaf, or a group of them."""
-        return self.run(0, len(self))[key]
+        Raises:
+            UsageError: it is not made of tensors.
+        """
+        return map_rows(self._with_time, data)
+
+    def _with_time(self, leaf: Any) -> torch.Tensor | TensorDictBase:
+        if not isinstance(leaf, torch.Tensor | TensorDictBase):
+            raise UsageError(
+                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
+                "tensors; ListStorage takes anything."
+            )
+        return leaf.unsqueeze(self.ndim - 1)
 
     def _leaf(self, key: Key) -> torch.Tensor:
         """Return a column ``[rows, ...]``: not a copy.
@@ -173,11 +181,6 @@ class LazyTensorStorage:
     def has(self, key: Key) -> bool:
         """Tell whether rows have a column."""
         return isinstance(self._form, TensorDictForm) and key in self._form.keys
-
-    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories; see ``find_trajectories``."""
-        full = len(self) == self.capacity
-        return find_trajectories(self, keys, self.cursor if full else 0)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return a column of some rows, or None where there is no such column."""
@@ -199,9 +202,7 @@ class LazyTensorStorage:
             )
         return column.reshape(-1, self.width)
 
-    def _allocate(
-        self, form: TensorDictForm | PytreeForm, columns: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def _allocate(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
         return [
             torch.empty(
                 (self.capacity, *column.shape[self.ndim :]), dtype=column.dtype, device=self.device
@@ -238,11 +239,15 @@ class TensorStorage(LazyTensorStorage):
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
-        self.grid = grid
-        self._form = form
+        self._grid = grid
+        self._set_form(form, inner_shape(storage, ndim))
         self._columns = [column.flatten(0, ndim - 1) for column in columns]
         self._num_rows = math.prod(grid)
-        self.row_batch_size = inner_shape(storage, ndim)
+
+
+def _as_grid(rows: Any, side: tuple[int, ...]) -> Any:
+    """Return rows ``[N, ...]`` as ``[T, *side, ...]``."""
+    return rows.reshape(-1, *side, *rows.shape[1:])
 
 
 def _environments(side: Sequence[int]) -> str:

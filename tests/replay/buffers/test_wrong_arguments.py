@@ -213,7 +213,8 @@ def test_rows_that_a_writer_refused_are_passed_over_by_priorities() -> None:
 
 def test_lazy_stacks_in_a_structure_are_rows() -> None:
     stack = LazyStackedTensorDict.lazy_stack([TensorDict({"q": rows(3)}, [3])] * 2, 1)
-    assert repr(TensorStorage((rows(3), stack))) == "TensorStorage(0, 1, 2; 3 of 3 rows)"
+    shown = "TensorStorage(0, 1, 2, shape=[3], device=cpu, len=3, max_size=3)"
+    assert repr(TensorStorage((rows(3), stack))) == shown
 
 
 def test_steps_of_environments_in_several_dimensions_come_back_as_they_were_written() -> None:
