@@ -5,12 +5,22 @@ from __future__ import annotations
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
+from types import EllipsisType
 from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.store.schema.columns import Key
+
+Rows = Any
+"""Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
+
+StateDict = dict[str, Any]
+"""What ``state_dict`` returns: numbers, texts, tensors, and dicts of them."""
+
+Index = str | tuple[Any, ...] | int | slice | EllipsisType | Sequence[int] | torch.Tensor
+"""What indexes a buffer: a key, rows, or rows of each dimension."""
 
 NestedKey = str | tuple[str, ...]
 NestedKeys = NestedKey | Sequence[NestedKey]

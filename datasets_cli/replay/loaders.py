@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.samplers.distributed import DistributedSampler, process_rank, share
 
 
-class BatchStream(IterableDataset[Any]):
+class BatchStream(IterableDataset[Rows]):
     """A buffer's batches as a dataset for ``torch.utils.data.DataLoader``; see ``loader``.
 
     Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
@@ -49,7 +49,7 @@ class BatchStream(IterableDataset[Any]):
         self.epoch = 0
         self._ranks: tuple[int, int] | None = None  # of a worker, which is in no process group
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Rows]:
         """Yield batches."""
         told = self._ranks if get_worker_info() else None
         process, _ = share(*(told or process_rank()))
@@ -62,7 +62,7 @@ class BatchStream(IterableDataset[Any]):
         for _ in range(self.num_batches or 0):
             yield self.buffer.sample()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_ranks": process_rank()}
 
     def advance_epoch(self) -> None:
@@ -72,7 +72,7 @@ class BatchStream(IterableDataset[Any]):
         if isinstance(sampler, DistributedSampler):
             sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
 
-    def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Any]:
+    def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Rows]:
         """Return a loader of whole batches.
 
         Args:
@@ -86,7 +86,7 @@ class BatchStream(IterableDataset[Any]):
         )
 
 
-class _Loader(DataLoader[Any]):
+class _Loader(DataLoader[Rows]):
     """Loads a stream's batches; counts its epochs, because workers draw from copies of it."""
 
     def __iter__(self) -> Any:
@@ -97,6 +97,6 @@ class _Loader(DataLoader[Any]):
         return batches
 
 
-def whole_batch(batch: Any) -> Any:
+def whole_batch(batch: Rows) -> Rows:
     """Return a batch as it is: the ``collate_fn`` of a loader whose dataset gives batches."""
     return batch

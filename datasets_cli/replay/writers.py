@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
-from datasets_cli.replay.arguments import REDUCTIONS, key_of
+from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of
 from datasets_cli.replay.storages.form import outline
-from datasets_cli.replay.storages.protocol import Rows, Storage, WritableStorage, is_writable
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.store.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
@@ -34,11 +33,11 @@ class Writer(Protocol):
         """Learn that the storage has no rows any more."""
         return
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return what it takes to continue."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken."""
         return
 
@@ -77,11 +76,11 @@ class RoundRobinWriter(Writer):
         """Begin at row 0."""
         self.cursor = self.write_count = 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the row that is written next, and how many were written."""
         return {"cursor": self.cursor, "write_count": self.write_count}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where ``state`` was taken."""
         self.cursor, self.write_count = int(state["cursor"]), int(state["write_count"])
 
@@ -142,7 +141,7 @@ class TensorDictMaxValueWriter(Writer):
             storage.write(rows, [_rows(column, taken) for column in columns])
         return index
 
-    def _numbers(self, data: Any) -> torch.Tensor:
+    def _numbers(self, data: Rows) -> torch.Tensor:
         """Return the column to rank by."""
         try:
             numbers: torch.Tensor = data[self.rank_key]
@@ -157,14 +156,14 @@ class TensorDictMaxValueWriter(Writer):
         """Forget every rank."""
         self._heap = []
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the rank of every row."""
         ranks = torch.empty(len(self._heap), dtype=torch.float64)
         for rank, row in self._heap:
             ranks[row] = rank
         return {"ranks": ranks}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where ``state`` was taken."""
         ranks = torch.as_tensor(state["ranks"]).tolist()
         self._heap = [(rank, row) for row, rank in enumerate(ranks)]
@@ -207,7 +206,7 @@ def default_writer(storage: Storage) -> Writer:
     return writer
 
 
-def _rows(column: Any, numbers: torch.Tensor) -> Any:
+def _rows(column: Rows, numbers: torch.Tensor) -> Rows:
     if isinstance(column, torch.Tensor):
         return column[numbers.to(column.device)]
     return [column[number] for number in numbers.tolist()]

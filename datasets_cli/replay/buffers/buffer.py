@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import choose_generator
+from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
 from datasets_cli.replay.buffers.checkpoint import clear_rows, restore_state, rows_state, writable
 from datasets_cli.replay.buffers.dump import Hook, dump
 from datasets_cli.replay.buffers.load import load
@@ -20,7 +20,7 @@ from datasets_cli.replay.buffers.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
-from datasets_cli.replay.storages.protocol import Rows, Storage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, Transform
 from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer, default_writer
@@ -147,7 +147,7 @@ class ReplayBuffer:
         lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
         return f"{type(self).__name__}({lines})"
 
-    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch of copies: a TensorDict ``[B]``, or what the rows are.
 
         Args:
@@ -161,7 +161,7 @@ class ReplayBuffer:
         """
         return self._reader.sample(batch_size, return_info)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Rows]:
         """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
         if self.batch_size is None:
             raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
@@ -170,7 +170,7 @@ class ReplayBuffer:
             if self.ran_out:
                 return
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Rows:
         """Return copies of rows, or of a whole column.
 
         Args:
@@ -191,7 +191,7 @@ class ReplayBuffer:
         with self._reader.lock:
             return self.storage.column((index,) if isinstance(index, str) else index)
 
-    def __setitem__(self, index: Any, data: Rows) -> None:
+    def __setitem__(self, index: Index, data: Rows) -> None:
         """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
 
         Raises:
@@ -204,7 +204,7 @@ class ReplayBuffer:
             write_at(writable(self._reader), index, data)
             self._reader.rewind()
 
-    def __getitems__(self, index: list[int]) -> Any:
+    def __getitems__(self, index: list[int]) -> Rows:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
 
         Give the loader ``collate_fn=loaders.whole_batch``.
@@ -332,11 +332,11 @@ class ReplayBuffer:
     save = dump = dumps  # TorchRL's other names
     load = loads
 
-    def draw_state(self) -> dict[str, Any]:
+    def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
         return self._reader.draw_state()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state of the draws, and copies of the rows where these can be written.
 
         Loaded into an equal buffer, it continues with the same. A dataset's rows are no part of it.
@@ -344,7 +344,7 @@ class ReplayBuffer:
         with self._reader.lock:
             return self.draw_state() | rows_state(self._reader, self.writer)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken, with the rows that were there.
 
         Raises:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.writers import Writer, refuse_to_write
 
 
-def rows_state(reader: BatchReader, writer: Writer) -> dict[str, Any]:
+def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
     """Return copies of the rows there are, as ``extend`` takes them, and where the next one goes.
 
     Args:
@@ -28,7 +28,7 @@ def rows_state(reader: BatchReader, writer: Writer) -> dict[str, Any]:
     }
 
 
-def restore_state(reader: BatchReader, writer: Writer, state: Mapping[str, Any]) -> None:
+def restore_state(reader: BatchReader, writer: Writer, state: StateDict) -> None:
     """Continue with the rows and the draws of a state, in place of a buffer's own.
 
     Args:
@@ -53,7 +53,7 @@ def restore_state(reader: BatchReader, writer: Writer, state: Mapping[str, Any])
     reader.generator.set_state(state["generator"])
 
 
-def _restore_rows(reader: BatchReader, writer: Writer, state: Mapping[str, Any]) -> None:
+def _restore_rows(reader: BatchReader, writer: Writer, state: StateDict) -> None:
     storage, rows = writable(reader), state["rows"]
     if storage.max_size != state["max_size"]:
         raise UsageError(
@@ -68,7 +68,7 @@ def replace_rows(
     reader: BatchReader,
     writer: Writer,
     columns: list[Any] | None,
-    writer_state: Mapping[str, Any],
+    writer_state: StateDict,
 ) -> None:
     """Forget a buffer's rows for others, and continue after these where the writer stood.
 

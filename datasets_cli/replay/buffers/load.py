@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
 from datasets_cli.replay.buffers.dump import SEAL, Hook
 from datasets_cli.replay.buffers.reader import BatchReader
@@ -94,7 +93,7 @@ def _read_rows(folder: Path, ndim: int) -> TensorDict:
     return rows[: int(known["len"]) // max(1, math.prod(rows.shape[1:ndim]))]
 
 
-def _oldest_step(state: Mapping[str, Any], num_steps: int) -> int:
+def _oldest_step(state: StateDict, num_steps: int) -> int:
     """Return the step at which a ring goes on, which has its oldest rows; 0 where it has none."""
     cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
     return cursor if 0 <= cursor < num_steps else 0
@@ -111,7 +110,7 @@ def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase) -> list[float
     return ranks
 
 
-def _read_sampler(sampler: Sampler, folder: Path) -> dict[str, Any] | None:
+def _read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
     """Return the state of a sampler that was dumped, or None where it was of another kind."""
     if has_priorities(sampler):
         sampler.loads(folder)
@@ -123,7 +122,7 @@ def _read_sampler(sampler: Sampler, folder: Path) -> dict[str, Any] | None:
     return state if state.keys() >= sampler.state_dict().keys() else None
 
 
-def _read_epoch(folder: Path) -> dict[str, Any] | None:
+def _read_epoch(folder: Path) -> StateDict | None:
     """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
     if "shape" not in _read_json(folder / "meta.json")["_sample_list"]:
         return None
@@ -169,11 +168,11 @@ def check_leaves(folder: Path) -> None:
             raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> StateDict:
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: no buffer was dumped there, or not all of it.")
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: StateDict = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DamagedDataset(f"{path} is no JSON: {error}. Dump the buffer again.") from error
     return found

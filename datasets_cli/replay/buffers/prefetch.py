@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.samplers.protocol import Info
 
 STALE = object()
@@ -33,7 +33,7 @@ class Draw:
     info: Info
     is_last: bool
     revision: int
-    state_before: dict[str, Any]
+    state_before: StateDict
 
 
 class Prefetch:
@@ -58,7 +58,7 @@ class Prefetch:
         depth: int,
         size: int,
         draw: Callable[[int], Draw],
-        make: Callable[[Draw], Any],
+        make: Callable[[Draw], Rows],
         give_back: Callable[[Draw], None],
         lock: threading.RLock,
     ) -> None:
@@ -68,10 +68,10 @@ class Prefetch:
         self._make = make
         self._give_back = give_back
         self._lock = lock
-        self._waiting: deque[tuple[Draw, Future[Any]]] = deque()
+        self._waiting: deque[tuple[Draw, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def take(self, size: int) -> tuple[Draw, Any]:
+    def take(self, size: int) -> tuple[Draw, Rows]:
         """Return the oldest batch under way, and begin others; or one of another size.
 
         Before one of another size, what is under way must be given back.
@@ -106,7 +106,7 @@ class Prefetch:
                 return
             self._waiting.append(self._begin(self.size))
 
-    def _begin(self, size: int) -> tuple[Draw, Future[Any]]:
+    def _begin(self, size: int) -> tuple[Draw, Future[Rows]]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         draw = self._draw(size)

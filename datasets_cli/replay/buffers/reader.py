@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import seed_of, seeded, whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, seed_of, seeded, whole_number
 from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.buffers.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.batch import make_batch, map_rows
-from datasets_cli.replay.storages.protocol import Rows, Storage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.store.schema.device_options import can_page_lock
 
-CollateFunction = Callable[[Any], Any]
+CollateFunction = Callable[[Rows], Rows]
 """Takes what a storage gathers, a list of rows or a batch, and returns the batch."""
 
 
@@ -76,7 +75,7 @@ class BatchReader:
         moves = options.device is not None or options.pin_memory
         self._to_output = options.to_output if moves else None
 
-    def sample(self, batch_size: int | None, return_info: bool) -> Any:
+    def sample(self, batch_size: int | None, return_info: bool) -> Rows:
         """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
         size = self.batch_size if batch_size is None else batch_size
         if size is None:
@@ -103,7 +102,7 @@ class BatchReader:
             details[key if len(key) > 1 else key[0]] = mark  # as users write keys
         return batch, details
 
-    def draw_state(self) -> dict[str, Any]:
+    def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
         ahead = self._prefetch.oldest if self._prefetch else None
         draws = ahead.state_before if ahead else self._draws()
@@ -131,7 +130,7 @@ class BatchReader:
             steps = self._draw_ahead, self._make_ahead, self._give_back
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.lock)
 
-    def _take(self, size: int) -> tuple[torch.Tensor, Info, Any]:
+    def _take(self, size: int) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; nobody writes in between."""
         if not self.storage.is_writable:  # rows that nobody can write need no lock
             index, info = self.sampler.sample(self.storage, size, self.generator)
@@ -145,7 +144,7 @@ class BatchReader:
         index, info = self.sampler.sample(self.storage, size, self.generator)
         return Draw(index, info, self.sampler.ran_out, self.storage.revision, state)
 
-    def _make_ahead(self, draw: Draw) -> Any:
+    def _make_ahead(self, draw: Draw) -> Rows:
         if not self.storage.is_writable:
             rows = self.storage.gather(draw.index)
         else:
@@ -155,7 +154,7 @@ class BatchReader:
                 rows = self.storage.gather(draw.index)
         return self._make_batch(draw.index, draw.info, rows)
 
-    def _make_batch(self, index: torch.Tensor, info: Info, rows: Any) -> Any:
+    def _make_batch(self, index: torch.Tensor, info: Info, rows: Rows) -> Rows:
         if self._to_output is not None:
             index = self._to_output(index)
             info.update({key: self._to_output(mark) for key, mark in info.items()})
@@ -168,7 +167,7 @@ class BatchReader:
         self.sample_info.restore(batch, index, info, self.storage)
         return batch
 
-    def _collate(self, index: torch.Tensor, info: Info, rows: Any) -> Rows:
+    def _collate(self, index: torch.Tensor, info: Info, rows: Rows) -> Rows:
         """Return what was gathered as one batch that carries what is known of its draw."""
         storage, collate_fn = self.storage, self.collate_fn
         if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
@@ -180,7 +179,7 @@ class BatchReader:
             self.sample_info.describe(batch, index, info, storage, self.sampler)
         return batch
 
-    def _draws(self) -> dict[str, Any]:
+    def _draws(self) -> StateDict:
         """Return what it takes to draw the same once more.
 
         Nothing of priorities: they belong to the rows, not to the draws, and are as many as these.
@@ -196,7 +195,7 @@ class BatchReader:
         if self.generator is not torch.default_generator:  # that one is not ours to turn back
             self.generator.set_state(draw.state_before["generator"])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # A copy starts the seed's stream from its beginning; see BatchStream for streams of
         # workers. It continues an epoch where this one stands, without what only this one has
         # drawn ahead.
@@ -204,7 +203,7 @@ class BatchReader:
         seed = seed_of(self.generator)
         return {**self.__dict__, "generator": seed, "lock": None, "_prefetch": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._begin()
         self.generator = seeded(state["generator"])

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.storages.batch import map_rows
-from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, Storage, WritableStorage
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, WritableStorage
 
 
-def is_key(index: Any) -> bool:
+def is_key(index: Index) -> TypeGuard[NestedKey]:
     """Tell whether an index is a key: a name, or a tuple of names."""
     if isinstance(index, tuple):
         return bool(index) and all(isinstance(name, str) for name in index)
     return isinstance(index, str)
 
 
-def row_numbers(index: Any, storage: Storage) -> torch.Tensor:
+def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     """Return the rows int64 that an index means, in its shape.
 
     Args:
@@ -34,7 +35,7 @@ def row_numbers(index: Any, storage: Storage) -> torch.Tensor:
     num_rows = len(storage)
     if storage.ndim > 1:
         by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
-        found: torch.Tensor = by_step.transpose(0, storage.ndim - 1)[index]
+        found: torch.Tensor = by_step.transpose(0, storage.ndim - 1)[index]  # type: ignore[index]
         return found
     if index is Ellipsis:
         index = slice(None)
@@ -56,7 +57,7 @@ def row_numbers(index: Any, storage: Storage) -> torch.Tensor:
     return torch.where(rows < 0, rows + num_rows, rows)
 
 
-def rows_at(storage: Storage, index: Any) -> Any:
+def rows_at(storage: Storage, index: Index) -> Rows:
     """Return copies of the rows that an index means, as they are stored.
 
     Args:
@@ -75,7 +76,7 @@ def rows_at(storage: Storage, index: Any) -> Any:
     return batch
 
 
-def write_at(storage: WritableStorage, index: Any, data: Rows) -> None:
+def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     """Write rows in place of those that an index means.
 
     Args:
@@ -116,7 +117,7 @@ def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
     return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
 
 
-def without_index(data: Any) -> Any:
+def without_index(data: Rows) -> Rows:
     """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
     has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
     return data.exclude("index") if has_index else data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,14 +10,16 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import choose_generator, seed_of, seeded
+from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.ensembles.members import (
     SamplerEnsemble,
     StorageEnsemble,
     Weights,
     WriterEnsemble,
     members_of,
+    refuse_for_all,
 )
 from datasets_cli.replay.ensembles.parts import Part, check_sizes, draw_part, joined
 from datasets_cli.replay.transforms.compose import Compose
@@ -65,8 +67,8 @@ class ReplayBufferEnsemble:
         writers: WriterEnsemble | None = None,
         transform: Transform | None = None,
         batch_size: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        collate_fns: Sequence[Callable[[Any], Any] | None] | None = None,
+        collate_fn: Callable[[list[Rows]], Rows] | None = None,
+        collate_fns: Sequence[CollateFunction | None] | None = None,
         p: Weights | None = None,
         sample_from_all: bool = False,
         num_buffer_sampled: int | None = None,
@@ -109,7 +111,7 @@ class ReplayBufferEnsemble:
         members = ", ".join(map(repr, self.buffers))
         return f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})"
 
-    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[members drawn, B / members drawn]``.
 
         Members with other keys than the rest make these exclusive to their part. Where a member's
@@ -131,7 +133,7 @@ class ReplayBufferEnsemble:
             return batch
         return batch, LazyStackedTensorDict.lazy_stack([part.info for part in parts])
 
-    def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+    def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, members in their order; see ``sample``.
 
         Members of slices need ``sample_from_all``: a member's rows drawn by chance are no whole
@@ -147,7 +149,7 @@ class ReplayBufferEnsemble:
         batch = self.transform(joined(members, [part.rows for part in parts]))
         return (batch, joined(members, [part.info for part in parts])) if return_info else batch
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Rows]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
         if self.batch_size is None:
             raise UsageError("Iteration needs a batch size. Give the ensemble a batch_size.")
@@ -156,7 +158,7 @@ class ReplayBufferEnsemble:
             if self.ran_out:
                 return
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Rows:
         """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all.
 
         Of several members, as a slice, ``...`` or a list names them, a list or a stack.
@@ -211,9 +213,9 @@ class ReplayBufferEnsemble:
         for buffer in self.buffers:
             buffer.empty()
 
-    def add(self, data: Any) -> NoReturn:
+    def add(self, data: Rows) -> NoReturn:
         """Refuse a row: nobody says which member it is for."""
-        WriterEnsemble().write(self, data)
+        refuse_for_all()
 
     extend = add
 
@@ -230,12 +232,12 @@ class ReplayBufferEnsemble:
         for number, buffer in enumerate(self.buffers):
             buffer.loads(Path(path) / str(number))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return the state of the draws, members' included."""
         members = [buffer.state_dict() for buffer in self.buffers]
         return {"members": members, "generator": self.generator.get_state()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on with the draws where ``state`` was taken."""
         for buffer, own in zip(self.buffers, state["members"], strict=True):
             buffer.load_state_dict(own)
@@ -255,10 +257,10 @@ class ReplayBufferEnsemble:
         self.ran_out = any(part.is_last for part in parts)
         return parts
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         # As of a buffer: a copy begins the seed's stream anew.
         return {**self.__dict__, "generator": seed_of(self.generator)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self.generator = seeded(state["generator"])

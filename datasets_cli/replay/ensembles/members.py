@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Sequence
+from typing import Literal, NoReturn
 
 import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.storages.protocol import NO_ROWS
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import Writer
 
@@ -30,7 +32,7 @@ class StorageEnsemble:
     """
 
     def __init__(
-        self, *storages: Any, transforms: Sequence[Transform | None] | None = None
+        self, *storages: Storage, transforms: Sequence[Transform | None] | None = None
     ) -> None:
         self.storages = storages
         self.transforms = tuple(transforms or [None] * len(storages))
@@ -40,13 +42,15 @@ class StorageEnsemble:
     def __len__(self) -> int:
         return sum(len(storage) for storage in self.storages)
 
-    def __getitem__(self, member: int) -> Any:
+    def __getitem__(self, member: int) -> Storage:
         return self.storages[member]
 
     @property
     def max_size(self) -> int:
         """Most rows of all together."""
-        return sum(storage.max_size for storage in self.storages)
+        return sum(
+            storage.max_size if is_writable(storage) else len(storage) for storage in self.storages
+        )
 
 
 class SamplerEnsemble:
@@ -167,16 +171,25 @@ class WriterEnsemble:
     def __getitem__(self, member: int) -> Writer:
         return self.writers[member]
 
-    def write(self, storage: Any, data: Any) -> NoReturn:
+    def write(self, storage: Storage, data: Rows) -> NoReturn:
         """Refuse rows: nobody says which member they are for."""
-        raise ImmutableError("Write to a member: ensemble[0].extend(rows).")
+        refuse_for_all()
+
+
+def refuse_for_all() -> NoReturn:
+    """Refuse rows that are not for one member.
+
+    Raises:
+        ImmutableError: always.
+    """
+    raise ImmutableError("Write to a member: ensemble[0].extend(rows).")
 
 
 def members_of(
     storages: StorageEnsemble,
     samplers: SamplerEnsemble,
     writers: WriterEnsemble | None,
-    collate_fns: Sequence[Callable[[Any], Any] | None] | None,
+    collate_fns: Sequence[CollateFunction | None] | None,
 ) -> tuple[TensorDictReplayBuffer, ...]:
     """Return the buffers that the parts make.
 

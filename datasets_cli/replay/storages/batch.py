@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch.utils import _pytree
 
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.store.schema.tree import Tree
 
 
@@ -22,10 +23,10 @@ def make_batch(tree: Tree, batch_size: torch.Size) -> TensorDict:
     return batch
 
 
-def map_rows(function: Callable[[Any], Any], batch: Any) -> Any:
+def map_rows(function: Callable[[Any], Any], batch: Rows) -> Rows:
     """Return a function of a TensorDict, or of each tensor and TensorDict in a structure."""
     return _pytree.tree_map(function, batch, is_leaf=_is_part)
 
 
-def _is_part(part: Any) -> bool:
+def _is_part(part: Rows) -> bool:
     return isinstance(part, TensorDictBase)

@@ -11,6 +11,7 @@ from tensordict import TensorDictBase, is_non_tensor
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import TreePlan
 
@@ -32,7 +33,7 @@ class TensorDictForm:
         """The columns' names."""
         return [show_key(key) for key in self.keys]
 
-    def flatten(self, rows: Any) -> list[torch.Tensor]:
+    def flatten(self, rows: Rows) -> list[torch.Tensor]:
         """Return the leaves in the order of the keys."""
         if not isinstance(rows, TensorDictBase):
             raise UsageError(
@@ -46,7 +47,7 @@ class TensorDictForm:
             )
         return [found[key] for key in self.keys]
 
-    def unflatten(self, columns: Sequence[torch.Tensor]) -> Any:
+    def unflatten(self, columns: Sequence[torch.Tensor]) -> Rows:
         """Return the nested dict of the leaves."""
         nodes = self._plan.new()
         for column, (node, name) in zip(columns, self._places, strict=True):
@@ -61,12 +62,12 @@ class PytreeForm:
         rows: an example.
     """
 
-    def __init__(self, rows: Any) -> None:
+    def __init__(self, rows: Rows) -> None:
         leaves, self._structure = _pytree.tree_flatten(rows)
         self._outline = outline(rows)
         self.names = _names(rows, len(leaves))
 
-    def flatten(self, rows: Any) -> list[torch.Tensor]:
+    def flatten(self, rows: Rows) -> list[torch.Tensor]:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
         if structure != self._structure:
@@ -78,7 +79,7 @@ class PytreeForm:
                 raise no_tensor(name, leaf)
         return leaves
 
-    def unflatten(self, columns: Sequence[torch.Tensor]) -> Any:
+    def unflatten(self, columns: Sequence[torch.Tensor]) -> Rows:
         """Return the structure with other tensors."""
         return _pytree.tree_unflatten(list(columns), self._structure)
 
@@ -87,14 +88,14 @@ Form = TensorDictForm | PytreeForm
 """The form of rows: of TensorDicts, or of any other structure of tensors."""
 
 
-def form_of(rows: Any) -> Form:
+def form_of(rows: Rows) -> Form:
     """Return the form of some rows."""
     if isinstance(rows, TensorDictBase):
         return TensorDictForm(tuple(leaves_of(rows)))
     return PytreeForm(rows)
 
 
-def outline(rows: Any) -> str:
+def outline(rows: Rows) -> str:
     """Return the containers and kinds of rows in a few words: ``dict(a: Tensor, b: int)``."""
     if isinstance(rows, Mapping | TensorDictBase):
         inside = [f"{name}: {outline(item)}" for name, item in rows.items()]
@@ -129,7 +130,7 @@ def leaves_of(rows: TensorDictBase, above: Key = ()) -> dict[Key, torch.Tensor]:
     return found
 
 
-def _names(rows: Any, count: int) -> list[str]:
+def _names(rows: Rows, count: int) -> list[str]:
     """Return what leads to each tensor: keys, numbers and attributes."""
     try:
         leaves: list[Any] = _pytree.tree_flatten_with_path(rows)[0]
@@ -162,6 +163,6 @@ def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> Non
             )
 
 
-def inner_shape(data: Any, ndim: int) -> tuple[int, ...]:
+def inner_shape(data: Rows, ndim: int) -> tuple[int, ...]:
     """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
     return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()

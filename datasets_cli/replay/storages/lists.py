@@ -9,9 +9,9 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.batch import make_batch
-from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, WritableStorage
+from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.store.schema.columns import Key, show_key
 
 NO_LIMIT = 2**63 - 1
@@ -42,7 +42,7 @@ class ListStorage(WritableStorage):
         limit = "none" if self.max_size == NO_LIMIT else self.max_size
         return f"ListStorage(shape=[{len(self)}], device=cpu, max_size={limit})"
 
-    def flatten(self, data: Any) -> list[list[Any]]:
+    def flatten(self, data: Rows) -> list[list[Any]]:
         """Return the rows of data: the items of a list, or what a first dimension holds.
 
         Raises:
@@ -92,7 +92,7 @@ class ListStorage(WritableStorage):
         """Return all rows in a list, which ``flatten`` takes."""
         return list(self._items)
 
-    def one_row(self, data: Any) -> Rows:
+    def one_row(self, data: Rows) -> Rows:
         """Return one row as ``flatten`` takes several."""
         return data.unsqueeze(0) if isinstance(data, TensorDictBase) else [data]
 
@@ -132,7 +132,7 @@ class ListStorage(WritableStorage):
         return torch.stack([number.reshape(1) for number in numbers])
 
 
-def stack_rows(items: list[Any]) -> Any:
+def stack_rows(items: list[Any]) -> Rows:
     """Return rows of tensors, or of tensors in tuples and dicts, as one batch.
 
     Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
@@ -161,12 +161,12 @@ def _stack_tensordicts(items: list[TensorDictBase]) -> TensorDictBase:
     )
 
 
-def _stack_entries(column: list[Any]) -> Any:
+def _stack_entries(column: list[Any]) -> Rows:
     plain = all(type(item) is TensorDict for item in column)
     return _stack_tensordicts(column) if plain else _stack_tensors(column)
 
 
-def _stack_tensors(items: list[Any]) -> Any:
+def _stack_tensors(items: list[Any]) -> Rows:
     try:
         return torch.stack(items)
     except RuntimeError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeGuard
 
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.old_names import STORAGE_NAMES, old_attribute
 from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
@@ -17,9 +18,6 @@ from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
-
-Rows = Any
-"""Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
 
 
 class Storage(Protocol):
@@ -55,7 +53,7 @@ class Storage(Protocol):
         """Return the number of rows."""
 
     @abstractmethod
-    def gather(self, index: torch.Tensor) -> Any:
+    def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``.
 
         A nested dict of tensors where rows are TensorDicts; else what ``collate`` takes.
@@ -84,7 +82,7 @@ class Storage(Protocol):
         """Rows of one time step."""
         return math.prod(self.grid[1:])
 
-    def collate(self, rows: Any) -> Rows:
+    def collate(self, rows: Rows) -> Rows:
         """Return what ``gather`` returned as one batch, where rows are not TensorDicts."""
         return rows
 
@@ -142,7 +140,7 @@ class WritableStorage(Storage, Protocol):
         return self.max_size
 
     @abstractmethod
-    def flatten(self, data: Rows) -> list[Any]:
+    def flatten(self, data: Rows) -> list[Rows]:
         """Return the columns of data, each ``[n, ...]``, time first and environments flat.
 
         What may be refused is refused here, before anything is written. Each column can be sliced,
@@ -153,7 +151,7 @@ class WritableStorage(Storage, Protocol):
         """
 
     @abstractmethod
-    def write(self, rows: slice | torch.Tensor, columns: list[Any]) -> None:
+    def write(self, rows: slice | torch.Tensor, columns: list[Rows]) -> None:
         """Put columns ``[n, ...]`` into the n rows; raises ``revision``, moves ``cursor``."""
 
     @abstractmethod

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.form import (
     Form,
@@ -23,7 +22,7 @@ from datasets_cli.replay.storages.form import (
     form_of,
     inner_shape,
 )
-from datasets_cli.replay.storages.protocol import NO_ROWS, Rows, WritableStorage
+from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
@@ -79,7 +78,7 @@ class LazyTensorStorage(WritableStorage):
         """Rows that fit, more than ``max_size`` where environments do not divide it."""
         return math.prod(self.grid)
 
-    def flatten(self, data: Any) -> list[torch.Tensor]:
+    def flatten(self, data: Rows) -> list[torch.Tensor]:
         """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
 
         Raises:
@@ -133,7 +132,7 @@ class LazyTensorStorage(WritableStorage):
         self._num_rows = self.cursor = 0
         self.revision += 1
 
-    def gather(self, index: torch.Tensor) -> Any:
+    def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         if self._form is None:
             raise UsageError(NO_ROWS)
@@ -157,7 +156,7 @@ class LazyTensorStorage(WritableStorage):
         """
         return map_rows(self._with_time, data)
 
-    def _with_time(self, leaf: Any) -> torch.Tensor | TensorDictBase:
+    def _with_time(self, leaf: Rows) -> torch.Tensor | TensorDictBase:
         if not isinstance(leaf, torch.Tensor | TensorDictBase):
             raise UsageError(
                 f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
@@ -226,7 +225,7 @@ class TensorStorage(LazyTensorStorage):
 
     def __init__(
         self,
-        storage: Any,
+        storage: Rows,
         max_size: int | None = None,
         *,
         device: str | torch.device = "cpu",
@@ -245,7 +244,7 @@ class TensorStorage(LazyTensorStorage):
         self._num_rows = math.prod(grid)
 
 
-def _as_grid(rows: Any, side: tuple[int, ...]) -> Any:
+def _as_grid(rows: Rows, side: tuple[int, ...]) -> Rows:
     """Return rows ``[N, ...]`` as ``[T, *side, ...]``."""
     return rows.reshape(-1, *side, *rows.shape[1:])
 
