@@ -45,16 +45,16 @@ class ExperienceReplay(TensorDictReplayBuffer):
         dataset_id: ``family/name``; the family may be left out where the name is unique.
         batch_size: rows in a batch; ``sample`` can override it.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
-        download: install what is missing (True), fail instead (False), or install anew
+        download: install what is missing (True), fail instead (False), or install again
             (``"force"``; the good copy stays until the new one is committed).
-        layout: how the rows lie on disk; ``"ted"`` or ``"compact"``.
+        layout: how the rows are stored; ``"ted"`` or ``"compact"``.
         source: a folder or URL with the publisher's raw files.
         options: of the family, which make a variant of the dataset.
         num_workers: processes that convert what can be converted in parts; all cores where None,
             this process where 0.
         sampler: how rows are drawn; overrides the next four.
-        num_slices: draw so many slices of trajectories a batch.
-        slice_len: draw slices of so many rows; exclusive with ``num_slices``.
+        num_slices: slices of trajectories in a batch.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
         frame_stack: make each observation, and next observation, a stack of its last steps.
         strict_length: never draw from a trajectory shorter than a slice.
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
@@ -63,7 +63,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         collate_fn: called with the batch, before the transform.
         device: copy the rows into this device's memory and hand out batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
-            ``device`` they go on there, in one copy for all leaves of the compact layout.
+            ``device`` they are copied there, in one copy for all leaves of the compact layout.
         prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
             copies to a device.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
@@ -186,14 +186,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
             num_workers: processes; all cores where None, this process where 0.
             dest: folder of the new dataset; it must not hold anything.
             chunksize: rows that ``fn`` takes at once; some 64 MiB of them by default.
-            num_chunks: cut the rows into so many chunks instead.
-            num_frames: only the first so many rows.
+            num_chunks: the number of chunks instead.
+            num_frames: only the first ``num_frames`` rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
-            mp_start_method: given for compatibility; processes are always started anew, because one
+            mp_start_method: given for compatibility; a new process is always started, because one
                 that is forked after torch began threads may hang.
             generator: draws the seed.
-            seed: seeds torch anew for every chunk; 0 by default.
+            seed: seeds torch again for every chunk; 0 by default.
 
         Raises:
             UsageError: arguments that exclude one another, or are out of range.

@@ -75,7 +75,7 @@ class Reversed:
         return dict(self.get(index).items())
 
     def collate(self, rows: Any) -> Any:
-        raise AssertionError("only rows that are no TensorDicts are collated")
+        raise AssertionError("only rows that are not TensorDicts are collated")
 
     def get(self, index: torch.Tensor) -> TensorDict:
         return torch.stack([self._rows[-number] for number in index.tolist()])

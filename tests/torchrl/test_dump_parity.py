@@ -161,7 +161,7 @@ def test_a_dump_that_was_cut_off_leaves_the_older_one_or_none(
         found.loads(tmp_path)
         assert same(found[:], older[:])
     else:
-        with pytest.raises(FileNotFoundError, match="not all of it"):
+        with pytest.raises(FileNotFoundError, match="only a part of one"):
             found.loads(tmp_path)
     newer.dumps(tmp_path)
     found.loads(tmp_path)

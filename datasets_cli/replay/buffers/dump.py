@@ -81,7 +81,7 @@ def _write(reader: BatchReader, writer: Writer, rows: TensorDict, folder: Path) 
     if has_priorities(reader.sampler):
         reader.sampler.dumps(folder / "sampler")
     else:
-        # The reader's: its sampler may have drawn batches ahead, which nobody has seen.
+        # The reader's: its sampler may have drawn batches ahead, which were not sampled yet.
         _write_json(folder / "sampler" / "state.json", reader.draw_state()["sampler"])
     state = writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps

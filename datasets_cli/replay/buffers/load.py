@@ -27,9 +27,10 @@ from datasets_cli.store.schema.columns import encode_name
 def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
     """Read rows that ``dump``, or TorchRL 0.14, wrote into a buffer, in place of its own.
 
-    A ring that comes into a larger storage begins there with its oldest row, and an epoch of it
-    anew. So does one where another kind of sampler was dumped, or TorchRL's sampler of slices,
-    which counts trajectories otherwise. Ranks that TorchRL's writer kept are made of the rows anew.
+    A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
+    starts again. An epoch also starts again where another kind of sampler was dumped, or TorchRL's
+    sampler of slices, which counts trajectories differently. Ranks that TorchRL's writer kept are
+    computed from the rows again.
 
     Args:
         reader: of a buffer of the same parts.
@@ -66,13 +67,13 @@ def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
     else:
         state["cursor"] = (num_steps if num_steps < room else oldest) * width
         state.setdefault("write_count", num_steps * width)
-    # Whatever may be refused is looked at before the buffer's own rows are gone.
+    # Whatever may be refused is checked before the buffer's own rows are gone.
     columns = storage.flatten(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
     drawn = _read_sampler(sampler, folder / "sampler")
     replace_rows(reader, writer, columns, state)
     if drawn and "priorities" in drawn:
         known, num_rows = drawn["priorities"], num_steps * width
-        # Which rows a hook left out nobody knows: those that stay begin with the default priority.
+        # It is not known which rows a hook left out: those that stay get the default priority.
         if num_steps != len(dumped) or len(known) > num_rows:
             known = known[:0]
         drawn["priorities"] = _shifted(known, shift * width, num_rows)
@@ -85,7 +86,7 @@ def _read_rows(folder: Path, ndim: int) -> TensorDict:
     known = _read_json(folder / "storage_metadata.json")
     if known.get("is_pytree"):
         raise UsageError(
-            f"{folder} holds tensors that are in no TensorDict, as TorchRL can dump them. Only "
+            f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
             "rows that are TensorDicts can be loaded: dump these as TensorDicts."
         )
     check_leaves(folder)
@@ -94,7 +95,7 @@ def _read_rows(folder: Path, ndim: int) -> TensorDict:
 
 
 def _oldest_step(state: StateDict, num_steps: int) -> int:
-    """Return the step at which a ring goes on, which has its oldest rows; 0 where it has none."""
+    """Return the step of a ring's oldest rows, where it continues; 0 for what is not a ring."""
     cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
     return cursor if 0 <= cursor < num_steps else 0
 
@@ -145,7 +146,7 @@ def check_leaves(folder: Path) -> None:
     """Check that every leaf of a memory-mapped TensorDict is there in full.
 
     tensordict 0.14 leaves out a file that is missing, and fills one that is too short with zeros;
-    what is no tensor it may unpickle.
+    what is not a tensor it may unpickle.
 
     Raises:
         DamagedDataset: one is not.
@@ -156,7 +157,7 @@ def check_leaves(folder: Path) -> None:
             continue
         if "shape" not in leaf:
             if leaf.get("type") != "TensorDict":
-                raise UsageError(f"{folder / name} is no tensor but {leaf.get('type')}.")
+                raise UsageError(f"{folder / name} is not a tensor but {leaf.get('type')}.")
             check_leaves(folder / encode_name(name))
             continue
         size = getattr(torch, leaf["dtype"].removeprefix("torch.")).itemsize * math.prod(
@@ -170,9 +171,11 @@ def check_leaves(folder: Path) -> None:
 
 def _read_json(path: Path) -> StateDict:
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: no buffer was dumped there, or not all of it.")
+        raise FileNotFoundError(
+            f"{path} is missing: no buffer was dumped there, or only a part of one."
+        )
     try:
         found: StateDict = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DamagedDataset(f"{path} is no JSON: {error}. Dump the buffer again.") from error
+        raise DamagedDataset(f"{path} is not JSON: {error}. Dump the buffer again.") from error
     return found

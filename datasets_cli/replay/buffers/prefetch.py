@@ -49,7 +49,7 @@ class Prefetch:
         size: rows of each.
         draw: draws the rows of a batch of some size.
         make: makes the batch of what was drawn, or returns ``STALE``.
-        give_back: takes back a draw whose batch nobody gets, and those behind it.
+        give_back: takes back a draw whose batch is not wanted, and those after it.
         lock: held while rows are drawn, and by who writes rows.
     """
 

@@ -24,7 +24,7 @@ CollateFunction = Callable[[Rows], Rows]
 
 
 class BatchReader:
-    """Makes the batches of a replay buffer; nobody writes while rows are drawn and gathered.
+    """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered.
 
     Args:
         storage: where the rows are.
@@ -131,8 +131,8 @@ class BatchReader:
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.lock)
 
     def _take(self, size: int) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw rows and gather them; nobody writes in between."""
-        if not self.storage.is_writable:  # rows that nobody can write need no lock
+        """Draw rows and gather them; no row is written in between."""
+        if not self.storage.is_writable:  # rows that never change need no lock
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self.storage.gather(index)
         with self.lock:

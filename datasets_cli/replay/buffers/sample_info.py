@@ -75,7 +75,7 @@ class SampleInfo:
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
-    """Return what is said of each row, ``[B, ...]``, for all of it: ``[B, *row_batch_size, ...]``.
+    """Return one entry a row ``[B, ...]`` for all of each row: ``[B, *row_batch_size, ...]``.
 
     Args:
         mark: one entry a row ``[B, ...]``.

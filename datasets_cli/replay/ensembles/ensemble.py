@@ -13,6 +13,12 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.reader import CollateFunction
+from datasets_cli.replay.ensembles.member_batches import (
+    MemberBatch,
+    check_sizes,
+    draw_member_batch,
+    joined,
+)
 from datasets_cli.replay.ensembles.members import (
     SamplerEnsemble,
     StorageEnsemble,
@@ -21,7 +27,6 @@ from datasets_cli.replay.ensembles.members import (
     members_of,
     refuse_for_all,
 )
-from datasets_cli.replay.ensembles.parts import Part, check_sizes, draw_part, joined
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.writers import refuse_to_write
@@ -126,12 +131,12 @@ class ReplayBufferEnsemble:
             UsageError: the members do not divide the batch size, or one cannot give its part.
         """
         drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
-        parts = self._drawn(drawn)
-        check_sizes(parts)
-        batch = self.transform(self._collate_fn([part.rows for part in parts]))
+        batches = self._drawn(drawn)
+        check_sizes(batches)
+        batch = self.transform(self._collate_fn([part.rows for part in batches]))
         if not return_info:
             return batch
-        return batch, LazyStackedTensorDict.lazy_stack([part.info for part in parts])
+        return batch, LazyStackedTensorDict.lazy_stack([part.info for part in batches])
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, members in their order; see ``sample``.
@@ -144,10 +149,10 @@ class ReplayBufferEnsemble:
                 shapes.
         """
         drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
-        parts = self._drawn(drawn)
-        members = [part.member for part in parts]
-        batch = self.transform(joined(members, [part.rows for part in parts]))
-        return (batch, joined(members, [part.info for part in parts])) if return_info else batch
+        batches = self._drawn(drawn)
+        members = [part.member for part in batches]
+        batch = self.transform(joined(members, [part.rows for part in batches]))
+        return (batch, joined(members, [part.info for part in batches])) if return_info else batch
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
@@ -214,7 +219,7 @@ class ReplayBufferEnsemble:
             buffer.empty()
 
     def add(self, data: Rows) -> NoReturn:
-        """Refuse a row: nobody says which member it is for."""
+        """Refuse a row: it is not known which member it is for."""
         refuse_for_all()
 
     extend = add
@@ -252,13 +257,13 @@ class ReplayBufferEnsemble:
     def _sizes(self) -> list[int]:
         return [len(buffer) for buffer in self.buffers]
 
-    def _drawn(self, drawn: list[tuple[int, int]]) -> list[Part]:
-        parts = [draw_part(self.buffers, member, size) for member, size in drawn]
-        self.ran_out = any(part.is_last for part in parts)
-        return parts
+    def _drawn(self, drawn: list[tuple[int, int]]) -> list[MemberBatch]:
+        batches = [draw_member_batch(self.buffers, member, size) for member, size in drawn]
+        self.ran_out = any(batch.is_last for batch in batches)
+        return batches
 
     def __getstate__(self) -> StateDict:
-        # As of a buffer: a copy begins the seed's stream anew.
+        # As with a buffer, a copy starts the seed's stream from its beginning.
         return {**self.__dict__, "generator": seed_of(self.generator)}
 
     def __setstate__(self, state: StateDict) -> None:

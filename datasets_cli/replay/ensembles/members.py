@@ -84,7 +84,7 @@ class SamplerEnsemble:
             len(samplers) if num_buffer_sampled is None else num_buffer_sampled
         )
         if self.num_buffer_sampled < 1:
-            raise UsageError(f"A batch is of 1 buffer or more, not {self.num_buffer_sampled}.")
+            raise UsageError(f"A batch needs 1 buffer or more, not {self.num_buffer_sampled}.")
         self.p = p
 
     def __len__(self) -> int:
@@ -102,14 +102,16 @@ class SamplerEnsemble:
     def p(self, weights: Weights | None) -> None:
         if weights is None or isinstance(weights, str):
             if weights not in (None, "size"):
-                raise UsageError(f"p is numbers, 'size' or None, not {weights!r}.")
+                raise UsageError(f"p must be numbers, 'size' or None, not {weights!r}.")
             self._p: torch.Tensor | Literal["size"] | None = weights
             return
         if len(weights) != len(self):
             raise UsageError(f"p has {len(weights)} numbers for {len(self)} buffers.")
         numbers = torch.as_tensor(weights, dtype=torch.float64)
         if not (bool((numbers >= 0).all()) and 0 < float(numbers.sum()) < math.inf):
-            raise UsageError(f"p is numbers from 0 on, one of them more, not {numbers.tolist()}.")
+            raise UsageError(
+                f"p must be non-negative, with at least one value above 0, not {numbers.tolist()}."
+            )
         self._p = numbers
 
     def parts(
@@ -172,7 +174,7 @@ class WriterEnsemble:
         return self.writers[member]
 
     def write(self, storage: Storage, data: Rows) -> NoReturn:
-        """Refuse rows: nobody says which member they are for."""
+        """Refuse rows: it is not known which member they are for."""
         refuse_for_all()
 
 

@@ -127,7 +127,7 @@ def open_storage(
         device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and hand out
             batches there; None reads them from the disk. Frames are decoded from the disk.
         pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
-            ``device``, it goes on there, in one copy for all leaves of the compact layout.
+            ``device``, it is copied there, in one copy for all leaves of the compact layout.
         contiguous: give every leaf memory of its own: leaves of the compact layout are views of
             one tensor, on which ``view(-1)`` raises.
 

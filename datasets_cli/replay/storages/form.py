@@ -110,7 +110,7 @@ def outline(rows: Rows) -> str:
 def no_tensor(name: str, item: Any) -> UsageError:
     """Return the error of an entry that is no tensor."""
     return UsageError(
-        f"{name} is no tensor but {type(item).__name__}. Tensor storages take tensors; "
+        f"{name} is not a tensor but {type(item).__name__}. Tensor storages take tensors; "
         "ListStorage takes anything."
     )
 
@@ -146,7 +146,7 @@ def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> Non
         UsageError: there are none, or they have fewer dimensions, or are of different lengths.
     """
     if not columns:
-        raise UsageError("These rows have no tensor, so that there is nothing to store.")
+        raise UsageError("These rows have no tensor: there is nothing to store.")
     leading = columns[0].shape[:ndim]
     if len(leading) == ndim and all(column.shape[:ndim] == leading for column in columns):
         return
@@ -159,10 +159,10 @@ def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> Non
         )
         if one != other:
             raise UsageError(
-                f"{form.names[0]} has {one} rows and {name} has {other}: they must have as many."
+                f"{form.names[0]} has {one} rows and {name} has {other}: expected the same number."
             )
 
 
 def inner_shape(data: Rows, ndim: int) -> tuple[int, ...]:
-    """Return the shape that rows have by themselves: that of a TensorDict behind the rows."""
+    """Return the batch size that each row has by itself, of a TensorDict."""
     return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()

@@ -47,7 +47,7 @@ class LazyMemmapStorage(LazyTensorStorage):
             weakref.finalize(self, shutil.rmtree, self.scratch_dir, ignore_errors=True)
         elif not self.existsok and self.scratch_dir.exists() and any(self.scratch_dir.iterdir()):
             raise UsageError(
-                f"{self.scratch_dir} is not empty: rows of another storage may lie there. Choose a "
+                f"{self.scratch_dir} is not empty: rows of another storage may be there. Choose a "
                 "new scratch_dir, or pass existsok=True to write over it."
             )
         plain = [(str(number),) for number in range(len(columns))]

@@ -260,7 +260,7 @@ def test_what_torchrl_dumped_outside_of_tensordicts_is_refused(tmp_path: Path, d
     theirs = peer.ReplayBuffer(storage=peer.LazyTensorStorage(10))
     theirs.extend(data)
     theirs.dumps(tmp_path)
-    with pytest.raises(UsageError, match="in no TensorDict"):
+    with pytest.raises(UsageError, match="not in a TensorDict"):
         ReplayBuffer(storage=LazyTensorStorage(10)).loads(tmp_path)
 
 

@@ -106,16 +106,16 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: BatchStream(3), "takes a replay buffer, not 3"),  # type: ignore[arg-type]
     (lambda: BatchStream(buffer(), 1.5), "num_batches must"),  # type: ignore[arg-type]
     (lambda: BatchStream(buffer(), seed=-1), "seed must be a whole number from 0 on, not -1"),
-    (lambda: TensorStorage({}), "no tensor, so that there is nothing to store"),
-    (lambda: TensorStorage(TensorDict({}, [3])), "no tensor, so that there is nothing"),
+    (lambda: TensorStorage({}), "no tensor: there is nothing to store"),
+    (lambda: TensorStorage(TensorDict({}, [3])), "no tensor: there is nothing"),
     (lambda: TensorStorage({"a": rows(3), "b": rows(4)}), "a has 3 rows and b has 4"),
     (lambda: TensorStorage(rows(())), r"data has the shape \[\]; rows need 1 or more dim"),
     (lambda: TensorStorage({"x": [rows(4)]}, ndim=2), r"x\.0 has the shape \[4\]; rows need 2"),
-    (lambda: TensorStorage([1, 2]), "0 is no tensor but int. Tensor storages take tensors"),
+    (lambda: TensorStorage([1, 2]), "0 is not a tensor but int. Tensor storages take tensors"),
     (lambda: buffer({"a": rows(2), "b": rows(3)}), "a has 2 rows and b has 3"),
-    (lambda: buffer(np.zeros((3, 2))), "data is no tensor but ndarray"),
-    (lambda: buffer("abc"), "data is no tensor but str"),
-    (lambda: buffer(TensorDict({}, [])), "no tensor, so that"),
+    (lambda: buffer(np.zeros((3, 2))), "data is not a tensor but ndarray"),
+    (lambda: buffer("abc"), "data is not a tensor but str"),
+    (lambda: buffer(TensorDict({}, [])), "no tensor: there"),
     (
         lambda: buffer({"a": rows(3, 2), "b": rows(4, 2)}, storage=LazyTensorStorage(12, ndim=2)),
         r"a has \[3, 2\] rows and b has \[4, 2\]",

@@ -207,7 +207,7 @@ def test_every_member_is_dumped_and_loaded(tmp_path: Path) -> None:
 
 def test_weights_that_draw_nothing_are_refused() -> None:
     for p in ([0, 0], [-1, 2], [float("nan"), 1]):
-        with pytest.raises(UsageError, match="p is numbers from 0 on"):
+        with pytest.raises(UsageError, match="p must be non-negative"):
             ReplayBufferEnsemble(member(10, 0), member(10, 100), p=p)
     empty = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
     with pytest.raises(UsageError, match="empty storage"):

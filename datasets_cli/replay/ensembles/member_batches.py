@@ -17,7 +17,7 @@ from datasets_cli.store.schema.columns import Key, show_key
 
 
 @dataclass(frozen=True)
-class Part:
+class MemberBatch:
     """What one member gives to a batch.
 
     Args:
@@ -33,28 +33,28 @@ class Part:
     is_last: bool
 
 
-def draw_part(buffers: Sequence[ReplayBuffer], member: int, size: int) -> Part:
-    """Return a member's part of so many rows.
+def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -> MemberBatch:
+    """Return a member's part of a batch, ``size`` rows.
 
     Where an epoch of rows ends within the part, the next one fills it up. Slices cannot be cut to
     what is missing, so theirs stays short.
 
     Raises:
-        UsageError: its rows are no TensorDicts, or it cannot give so many.
+        UsageError: its rows are not TensorDicts, or it cannot give that many.
     """
     part = _sampled(buffers[member], member, size)
     while len(part.info) < size and part.is_last and not _has_slices(buffers[member]):
         rest = _sampled(buffers[member], member, size - len(part.info))
         rows, info = torch.cat((part.rows, rest.rows)), torch.cat((part.info, rest.info))
-        part = Part(member, rows, info, is_last=True)
+        part = MemberBatch(member, rows, info, is_last=True)
     return part
 
 
-def check_sizes(parts: Iterable[Part]) -> None:
+def check_sizes(parts: Iterable[MemberBatch]) -> None:
     """Check that parts can be stacked.
 
     Raises:
-        UsageError: they have not the same size.
+        UsageError: they do not have the same size.
     """
     sizes = [part.rows.batch_size for part in parts]
     if len(set(sizes)) > 1:
@@ -69,7 +69,7 @@ def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDic
     """Return what members gave as one, ``[B]``.
 
     Raises:
-        UsageError: it has not the same keys, or not the same shapes behind the rows.
+        UsageError: they do not have the same keys, or not the same shapes after the rows.
     """
     forms = [_form(part) for part in parts]
     for member, form in zip(members, forms, strict=True):
@@ -83,14 +83,14 @@ def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDic
 
 
 def _form(part: TensorDictBase) -> dict[Key, torch.Size]:
-    """Return the shape of each entry behind the rows."""
+    """Return the shape of each entry after the row dimension."""
     return {key_of(key): leaf.shape[1:] for key, leaf in part.items(True, True)}
 
 
-def _sampled(buffer: ReplayBuffer, member: int, size: int) -> Part:
+def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
     rows, info = buffer.sample(size, return_info=True)
     if not isinstance(rows, TensorDictBase):
-        raise UsageError(f"Buffer {member} has rows that are no TensorDicts.")
+        raise UsageError(f"Buffer {member} has rows that are not TensorDicts.")
     drawn = info["index"]
     # A transform may have made other rows of those that were drawn.
     numbers = rows.get("index", expand_to_rows(drawn, buffer.storage.row_batch_size))
@@ -102,7 +102,7 @@ def _sampled(buffer: ReplayBuffer, member: int, size: int) -> Part:
         )
     rows.set("index", _owned(member, numbers, rows.batch_size))
     marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
-    return Part(member, rows, marks.clone(), buffer.ran_out)
+    return MemberBatch(member, rows, marks.clone(), buffer.ran_out)
 
 
 def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
