@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -15,6 +15,8 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.store.schema.columns import Key, show_key
 
 NO_LIMIT = 2**63 - 1
+
+Name = TypeVar("Name")
 
 
 class ListStorage(WritableStorage):
@@ -33,7 +35,7 @@ class ListStorage(WritableStorage):
     def __init__(self, max_size: int | None = None) -> None:
         self.max_size = NO_LIMIT if max_size is None else whole_number("max_size", max_size, 1)
         self.cursor = 0
-        self._items: list[Any] = []
+        self._items: list[Rows] = []
 
     def __len__(self) -> int:
         return len(self._items)
@@ -42,7 +44,7 @@ class ListStorage(WritableStorage):
         limit = "none" if self.max_size == NO_LIMIT else self.max_size
         return f"ListStorage(shape=[{len(self)}], device=cpu, max_size={limit})"
 
-    def flatten(self, data: Rows) -> list[list[Any]]:
+    def flatten(self, data: Rows) -> list[list[Rows]]:
         """Return the rows of data: the items of a list, or what a first dimension holds.
 
         Raises:
@@ -54,7 +56,7 @@ class ListStorage(WritableStorage):
             raise UsageError(f"A list storage takes a list of rows, not {type(data).__name__}.")
         return [list(data)]
 
-    def write(self, rows: slice | torch.Tensor, columns: list[list[Any]]) -> None:
+    def write(self, rows: slice | torch.Tensor, columns: list[list[Rows]]) -> None:
         """Put items into rows."""
         numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
         for number, item in zip(numbers, columns[0], strict=True):
@@ -74,13 +76,13 @@ class ListStorage(WritableStorage):
         self.cursor = 0
         self.revision += 1
 
-    def gather(self, index: torch.Tensor) -> list[Any]:
+    def gather(self, index: torch.Tensor) -> list[Rows]:
         """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
         if not self._items:
             raise UsageError(NO_ROWS)
         return [self._items[number] for number in index.tolist()]
 
-    def collate(self, rows: list[Any]) -> Rows:
+    def collate(self, rows: list[Rows]) -> Rows:
         """Return rows as one batch; see ``stack_rows``."""
         return stack_rows(rows)
 
@@ -88,7 +90,7 @@ class ListStorage(WritableStorage):
         """Return one row: the object that was written."""
         return self._items[row]
 
-    def contents(self) -> list[Any]:
+    def contents(self) -> list[Rows]:
         """Return all rows in a list, which ``flatten`` takes."""
         return list(self._items)
 
@@ -104,7 +106,7 @@ class ListStorage(WritableStorage):
         return torch.stack([item[key] for item in items])
 
     @staticmethod
-    def _has(items: list[Any], key: Key) -> bool:
+    def _has(items: list[Rows], key: Key) -> bool:
         """Tell whether items are TensorDicts that all have an entry."""
         return all(isinstance(item, TensorDictBase) and key in item.keys(True) for item in items)
 
@@ -132,7 +134,7 @@ class ListStorage(WritableStorage):
         return torch.stack([number.reshape(1) for number in numbers])
 
 
-def stack_rows(items: list[Any]) -> Rows:
+def stack_rows(items: list[Rows]) -> Rows:
     """Return rows of tensors, or of tensors in tuples and dicts, as one batch.
 
     Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
@@ -161,28 +163,28 @@ def _stack_tensordicts(items: list[TensorDictBase]) -> TensorDictBase:
     )
 
 
-def _stack_entries(column: list[Any]) -> Rows:
+def _stack_entries(column: list[Rows]) -> Rows:
     plain = all(type(item) is TensorDict for item in column)
     return _stack_tensordicts(column) if plain else _stack_tensors(column)
 
 
-def _stack_tensors(items: list[Any]) -> Rows:
+def _stack_tensors(items: list[Rows]) -> Rows:
     try:
         return torch.stack(items)
     except RuntimeError as error:
         raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
 
 
-def _stack_dicts(items: list[dict[str, Any]]) -> dict[str, Any]:
+def _stack_dicts(items: list[dict[str, Rows]]) -> dict[str, Rows]:
     return {name: stack_rows(column) for name, column in _columns(items).items()}
 
 
-def _stack_tuples(items: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
     columns = _columns([dict(enumerate(item)) for item in items])
     return tuple(stack_rows(column) for column in columns.values())
 
 
-def _columns(trees: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
+def _columns(trees: list[dict[Name, Rows]]) -> dict[Name, list[Rows]]:
     """Return what rows have under each of their keys, which must be the same."""
     names = trees[0].keys()
     for tree in trees:
@@ -191,7 +193,7 @@ def _columns(trees: list[dict[Any, Any]]) -> dict[Any, list[Any]]:
     return {name: [tree[name] for tree in trees] for name in names}
 
 
-_STACKS: dict[Any, Callable[[list[Any]], Any]] = {
+_STACKS: dict[type | tuple[type, ...], Callable[[list[Rows]], Rows]] = {
     TensorDictBase: _stack_tensordicts,
     torch.Tensor: _stack_tensors,
     tuple: _stack_tuples,

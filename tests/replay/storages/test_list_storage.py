@@ -52,9 +52,7 @@ def test_rows_that_differ_make_no_batch(items: list[Any]) -> None:
 
 def test_a_tensor_storage_refuses_what_is_no_tensor() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))
-    with pytest.raises(
-        UsageError, match=r"next\.text is not a tensor .* takes anything"
-    ):
+    with pytest.raises(UsageError, match=r"next\.text is not a tensor .* takes anything"):
         buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
     assert len(buffer) == 0 and buffer.extend(steps(1)).tolist() == [0]
 
