@@ -276,3 +276,17 @@ def test_trajectories_must_be_of_the_rows_there_are() -> None:
     made.extend(steps(5))
     with pytest.raises(UsageError, match="10 rows, 1 a step; the storage has 5 rows"):
         made.sample(2)
+
+
+def test_a_buffer_shows_its_parts_as_torchrls_page_prints_them() -> None:
+    def join(rows: list[Any]) -> Any:
+        return rows
+
+    made = ReplayBuffer(storage=LazyTensorStorage(10, ndim=2), batch_size=4, collate_fn=join)
+    made.extend(TensorDict({"x": torch.zeros(2, 3)}, [2, 3]))
+    lines = repr(made).splitlines()
+    assert [line.strip().partition("=")[0] for line in lines[1:]] == [
+        *("storage", "sampler", "writer", "batch_size", "transform", "collate_fn")
+    ]
+    assert "LazyTensorStorage(x, shape=[5, 2], device=cpu, len=6, max_size=10)" in lines[1]
+    assert "transform=Compose()" in lines[5] and "join" in lines[6]
