@@ -100,7 +100,7 @@ def convert(folder: str, root: str) -> None:
     import datasets_cli.install.install
     import datasets_cli.sources.http
     import datasets_cli.store.compact.writer
-    from datasets_cli.catalogue.registry import resolve
+    from datasets_cli.catalogue.names import resolve
     from datasets_cli.config import load_config
     from datasets_cli.store.cache_root import CacheRoot
     from datasets_cli.store.manifest import read_manifest
@@ -138,7 +138,7 @@ def peak_kilobytes() -> int:
 
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
-    from datasets_cli.recipes._gzip import GzipStream  # type: ignore[import-not-found]
+    from datasets_cli.formats.gzip import GzipStream
     from datasets_cli.store.compact.frame_writer import FrameParts, make_dictionary
 
     pictures = folder / "$store$_observation_ckpt.0.gz"

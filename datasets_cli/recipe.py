@@ -1,11 +1,12 @@
 """A recipe: which files make a dataset of one family, and how to read them.
 
-This is the one module that a recipe imports. A recipe is a frozen object of plain functions:
+This is the one module that a recipe imports, beside the readers of ``datasets_cli.formats``. A
+recipe is a frozen object of plain functions:
 
-    datasets(web)             -> rows of the catalogue; web is None for the rows that ship with it
+    datasets(web)             -> entries of the catalogue; web is None for those that ship with it
     resources(name, web)      -> the remote files of one dataset
     blocks(source)            -> the files' content as a stream of bounded Blocks, in TED names
-    pictures(source)          -> a column that cannot be read in their order, by parts
+    deferred_frames(source)   -> a column that cannot be read in their order, by parts
     describe(source)          -> what the publisher says of it, for the manifest
 
 The core does everything else: ids, downloads, checks, the successor rule, episodes, root flags,
@@ -15,21 +16,15 @@ files, commit.
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.errors import (
-    AccessError,
-    NetworkError,
-    OfflineError,
-    RldsError,
-    SourceError,
-    UnknownDataset,
-    UsageError,
-)
-from datasets_cli.sources.hdf5 import fastest_zlib, open_hdf5, read_rows
+from datasets_cli import old_recipes
+from datasets_cli.errors import AccessError, NetworkError, SourceError, UnknownDataset, UsageError
+from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
 from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
 
@@ -41,13 +36,14 @@ __all__ = [
     "TRAJECTORY_END",
     "AccessError",
     "Block",
+    "BucketObject",
     "CatalogueEntry",
     "Content",
+    "DeferredFrames",
     "Description",
     "Key",
     "NetworkError",
     "Option",
-    "Pictures",
     "Place",
     "Recipe",
     "Resource",
@@ -57,13 +53,17 @@ __all__ = [
     "UsageError",
     "Web",
     "can_store",
-    "fastest_zlib",
+    "deferred",
+    "list_objects",
     "may_lack_list",
-    "open_hdf5",
-    "read_rows",
+    "object_url",
     "read_tsv",
     "rows_per_block",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return old_recipes.find(__name__, name)
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,18 @@ class Source:
     Args:
         name: the dataset's name within its family.
         files: ``{resource filename: local path}``.
-        row: its row of the catalogue, or None for an unlisted dataset given by ``--source``.
+        entry: its catalogue entry, or None for an unlisted dataset given by ``--source``.
     """
 
     name: str
     files: Mapping[str, Path]
-    row: CatalogueEntry | None = None
+    entry: CatalogueEntry | None = None
+
+    @property
+    def row(self) -> CatalogueEntry | None:
+        """The catalogue entry, under its name of the release before."""
+        old_recipes.warn([__file__])
+        return self.entry
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ class Block:
             (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, and where known
             ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
             ``info``, ``("next", "info")``, and ``TRAJECTORY_END``.
-        start: number of the first step, in a part of ``Pictures``; None in all else, which comes in
-            order.
+        start: number of the first step, in a part of ``DeferredFrames``; None in all else, which
+            comes in order.
     """
 
     columns: Mapping[Key, np.ndarray]
@@ -118,19 +124,19 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Pictures that a source keeps apart from its steps, read part by part, in any order.
+class DeferredFrames:
+    """Frames that a source keeps apart from its steps, read part by part, in any order.
 
-    The Blocks of ``blocks`` then lack this one column. The core numbers their steps from 0 on, and
-    every number but those of steps that no row needs must come here exactly once.
+    The Blocks of ``blocks`` then lack this one column. The core numbers their steps from 0, and
+    the frame of every step that a row needs must be in exactly one part.
 
     Args:
         key: the column that they are, such as ``("observation",)``; it has no recorded successor.
-        shape: of one picture, uint8.
+        shape: of one frame, uint8.
         parts: what each part is, as anything that can be pickled.
         read: a module's function that yields the Blocks of one part: this column alone, and
-            ``start``. A block is used up before the next one is asked for, which may lie in the
-            same memory.
+            ``start``. The core uses up a block before it asks for the next one, so both may share
+            their memory.
     """
 
     key: Key
@@ -146,7 +152,7 @@ class Description:
     Args:
         metadata: JSON values for the manifest.
         notes: lines that a person should see: known traps, skipped fields.
-        files: ``{name: bytes}`` of small extra files to lay beside the data.
+        files: ``{name: bytes}`` of small extra files to store beside the data.
     """
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -169,13 +175,6 @@ class Option:
     help: str
 
 
-def _without_options(name: str, options: Mapping[str, str]) -> str:
-    if options:
-        listed = ", ".join(f"--{option}" for option in options)
-        raise UsageError(f"{name}: its family has no {listed}.")
-    return name
-
-
 @dataclass(frozen=True)
 class Recipe:
     """One family of datasets.
@@ -187,22 +186,24 @@ class Recipe:
         licence: of the data, as the publisher states it.
         citation: how to cite the data.
         homepage: where the publisher describes it.
-        datasets: the catalogue; given None it returns the rows that ship with the package.
+        datasets: the catalogue; given None it returns the entries that ship with the package.
         resources: the files of one dataset.
         blocks: the content of those files.
         describe: metadata and notes; called before ``blocks``.
-        pictures: a column of pictures that is read apart, or None.
-        options: what ``-o name=value`` may name; ``variant`` and ``fallback`` take the values.
+        deferred_frames: a column of frames that is read apart, or None.
+        options: what ``-o name=value`` may name; the core refuses every other name, and gives the
+            values to ``variant`` and ``fallback``.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
         dynamic: whether ``datasets`` can ask the publisher for a newer catalogue.
-        resources_at: the files of one dataset that lies where ``--source`` says, for a family whose
-            files are known only by looking; by default those of ``resources``, given no web.
-        variant: the name of what options make of a name, such as ``Pong/5~ckpt0-5``; called also
-            without any, and refuses those it does not know.
-        fallback: the name that stands in for another one with these options where its publisher
-            refuses it, and where it alone is installed; None where nothing does.
         find: the dataset that a name outside the catalogue means, or None; given no web it must
             not need the network.
+        resources_at: the files of one dataset in the place that ``--source`` says, for a family
+            whose files are known only by looking; by default those of ``resources``, given no web.
+        variant: the name of what options make of a name, such as ``Pong/5~ckpt0-5``; called also
+            without any, and refuses values that have no meaning.
+        fallback: the name of the dataset that is taken where the publisher of another one, with
+            these options, refuses it, or where it alone is installed; None where there is none.
+        pictures: ``deferred_frames`` under its name of the release before.
     """
 
     family: str
@@ -215,14 +216,20 @@ class Recipe:
     resources: Callable[[str, Web | None], list[Resource]]
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
-    pictures: Callable[[Source], Pictures | None] = lambda source: None
+    deferred_frames: Callable[[Source], DeferredFrames | None] = lambda source: None
     options: tuple[Option, ...] = ()
     unlisted: bool = False
     dynamic: bool = False
     find: Callable[[str, Web | None], CatalogueEntry | None] = lambda name, web: None
     resources_at: Callable[[str, Place], list[Resource]] | None = None
-    variant: Callable[[str, Mapping[str, str]], str] = _without_options
+    variant: Callable[[str, Mapping[str, str]], str] = lambda name, options: name
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
+    pictures: InitVar[Callable[[Source], DeferredFrames | None] | None] = None
+
+    def __post_init__(self, pictures: Callable[[Source], DeferredFrames | None] | None) -> None:
+        if pictures is not None:
+            old_recipes.warn([__file__])
+            object.__setattr__(self, "deferred_frames", pictures)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest's entry."""
@@ -235,21 +242,20 @@ class Recipe:
         }
 
 
-def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
-    """Tell whether files may be had although their list cannot.
+def deferred(address: str) -> Callable[..., Any]:
+    """Return a function that imports another one when it is called first, and calls it.
+
+    ``rlds list`` imports every recipe; what reads a dataset imports numpy, which this puts off.
 
     Args:
-        error: why the list cannot be had.
-        url: of the files, or the beginning of it.
-        web: who was asked for the list.
-
-    Returns:
-        True where the list is refused, or where its server does not answer but the user has a
-        mirror of the files, which need not have any list.
+        address: ``module:function``, such as ``datasets_cli.recipes.d4rl.reader:blocks``.
     """
-    if isinstance(error, NetworkError) and not isinstance(error, OfflineError):
-        return len(web.candidates(url)) > 1
-    return isinstance(error, AccessError)
+    module, _, name = address.partition(":")
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call
 
 
 def read_tsv(path: Path) -> list[dict[str, str]]:

@@ -13,9 +13,9 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version"],
+    ["errors", "version", "old_recipes"],
     ["config", "progress", "store.schema"],
-    ["sources", "parallel"],
+    ["formats", "sources", "parallel"],
     ["store.ted", "recipe"],
     ["store.compact"],
     ["store"],
@@ -81,19 +81,44 @@ def test_every_floor_has_rooms_that_exist() -> None:
     assert {room_of(module) for module in modules()} == FLOOR_OF.keys()
 
 
-@pytest.mark.parametrize("recipe", sorted((PROJECT / "recipes").glob("*.py")), ids=str)
-def test_a_recipe_imports_only_the_recipe_module(recipe: Path) -> None:
-    if recipe.name == "__init__.py":
-        return
-    tree = ast.parse(recipe.read_text(encoding="utf-8"))
-    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {n.module for n in top if isinstance(n, ast.ImportFrom)}
-    names |= {alias.name for n in top if isinstance(n, ast.Import) for alias in n.names}
-    ours = {name for name in names if name and name.startswith("datasets_cli")}
-    assert {n for n in ours if not n.startswith("datasets_cli.recipes")} == {
-        "datasets_cli.recipe"
-    } or not ours
-    assert not names & {"numpy", "h5py", "PIL", "torch"}, "heavy imports belong inside functions"
+RECIPES = sorted((PROJECT / "recipes").glob("*/**/*.py"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_a_recipe_imports_only_the_recipe_module_formats_and_its_own_folder(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("datasets_cli") for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level <= 1, "from another folder"
+            module = "" if node.level else str(node.module)
+            ours = module.partition(".")[0] == "datasets_cli"
+            rooms = module == "datasets_cli.recipe" or module.startswith("datasets_cli.formats.")
+            assert rooms or not ours, module
+
+
+def test_file_formats_know_nothing_of_recipes() -> None:
+    for path in (PROJECT / "datasets_cli" / "formats").glob("*.py"):
+        rooms = {room_of(module) for module in imports_of(path)}
+        assert rooms <= {"errors", "store.schema", "formats"}, path.name
+
+
+def test_the_catalogue_halves_of_the_recipes_import_nothing_heavy() -> None:
+    families = [path.parent.name for path in (PROJECT / "recipes").glob("*/catalogue.py")]
+    assert sorted(families) == ["atari_dqn", "d4rl", "minari", "openml"]
+    script = (
+        "import importlib, sys;"
+        f"names = [f'datasets_cli.recipes.{{family}}' for family in {families}];"
+        "modules = [importlib.import_module(name) for name in names];"
+        "[importlib.import_module(f'{name}.catalogue') for name in names];"
+        "print(sum(len(list(module.RECIPE.datasets(None))) for module in modules) > 800);"
+        "heavy = {'torch','tensordict','sklearn','pandas','h5py','numpy','PIL','requests'};"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "[]"]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,12 @@ def test_every_folder_with_code_is_in_the_package_list() -> None:
         ".".join(path.parent.relative_to(PROJECT).parts)
         for path in (PROJECT / "datasets_cli").rglob("__init__.py")
     }
+    recipes = {
+        ".".join(("datasets_cli", *path.parent.relative_to(PROJECT).parts))
+        for path in (PROJECT / "recipes").rglob("__init__.py")
+    }
     listed = set(project["tool"]["setuptools"]["packages"])
-    assert listed == folders | {"datasets_cli.recipes"}
+    assert listed == folders | recipes
 
 
 def test_every_file_of_the_package_is_in_the_repository() -> None:

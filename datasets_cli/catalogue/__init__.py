@@ -1,1 +1,1 @@
-"""Recipes found, and what a user typed resolved into one dataset."""
+"""Which datasets there are: the families, their catalogues, and what a typed name means."""

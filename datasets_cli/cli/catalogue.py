@@ -7,15 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from datasets_cli.catalogue.registry import (
-    all_rows,
-    families,
-    is_glob,
-    match,
-    recipes,
-    refresh,
-    resolve,
-)
+from datasets_cli.catalogue.entries import all_entries, refresh
+from datasets_cli.catalogue.names import is_glob, match, resolve
+from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of, table
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Recipe
@@ -53,7 +47,7 @@ def list_datasets(
     if update:
         _refresh_all(state, root, family)
     here = {id: _manifest_or_none(root, id) for id in root.installed()}
-    known = all_rows(root)
+    known = all_entries(root)
     ids = sorted(here if installed else known.keys() | here.keys())
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
     if patterns:
@@ -77,8 +71,8 @@ def info(
     else:
         resolved = resolve(id, root)
         id = resolved.id
-        assert resolved.row is not None
-        entry = resolved.recipe, resolved.row
+        assert resolved.entry is not None
+        entry = resolved.recipe, resolved.entry
         if id in root.installed():
             manifest = read_manifest(root.dataset(id))
     document = _card(id, root, entry, manifest)
@@ -91,7 +85,7 @@ def _entry(id: str, root: CacheRoot) -> tuple[Recipe, CatalogueEntry] | None:
         resolved = resolve(id, root)
     except (UnknownDataset, UsageError):
         return None
-    return (resolved.recipe, resolved.row) if resolved.row and resolved.id == id else None
+    return (resolved.recipe, resolved.entry) if resolved.entry and resolved.id == id else None
 
 
 def _refresh_all(state: State, root: CacheRoot, family: str | None) -> None:

@@ -93,7 +93,8 @@ def expand(state: State, ids: list[str]) -> list[str]:
     Raises:
         UnknownDataset: a glob matches nothing.
     """
-    from datasets_cli.catalogue.registry import all_rows, is_glob, match
+    from datasets_cli.catalogue.entries import all_entries
+    from datasets_cli.catalogue.names import is_glob, match
     from datasets_cli.store.cache_root import CacheRoot
 
     expanded: list[str] = []
@@ -101,7 +102,7 @@ def expand(state: State, ids: list[str]) -> list[str]:
         if not is_glob(id):
             expanded.append(id)
             continue
-        found = match([id], all_rows(CacheRoot(state.config.root)))
+        found = match([id], all_entries(CacheRoot(state.config.root)))
         if not found:
             raise UnknownDataset(f"No known dataset matches {id!r}. See: rlds list")
         expanded += found

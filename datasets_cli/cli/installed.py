@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datasets_cli.catalogue.registry import is_glob, match
+from datasets_cli.catalogue.names import is_glob, match
 from datasets_cli.cli.state import State, error_document, human_bytes, state_of
 from datasets_cli.errors import IntegrityError, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot

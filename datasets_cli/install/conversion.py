@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.catalogue.registry import Resolved
+from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
 from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.progress import Progress
@@ -55,13 +55,13 @@ def convert(
     from datasets_cli.store.schema.frame_table import Bounds
     from datasets_cli.store.schema.transitions import Transitions
 
-    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.row)
+    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     staging = root.new_staging(resolved.id)
     writer: TedWriter | CompactWriter | None = None
     try:
         with source_errors(resolved.id):
             description = resolved.recipe.describe(source)
-            pictures = resolved.recipe.pictures(source)
+            pictures = resolved.recipe.deferred_frames(source)
         for note in description.notes:
             progress.note(f"{resolved.id}: {note}")
         transitions = Transitions(resolved.id, pictures.key if pictures else None)

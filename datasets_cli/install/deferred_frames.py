@@ -19,7 +19,7 @@ from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.install.reading import read_blocks
 from datasets_cli.parallel.executors import local_executor, stop
 from datasets_cli.progress import Progress
-from datasets_cli.recipe import Block, Pictures
+from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.store.schema.columns import Column, Key
 from datasets_cli.store.schema.frame_table import PictureFiles, PictureTable, Run
 
@@ -48,7 +48,7 @@ class Task:
 
 def write_pictures(
     id: str,
-    pictures: Pictures,
+    pictures: DeferredFrames,
     table: PictureTable,
     writer: TedWriter | CompactWriter,
     num_workers: int | None,
@@ -103,7 +103,7 @@ def _runs(id: str, key: Key, blocks: Iterator[Block], table: PictureTable) -> It
         yield from table.runs(block.start, block.columns[key])
 
 
-def _sample(id: str, pictures: Pictures, table: PictureTable, count: int) -> np.ndarray:
+def _sample(id: str, pictures: DeferredFrames, table: PictureTable, count: int) -> np.ndarray:
     """Return about the first ``count`` pictures that the parts give, uint8 ``[n, *shape]``."""
     found = [np.zeros((0, *pictures.shape), np.uint8)]
     num_found = 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.registry import Resolved, resolve
+from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError
 from datasets_cli.install.conversion import convert

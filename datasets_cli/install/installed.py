@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from datasets_cli.catalogue.registry import Resolved, resolve
+from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
 from datasets_cli.parallel.executors import refuse_half_started

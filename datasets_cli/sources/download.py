@@ -118,7 +118,8 @@ class _Download:
         note = self._resume(digests)
         if note and note.size == digests.size:
             return self._complete(note, digests)
-        with self.http.open(self.url, _range(note, digests.size)) as response:
+        headers = _range(note, digests.size)
+        with self.http.open(self.url, headers, self.resource.no_such_data) as response:
             if note and response.status_code == 206:
                 note = _continued(response, digests.size, note)
             elif note and _is_whole(response, digests.size, note):

@@ -20,6 +20,7 @@ from datasets_cli.errors import (
     RldsError,
     UnknownDataset,
 )
+from datasets_cli.sources.resource import NoSuchData
 
 MAX_REDIRECTS = 10
 REFUSALS = {
@@ -30,7 +31,6 @@ REFUSALS = {
     451: "it is withheld for legal reasons",
 }
 MISSING = frozenset({404, 410})
-NO_SUCH_DATA = 412  # OpenML's way to say so; an answer, after which no other mirror is asked
 NOT_AN_ADDRESS = (
     requests.exceptions.InvalidURL,
     requests.exceptions.InvalidSchema,
@@ -38,6 +38,7 @@ NOT_AN_ADDRESS = (
 )
 THEIRS = (OSError, urllib3.exceptions.HTTPError, HTTPException)
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+MAX_WORDS_BYTES = 1 << 16  # of a refusal that is read for its words
 
 
 WORST = (IntegrityError, NetworkError, AccessError)
@@ -77,7 +78,9 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     return NetworkError(text) if is_transient else type(worst)(text)
 
 
-def check_status(url: str, response: requests.Response) -> None:
+def check_status(
+    url: str, response: requests.Response, no_such_data: NoSuchData | None = None
+) -> None:
     """Raise the error that a status stands for; see ``Http.open``."""
     status = response.status_code
     if status in (200, 206, 416):
@@ -88,6 +91,8 @@ def check_status(url: str, response: requests.Response) -> None:
                 "lengths and ranges would be wrong. Try another mirror."
             )
         return
+    if no_such_data and (words := no_such_data(status, _body(url, response))):
+        raise UnknownDataset(f"{url} answered HTTP {status}: {words}.")
     if status in REFUSALS:
         refusal = AccessError(
             f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
@@ -96,8 +101,6 @@ def check_status(url: str, response: requests.Response) -> None:
         )
         refusal.missing = status in MISSING
         raise refusal
-    if status == NO_SUCH_DATA:
-        raise UnknownDataset(f"{url} answered HTTP 412: {_message(response)}.")
     if status in TRANSIENT:
         error = TransientError(f"{url} answered HTTP {status} {response.reason}.")
         error.wait = _retry_after(response.headers.get("Retry-After"))
@@ -139,12 +142,10 @@ def _root_cause(error: BaseException) -> BaseException:
     return error
 
 
-def _message(response: requests.Response) -> str:
-    """Return what OpenML's API says went wrong."""
-    try:
-        return str(response.json()["error"]["message"])
-    except (requests.RequestException, ValueError, KeyError, TypeError):
-        return response.reason
+def _body(url: str, response: requests.Response) -> bytes:
+    """Return the beginning of a refusal's body."""
+    with translated(url):
+        return response.raw.read(MAX_WORDS_BYTES, decode_content=True) or b""
 
 
 def _retry_after(text: str | None) -> float | None:

@@ -23,6 +23,7 @@ from datasets_cli.sources.failures import (
     host_of,
     translated,
 )
+from datasets_cli.sources.resource import NoSuchData
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -71,8 +72,13 @@ class Http:
         ]
         return [*mirrored, url]
 
-    def json(self, url: str) -> Any:
+    def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
         """Return the JSON document at ``url``, trying mirrors first.
+
+        Args:
+            url: of the document.
+            no_such_data: tells by status and body of a refusal that there is no such data, which
+                is an answer: no other server is asked.
 
         Raises:
             AccessError: every server refuses it or has none.
@@ -82,7 +88,7 @@ class Http:
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._with_retries(candidate, lambda response: response.json())
+                return self._with_retries(candidate, lambda response: response.json(), no_such_data)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
@@ -108,10 +114,15 @@ class Http:
                 failures.append(error)
         raise all_failed(url, failures)
 
-    def _with_retries(self, url: str, read: Callable[[requests.Response], Answer]) -> Answer:
+    def _with_retries(
+        self,
+        url: str,
+        read: Callable[[requests.Response], Answer],
+        no_such_data: NoSuchData | None = None,
+    ) -> Answer:
         for attempt in range(self.retries + 1):
             try:
-                with self.open(url) as response, translated(url):
+                with self.open(url, no_such_data=no_such_data) as response, translated(url):
                     return read(response)
             except requests.exceptions.JSONDecodeError as error:
                 raise NetworkError(f"{url} did not answer with JSON: {error}") from error
@@ -123,14 +134,22 @@ class Http:
 
     @contextmanager
     def open(
-        self, url: str, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        no_such_data: NoSuchData | None = None,
     ) -> Iterator[requests.Response]:
         """Send one GET and give the response with its body still to be read.
+
+        Args:
+            url: what to get.
+            headers: to send beside those of the session.
+            no_such_data: how the publisher says that there is no such data; see ``json``.
 
         Raises:
             OfflineError: offline mode is on.
             AccessError: 401, 403, 404, 410 or 451; never worth a retry.
-            UnknownDataset: 412.
+            UnknownDataset: ``no_such_data`` says so.
             TransientError: worth a retry.
             NetworkError: any other answer that is not 200, 206 or 416.
         """
@@ -150,7 +169,7 @@ class Http:
             )
         self._unresolved.discard(host_of(url))
         with response:
-            check_status(url, response)
+            check_status(url, response, no_such_data)
             yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:

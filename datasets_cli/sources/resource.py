@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -16,11 +16,15 @@ CHUNK_BYTES = 1 << 20
 HEAD_BYTES = 512
 
 
+NoSuchData = Callable[[int, bytes], str | None]
+"""Given status and body of a refusal, a publisher's words that there is no such data, or None."""
+
+
 class Web(Protocol):
     """What a recipe may ask of the network."""
 
-    def json(self, url: str) -> Any:
-        """Return the JSON document at ``url``."""
+    def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
+        """Return the JSON document at ``url``; UnknownDataset where ``no_such_data`` says so."""
 
     def has(self, url: str) -> bool:
         """Tell whether there is a file at ``url``."""
@@ -77,6 +81,7 @@ class Resource:
         checksums: ``{algorithm: hex}`` of the current version.
         older: earlier published versions, accepted and named in the manifest.
         magic: the bytes that the file must begin with.
+        no_such_data: how the publisher says, in a refusal of its own, that there is no such data.
     """
 
     urls: tuple[str, ...]
@@ -85,6 +90,7 @@ class Resource:
     checksums: Mapping[str, str] = field(default_factory=dict)
     older: tuple[Content, ...] = ()
     magic: bytes = b""
+    no_such_data: NoSuchData | None = None
 
     def __post_init__(self) -> None:
         parts = self.filename.split("/")

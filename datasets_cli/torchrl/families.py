@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.catalogue.registry import catalogue, load_recipe
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience import ExperienceReplay

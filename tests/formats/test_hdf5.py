@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.hdf5 import read_rows
+from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.store.schema import columns
 
 DTYPES = ["<f4", ">f4", "<f8", "<f2", "u1", "<i8", ">i2", "bool", "<c8"]

@@ -1,4 +1,4 @@
-"""Many small PNG pictures at once: what Pillow reads one by one, and no damaged one."""
+"""Small PNG files: the pixels that Pillow finds, and no damaged file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.recipes._png import BATCH, decode_pictures
+from datasets_cli.formats.png import decode_pngs
 from tests.support.ale_games import play
 from tests.support.unplugged_files import png
 
@@ -41,7 +41,7 @@ def one_by_one(pictures: list[bytes]) -> np.ndarray:
 
 
 def decode(pictures: list[bytes], height: int, width: int) -> np.ndarray:
-    return decode_pictures([memoryview(data) for data in pictures], (height, width), "a", first=7)
+    return decode_pngs([memoryview(data) for data in pictures], (height, width), "a", first=7)
 
 
 @settings(deadline=None)
@@ -60,13 +60,13 @@ def test_every_filter_gives_the_pixels_that_pillow_finds(
 
 
 @pytest.mark.parametrize("isal", [True, False])
-def test_real_screens_come_back(isal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_frames_come_back(isal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not isal:
         monkeypatch.setitem(sys.modules, "isal", None)
-    (episode,) = play("seaquest", 2 * BATCH)
+    (episode,) = play("seaquest", 256)
     found = decode([png(frame) for frame in episode.frames], 84, 84)
     same = found.tobytes() == episode.frames.tobytes()
-    assert found.shape == (2 * BATCH + 1, 84, 84)
+    assert found.shape == (257, 84, 84)
     assert same
 
 
@@ -91,22 +91,30 @@ def with_data(packed: bytes) -> bytes:
 
 
 ROWS = np.zeros((3, 5), np.uint8)
-FAULTS = {
-    "width, height, bits": written(np.zeros((2, 5), np.uint8)),
-    r"\(4, 3, 8, 2, 0, 0, 0\); expected \(4, 3, 8, 0": written(ROWS, head=(8, 2, 0, 0, 0)),
-    r"\(4, 3, 8, 0, 0, 0, 1\); expected": written(ROWS, head=(8, 0, 0, 0, 1)),
-    "unknown filters": written(np.full((3, 5), 5, np.uint8)),
-    "no PNG file, it begins with b'<!DOCTYPE html>": b"<!DOCTYPE html>",
-    "no PNG file, it begins with b''": b"",
-    "too many for it": with_data(zlib.compress(np.random.default_rng(0).bytes(2000))),
-    "its rows have 14 bytes; expected 15": with_data(zlib.compress(bytes(14))),
-    "its rows have 16 bytes; expected 15": with_data(zlib.compress(bytes(16))),
-    "is damaged: ": with_data(b""),
-}
+FAULTS = [
+    ("width, height, bits", written(np.zeros((2, 5), np.uint8))),
+    (r"\(4, 3, 8, 2, 0, 0, 0\); expected \(4, 3, 8, 0", written(ROWS, head=(8, 2, 0, 0, 0))),
+    (r"\(4, 3, 8, 0, 0, 0, 1\); expected", written(ROWS, head=(8, 0, 0, 0, 1))),
+    ("cannot decode image data", written(np.full((3, 5), 5, np.uint8))),  # an unknown filter
+    ("no PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),
+    ("no PNG file, it begins with b''", b""),
+    ("have 16 bytes or more", with_data(zlib.compress(np.random.default_rng(0).bytes(2000)))),
+    ("have 16 bytes or more", with_data(zlib.compress(bytes(10_000_000)))),
+    ("its rows have 14 bytes; expected 15", with_data(zlib.compress(bytes(14)))),
+    ("its rows have 16 bytes or more; expected 15", with_data(zlib.compress(bytes(16)))),
+    ("its rows have 0 bytes; expected 15", with_data(b"")),
+    ("its rows have no end", with_data(zlib.compress(bytes(15))[:-1])),
+    ("is damaged: .*check", with_data(zlib.compress(bytes(15))[:-1] + b"?")),
+]
 """What a message says, and the file that gives it where 3 rows of 4 pixels are expected."""
 
 
-@pytest.mark.parametrize("message", FAULTS)
-def test_what_is_no_such_picture_is_refused(message: str) -> None:
+@pytest.mark.parametrize("isal", [True, False])
+@pytest.mark.parametrize(("message", "file"), FAULTS)
+def test_what_is_no_such_file_is_refused(
+    message: str, file: bytes, isal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isal:
+        monkeypatch.setitem(sys.modules, "isal", None)
     with pytest.raises(SourceError, match=f"^a, frame 7 .*{message}"):
-        decode([FAULTS[message]], 3, 4)
+        decode([file], 3, 4)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.recipes._crc32c import crc32c
-from datasets_cli.recipes._tf_example import parse_example
-from datasets_cli.recipes._tfrecord import read_gzip_records, read_records
+from datasets_cli.formats.crc32c import crc32c
+from datasets_cli.formats.tf_example import parse_example
+from datasets_cli.formats.tfrecord import read_gzip_records, read_records
 from tests.support import unplugged_files as files
 from tests.support.paths import TEST_DATA
 
@@ -228,7 +228,7 @@ def test_a_real_record_is_read_to_the_byte() -> None:
         (record,) = read_records(stream, BRIDGE.name)
     features = parse_example(record.data, record.where)
     assert len(features) == 20
-    # Its features in their order, encoded anew by the plain writer, are the same bytes.
+    # Its features in their order, encoded again by the plain writer, are the same bytes.
     same = files.record(files.example(features)) == BRIDGE.read_bytes()
     assert same
 

@@ -18,7 +18,7 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.install.change_layout import change_layout
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.recipes._atari_order import Log
+from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.frame_table import Bounds
 from tests.support.ale_games import Episode, play
@@ -34,7 +34,7 @@ def breakout() -> list[Episode]:
 
 
 def invented(lengths: list[int], seed: int = 0) -> list[Episode]:
-    """Episodes of these lengths whose pictures are their numbers; the last has no end."""
+    """Episodes of these lengths whose frames are their numbers; the last has no end."""
     rng = np.random.default_rng(seed)
     made = []
     for number, length in enumerate(lengths):
@@ -88,7 +88,7 @@ def test_every_transition_is_the_environment_s_own(
 def test_there_and_back_to_the_other_layout_gives_the_same_files(
     config: Config, tmp_path: Path
 ) -> None:
-    record(tmp_path / "run", breakout(), 1400)  # the first 1,024 pictures come in order
+    record(tmp_path / "run", breakout(), 1400)  # the first 1,024 frames come in order
     ted = install(config, tmp_path / "run", layout="ted").manifest.files
     compact = install(config, tmp_path / "run").manifest.files
     assert open_dataset(change_layout(ID, "ted", config)).manifest.files == ted
@@ -108,14 +108,14 @@ def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: P
 def test_how_the_logs_join_is_found_once(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(tmp_path / "run", breakout(), 300)  # with a seam, where pictures must tell
-    looked, pictures = [], Log.pictures
+    record(tmp_path / "run", breakout(), 300)  # with a seam, where frames must tell
+    looked, frames = [], Log.frames
 
     def look(log: Log, start: int, stop: int) -> np.ndarray:
         looked.append((log.number, start, stop))
-        return pictures(log, start, stop)
+        return frames(log, start, stop)
 
-    monkeypatch.setattr(Log, "pictures", look)
+    monkeypatch.setattr(Log, "frames", look)
     install(config, tmp_path / "run")
     assert len(looked) == len(set(looked)) > 0
 
@@ -158,7 +158,7 @@ def test_an_episode_of_27_000_steps_and_no_other_is_truncated(
     logger = record(tmp_path / "run", episodes, 9000)
     assert logger.num_logs == 4
     dataset = install(config, tmp_path / "run")
-    assert_same(dataset, expected(episodes, logger.logged, pictures=False))
+    assert_same(dataset, expected(episodes, logger.logged, frames=False))
     last = dataset.gather(torch.tensor([50 + CAP - 2]))
     assert last["next"]["truncated"].item() == (length == CAP)
     successor = last["next"]["observation"].numpy()[0]
@@ -174,7 +174,7 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
     episodes = invented([9100, CAP, 3])
     logger = record(tmp_path / "run", episodes, 9000)
     dataset = install(config, tmp_path / "run", checkpoints=f"2:{logger.num_logs}")
-    assert_same(dataset, expected(episodes, logger.logged_from(2), pictures=False))
+    assert_same(dataset, expected(episodes, logger.logged_from(2), frames=False))
     assert "beginning is missing" in dataset.manifest.metadata["notes"][0]
 
 

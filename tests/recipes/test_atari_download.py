@@ -13,7 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from datasets_cli.catalogue.registry import catalogue, load_recipe, resolve
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import (
@@ -26,7 +28,7 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import installed_id
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.source_place import Folder
-from datasets_cli.recipes._atari_logs import placed
+from datasets_cli.recipes.atari_dqn.log_files import placed
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest
@@ -52,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Logger:
 @pytest.fixture
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
     with Origin() as origin:
-        monkeypatch.setattr("datasets_cli.recipes._gcs.HOST", origin.url)
+        monkeypatch.setattr("datasets_cli.sources.buckets.HOST", origin.url)
         yield origin
 
 
@@ -198,7 +200,11 @@ def test_options_make_variants(config: Config, text: str, options: dict[str, str
         ),
         ("Pong/5~ckpt4-4", {}, "has no meaning"),
         ("Pong/5~other", {}, "has no meaning"),
-        ("d4rl/hopper-medium-v2", {"checkpoints": "0:5"}, "has no --checkpoints"),
+        (
+            "d4rl/hopper-medium-v2",
+            {"checkpoints": "0:5"},
+            "The family d4rl has no option checkpoints",
+        ),
     ],
 )
 def test_options_without_sense_are_refused(

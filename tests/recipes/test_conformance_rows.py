@@ -25,7 +25,7 @@ from datasets_cli import (
     SliceSampler,
     SliceSamplerWithoutReplacement,
 )
-from datasets_cli.catalogue import registry
+from datasets_cli.catalogue import names
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
@@ -182,7 +182,7 @@ def test_a_recipe_that_shifts_its_actions_is_seen(
             actions = np.roll(block.columns["action",], 1, axis=0)
             yield replace(block, columns={**block.columns, ("action",): actions})
 
-    monkeypatch.setattr(registry, "load_recipe", lambda family: replace(recipe, blocks=shifted))
+    monkeypatch.setattr(names, "load_recipe", lambda family: replace(recipe, blocks=shifted))
     leaves = read(open_dataset(install(case, tmp_path, layout)))
     with pytest.raises(AssertionError, match="action"):
         assert_same(leaves, expected.leaves)

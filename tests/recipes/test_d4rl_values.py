@@ -25,7 +25,7 @@ from datasets_cli.errors import IntegrityError, SourceError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
-from datasets_cli.recipes import d4rl
+from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.sources.resource import Digests, Resource, examine
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.schema import columns, summary
@@ -38,7 +38,7 @@ ANYTHING = InstallOptions(accept_any=True)
 
 
 def source_path(layout: str, tmp_path: Path) -> Path:
-    (resource,) = d4rl.resources(LAYOUTS[layout].name, None)
+    (resource,) = catalogue.resources(LAYOUTS[layout].name, None)
     path = tmp_path / "source" / resource.filename
     path.parent.mkdir(exist_ok=True)
     return path
@@ -158,9 +158,9 @@ def test_any_steps_cut_anywhere_give_the_rows_of_the_slow_loop(
     source, limit, cuts = recording
     blocks, age = [], 0
     for start, stop in itertools.pairwise(cuts):
-        block = {d4rl._key(name): rows[start:stop] for name, rows in source.items()}
+        block = {reader._key(name): rows[start:stop] for name, rows in source.items()}
         if "timeouts" not in source:
-            block[TRAJECTORY_END], age = d4rl._time_limits(
+            block[TRAJECTORY_END], age = reader._time_limits(
                 source["terminals"][start:stop], age, limit
             )
         blocks.append(block)
@@ -334,14 +334,14 @@ class Seen(Digests):
 
 
 def row_of(name: str) -> dict[str, str]:
-    return next(row for row in d4rl._table() if row["name"] == name)
+    return next(row for row in catalogue._table() if row["name"] == name)
 
 
 def test_both_published_versions_of_a_v2_file_are_accepted() -> None:
-    row, (resource,) = row_of("hopper-medium-v2"), d4rl.resources("hopper-medium-v2", None)
+    row, (resource,) = row_of("hopper-medium-v2"), catalogue.resources("hopper-medium-v2", None)
     seen = {
         "": Seen(int(row["bytes"]), row["sha256"]),
-        d4rl.OLDER: Seen(int(row["older_bytes"]), row["older_sha256"]),
+        catalogue.OLDER: Seen(int(row["older_bytes"]), row["older_sha256"]),
     }
     for version, digests in seen.items():
         file = examine(resource, Path("file"), "url", digests)
@@ -359,15 +359,15 @@ def test_older_version_is_named_in_the_manifest(
     digests.read(path)
     row = row_of("hopper-expert-v2")
     row |= {"older_bytes": str(digests.size), "older_sha256": digests.hex()["sha256"]}
-    monkeypatch.setattr(d4rl, "_table", lambda: [row])
+    monkeypatch.setattr(catalogue, "_table", lambda: [row])
     (file,) = read_manifest(
         install("mujoco_v2_older", tmp_path, config, InstallOptions())
     ).resources
-    assert (file["checked"], file["version"]) == ("sha256", d4rl.OLDER)
+    assert (file["checked"], file["version"]) == ("sha256", catalogue.OLDER)
 
 
 def test_all_179_rows_are_well_formed() -> None:
-    rows = d4rl._table()
+    rows = catalogue._table()
     assert len({row["name"] for row in rows}) == len(rows) == 179
     for row in rows:
         assert re.fullmatch(r"[a-z0-9_]+/[\w.-]+\.hdf5", row["path"]), row
@@ -380,17 +380,17 @@ def test_all_179_rows_are_well_formed() -> None:
 
 
 def test_178_rows_have_reference_scores_and_101_a_checksum() -> None:
-    rows = d4rl.datasets(None)
+    rows = catalogue.datasets(None)
     scored = [row for row in rows if row.details["ref_max_score"] is not None]
     assert {row.name for row in rows} - {row.name for row in scored} == {"carla-town-render-v0"}
     assert all(row.details["ref_max_score"] > row.details["ref_min_score"] for row in scored)
     assert sum(row.size is not None and row.size > 0 for row in rows) == 101
-    assert sum(bool(row["older_sha256"]) for row in d4rl._table()) == 24
+    assert sum(bool(row["older_sha256"]) for row in catalogue._table()) == 24
 
 
 def test_every_resource_has_the_publisher_first_and_then_the_mirror() -> None:
-    for row in d4rl.datasets(None):
-        (resource,) = d4rl.resources(row.name, None)
+    for row in catalogue.datasets(None):
+        (resource,) = catalogue.resources(row.name, None)
         assert isinstance(resource, Resource)
         assert resource.urls[0] == row.details["url"]
         assert resource.urls[1].endswith(f"/imone/D4RL/resolve/main/{resource.filename}")
@@ -398,7 +398,7 @@ def test_every_resource_has_the_publisher_first_and_then_the_mirror() -> None:
 
 
 def test_no_two_files_share_a_name() -> None:
-    paths = {row["path"] for row in d4rl._table()}
+    paths = {row["path"] for row in catalogue._table()}
     assert len({path.rpartition("/")[2] for path in paths}) == len(paths) == 174
 
 

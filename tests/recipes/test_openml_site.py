@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from datasets_cli import OpenMLExperienceReplay
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import SourceError, UnknownDataset
+from datasets_cli.errors import NetworkError, SourceError, UnknownDataset
 from datasets_cli.install.install import install_dataset
-from datasets_cli.recipes import _openml_api as api
+from datasets_cli.recipes.openml import api
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.openml_files import OpenML, table
-from tests.support.origin import Origin, redirect
+from tests.support.origin import Fault, Origin, redirect
 
 Capture = pytest.CaptureFixture[str]
 
@@ -55,10 +56,11 @@ class Pages:
     def __init__(self, pages: dict[str, Any]) -> None:
         self.pages = pages
 
-    def json(self, url: str) -> Any:
+    def json(self, url: str, no_such_data: Any = None) -> Any:
         path = url.removeprefix(f"{api.API}/")
         if path not in self.pages:
-            raise UnknownDataset(f"{url} answered HTTP 412: No results.")
+            words = no_such_data(412, b'{"error": {"message": "No results"}}')
+            raise UnknownDataset(f"{url} answered HTTP 412: {words}.")
         return self.pages[path]
 
     def has(self, url: str) -> bool:
@@ -248,4 +250,21 @@ def test_features_that_openml_has_not_made_yet_are_named_with_its_words(site, di
     site.publish(5, *SMALL)
     site.no_such("features/5", "No features found. Additionally, dataset processed with error")
     with pytest.raises(UnknownDataset, match=r"features/5 answered HTTP 412: No features found"):
+        install(site, "5")
+
+
+def test_412_without_openml_s_words_is_that_of_another_server_and_the_next_is_asked(site, direct):
+    site.publish(5, *SMALL)
+    site.origin.always("mirror/5", Fault(status=412, body=b"<p>Precondition Failed"))
+    mirror = (f"{api.API}/5", f"{site.origin.url}mirror/5")
+    config = replace(site.config, mirrors=(mirror, *site.config.mirrors))
+    dataset = open_dataset(install_dataset("openml/5", config))
+    assert dataset.manifest.num_transitions == 2
+    assert site.origin.log("mirror/5")
+
+
+@pytest.mark.parametrize("body", [b"", b"<p>", b"[]", b'{"error": "no"}'])
+def test_412_without_openml_s_words_is_not_an_answer_of_openml(body, site, direct):
+    site.origin.always(f"{files.API}/5", Fault(status=412, body=body))
+    with pytest.raises(NetworkError, match=r"/5 answered HTTP 412 .*, which was not expected"):
         install(site, "5")

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli.catalogue.registry import catalogue, load_recipe, refresh
+from datasets_cli.catalogue.entries import catalogue, refresh
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UnknownDataset, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.recipes import _openml_api as api
-from datasets_cli.recipes import _openml_parquet
+from datasets_cli.recipes.openml import api
+from datasets_cli.recipes.openml import catalogue as openml
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -117,14 +118,14 @@ def test_openml_s_doubts_and_a_table_without_a_label_are_notes(site):
 
 
 def test_parquet_alone_needs_a_reader(site, monkeypatch):
-    monkeypatch.setattr(_openml_parquet, "find_spec", lambda name: None)
+    monkeypatch.setattr(openml, "find_spec", lambda name: None)
     site.publish(5, b"PAR1", SMALL[1], url="https://data.openml.org/datasets/0000/0005/x.pq")
     with pytest.raises(UsageError, match=r"openml/5 is published as Parquet alone.* pyarrow"):
         install(site)
 
 
 def test_a_parquet_file_is_asked_for_once_at_each_of_its_addresses(site, monkeypatch):
-    monkeypatch.setattr(_openml_parquet, "find_spec", lambda name: name)
+    monkeypatch.setattr(openml, "find_spec", lambda name: name)
     urls = {
         "url": "https://a.org/x.pq",
         "parquet_url": "https://b.org/x",
@@ -176,7 +177,7 @@ def test_a_refreshed_catalogue_has_every_active_dataset(config: Config):
         return {"did": number, "name": name, "version": 1, "quality": quality}
 
     class Pages:
-        def json(self, url: str) -> Any:
+        def json(self, url: str, no_such_data: Any = None) -> Any:
             page = url.removeprefix(f"{api.API}/list/limit/1000/offset/")
             found = {
                 "0/status/active": [entry(1, "new"), entry(2, "BNG(a,b)")],

@@ -14,7 +14,7 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.recipes import d4rl
+from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.store.schema import transitions as ted
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.transitions import Rows
@@ -58,7 +58,7 @@ class Case:
 
 def install(layout: str, folder: Path) -> Case:
     name, limit = LAYOUTS[layout].name, LAYOUTS[layout].max_episode_steps
-    source = folder / "source" / d4rl.resources(name, None)[0].filename
+    source = folder / "source" / catalogue.resources(name, None)[0].filename
     source.parent.mkdir()
     LAYOUTS[layout].write(source)
     wish = InstallOptions(source=str(source.parent), accept_any=True)
@@ -195,8 +195,8 @@ def test_trajectory_table_with_a_wrong_end_is_seen(case: Case) -> None:
 
 
 def test_step_limit_one_step_early_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = d4rl._time_limits
-    monkeypatch.setattr(d4rl, "_time_limits", lambda ends, age, n: limits(ends, age, n - 1))
+    limits = reader._time_limits
+    monkeypatch.setattr(reader, "_time_limits", lambda ends, age, n: limits(ends, age, n - 1))
     case = install("minigrid", tmp_path)
     with pytest.raises(AssertionError, match="172"):
         case.check()
@@ -205,8 +205,8 @@ def test_step_limit_one_step_early_is_seen(tmp_path: Path, monkeypatch: pytest.M
 def test_timeouts_read_as_terminals_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(d4rl.KEYS, "terminals", ted.TRUNCATED)
-    monkeypatch.setitem(d4rl.KEYS, "timeouts", ted.TERMINATED)
+    monkeypatch.setitem(reader.KEYS, "terminals", ted.TRUNCATED)
+    monkeypatch.setitem(reader.KEYS, "timeouts", ted.TERMINATED)
     case = install("mujoco_v2", tmp_path)
     with pytest.raises(AssertionError, match="terminated"):
         case.check()

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets_cli.catalogue.registry import Resolved
+from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
 from datasets_cli.install.conversion import convert
 from datasets_cli.progress import Progress, Silent
-from datasets_cli.recipe import Block, CatalogueEntry, Pictures, Recipe, Source
-from datasets_cli.recipes import _atari_unplugged as unplugged
+from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source
+from datasets_cli.recipes.atari_dqn import unplugged_reader as unplugged
 from datasets_cli.sources.resource import Digests, Resource, examine
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -37,7 +37,7 @@ RECIPE = Recipe(
     datasets=lambda web: [CatalogueEntry("run")],
     resources=lambda name, web: [],
     blocks=unplugged.blocks,
-    pictures=unplugged.pictures,
+    deferred_frames=unplugged.deferred_frames,
     describe=unplugged.describe,
 )
 
@@ -117,18 +117,18 @@ def test_the_comparison_finds_a_planted_fault(fault: str, install: Install) -> N
         assert_same(everything(dataset), expected(some))
 
 
-def test_the_comparison_finds_a_wrong_picture(install: Install) -> None:
+def test_the_comparison_finds_a_wrong_frame(install: Install) -> None:
     def read(part: Any) -> Generator[Block, None, None]:
-        for block in unplugged.read_pictures(part):
+        for block in unplugged.read_frames(part):
             frames = block.columns["observation",]
             frames[[3, 4]] = frames[[4, 3]]
             yield block
 
-    def pictures(source: Source) -> Pictures:
-        return replace(unplugged.pictures(source), read=read)
+    def deferred_frames(source: Source) -> DeferredFrames:
+        return replace(unplugged.deferred_frames(source), read=read)
 
     some = episodes()[-5:-3]
-    dataset = install(in_shards(some), recipe=replace(RECIPE, pictures=pictures))
+    dataset = install(in_shards(some), recipe=replace(RECIPE, deferred_frames=deferred_frames))
     with pytest.raises(AssertionError):
         assert_same(everything(dataset), expected(some))
 
@@ -176,7 +176,7 @@ def test_an_episode_of_27_000_steps_was_cut_off(steps: int, terminated: bool) ->
 def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_says(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.recipes._unplugged_episode.MAX_EPISODE_STEPS", 139)
+    monkeypatch.setattr("datasets_cli.recipes.atari_dqn.unplugged_episode.MAX_EPISODE_STEPS", 139)
     some = episodes()[1:3]
     assert (len(some[0].actions), some[0].terminated) == (139, True)
     progress = Notes()
@@ -263,5 +263,7 @@ def test_damage_in_the_last_file_is_found_before_a_picture_is_decoded(install: I
     shards = in_shards(episodes()[1:3])
     shards[0][0]["observations"][0] = b"no picture"
     packed = [files.pack(map(files.example, shard)) for shard in shards]
-    with pytest.raises(SourceError, match="run_2-00002-of-00050 is cut off or damaged behind"):
+    with pytest.raises(
+        SourceError, match="run_2-00002-of-00050 is cut off or damaged: unpacking stops"
+    ):
         install([*packed[:2], packed[2][:-1]])

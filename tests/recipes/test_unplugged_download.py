@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
     """Stand for Google: the first bucket is closed."""
     with Origin() as origin:
-        monkeypatch.setattr("datasets_cli.recipes._gcs.HOST", origin.url)
+        monkeypatch.setattr("datasets_cli.sources.buckets.HOST", origin.url)
         origin.always(FIRST_LIST, Fault(status=403))
         origin.always(
             "atari-replay-datasets/dqn/Pong/5/replay_logs/add_count_ckpt.0.gz", Fault(status=403)

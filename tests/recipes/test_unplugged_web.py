@@ -14,7 +14,7 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, SourceError
 from datasets_cli.recipe import Resource
-from datasets_cli.recipes._atari_unplugged import GAMES, resources
+from datasets_cli.recipes.atari_dqn.unplugged_catalogue import GAMES, resources
 from datasets_cli.sources.http import Http
 from tests.support.origin import Fault, Origin
 

@@ -25,8 +25,8 @@ FILES = {
 def publisher(monkeypatch: pytest.MonkeyPatch) -> str:
     """A publisher whose server does not answer."""
     url = closed_port_url()
-    monkeypatch.setattr("datasets_cli.recipes._gcs.HOST", url)
-    monkeypatch.setattr("datasets_cli.recipes.minari.HUGGING_FACE", url)
+    monkeypatch.setattr("datasets_cli.sources.buckets.HOST", url)
+    monkeypatch.setattr("datasets_cli.recipes.minari.catalogue.HUGGING_FACE", url)
     return url
 
 

@@ -157,21 +157,56 @@ def test_odd_status_is_a_network_error_at_once(http: Http, origin: Origin, url: 
     assert len(origin.log("page.json")) == 1
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (b'{"error": {"code": "372", "message": "No results"}}', "HTTP 412: No results"),
-        (b"<p>", "HTTP 412: Precondition Failed"),
-    ],
-)
-def test_412_is_an_answer_after_which_no_other_server_is_asked(
-    http: Http, origin: Origin, body: bytes, words: str
+OPENML = b'{"error": {"code": "372", "message": "No results"}}'
+
+
+@pytest.fixture
+def mirrored(http: Http, origin: Origin) -> Http:
+    """A client with a mirror that answers 412, as OpenML does, to what another server has."""
+    origin.always("mirrored/page.json", Fault(status=412, body=OPENML))
+    prefix = f"{origin.url}page"
+    return Http(replace(http.config, mirrors=((prefix, f"{origin.url}mirrored/page"),)))
+
+
+def test_412_is_an_ordinary_failure_after_which_the_next_server_is_asked(
+    mirrored: Http, origin: Origin, url: str
 ) -> None:
-    origin.always("mirrored/page.json", Fault(status=412, body=body))
-    mirrored = replace(http.config, mirrors=(("http://x.invalid/", f"{origin.url}mirrored/"),))
-    with pytest.raises(UnknownDataset, match=words):
-        Http(mirrored).json("http://x.invalid/page.json")
+    assert mirrored.json(url) == BODY
+    assert mirrored.has(url)
+    paths = [request.path for request in origin.requests]
+    assert paths == ["/mirrored/page.json", "/page.json"] * 2
+
+
+def test_412_of_every_server_is_a_network_error_at_once(
+    mirrored: Http, origin: Origin, url: str, waits: list[float]
+) -> None:
+    origin.always("page.json", Fault(status=412, body=OPENML))
+    with pytest.raises(
+        NetworkError, match=r"could not be had(?s:.)*2\. .*/page\.json answered HTTP 412"
+    ):
+        mirrored.json(url)
+    assert (len(origin.log("page.json")), waits) == (1, [])
+
+
+def test_a_publisher_may_say_by_a_refusal_that_there_is_no_such_data(
+    mirrored: Http, origin: Origin, url: str
+) -> None:
+    asked = []
+
+    def no_such_data(status: int, body: bytes) -> str | None:
+        asked.append((status, body))
+        return "No results"
+
+    with pytest.raises(UnknownDataset, match=r"mirrored/page.json answered HTTP 412: No results\."):
+        mirrored.json(url, no_such_data)
+    assert asked == [(412, OPENML)]
     assert [request.path for request in origin.requests] == ["/mirrored/page.json"]
+
+
+def test_a_refusal_that_says_nothing_of_the_data_is_an_ordinary_failure(
+    mirrored: Http, origin: Origin, url: str
+) -> None:
+    assert mirrored.json(url, lambda status, body: None) == BODY
 
 
 def test_identity_encoding_is_asked_for_and_another_refused(

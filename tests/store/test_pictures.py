@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.catalogue.registry import Resolved
+from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DiskFull, RldsError, SourceError
 from datasets_cli.install.conversion import convert
 from datasets_cli.progress import Silent
-from datasets_cli.recipe import Block, CatalogueEntry, Key, Pictures, Recipe, Source
+from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Key, Recipe, Source
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import write_manifest
@@ -52,7 +52,7 @@ def recipe(parts: Sequence[Part], reader: Any = read) -> Recipe:
         datasets=lambda web: [CatalogueEntry("steps")],
         resources=lambda name, web: [],
         blocks=blocks,
-        pictures=lambda source: Pictures(("observation",), (36, 36), parts, reader),
+        deferred_frames=lambda source: DeferredFrames(("observation",), (36, 36), parts, reader),
     )
 
 

@@ -142,7 +142,7 @@ def runs(logged: dict[int, Written]) -> Iterator[list[Written]]:
 
 
 def expected(
-    episodes: list[Episode], logged: dict[int, Written], *, pictures: bool = True
+    episodes: list[Episode], logged: dict[int, Written], *, frames: bool = True
 ) -> dict[Key, np.ndarray]:
     """Return the leaves that the environment's own record and the logged rows call for."""
     rows: dict[Key, list[Any]] = {}
@@ -166,7 +166,7 @@ def expected(
                 ("next", "done"): np.array([is_last]),
             } | {(name,): np.array([False]) for name in ("done", "terminated", "truncated")}
             for key, value in values.items():
-                if key[-1] == "observation" and not pictures:
+                if key[-1] == "observation" and not frames:
                     continue
                 rows.setdefault(key, []).append(value)
         number += len(steps) > 0

@@ -26,7 +26,7 @@ from datasets_cli.demo.origin import DATA, PUBLISHERS, pages
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
-from datasets_cli.recipes import d4rl
+from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.sources.http import Http
 from tests.support import minari_values
 from tests.support.origin import GOOD, Fault, Origin

@@ -1,0 +1,192 @@
+"""What a typed text means: one dataset, with or without its family, version and options."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.registry import families, load_recipe, recipes
+from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
+from datasets_cli.recipe import CatalogueEntry, Recipe, Web
+from datasets_cli.store.cache_root import CacheRoot, check_id
+
+_VERSION = re.compile(r"-v(\d+)$")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One dataset that a recipe knows.
+
+    Args:
+        recipe: of its family.
+        name: its name within the family.
+        entry: its catalogue entry, or None for an unlisted one.
+    """
+
+    recipe: Recipe
+    name: str
+    entry: CatalogueEntry | None
+
+    @property
+    def id(self) -> str:
+        """``family/name``."""
+        return f"{self.recipe.family}/{self.name}"
+
+
+def resolve(
+    text: str,
+    root: CacheRoot,
+    *,
+    unlisted: bool = False,
+    web: Web | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Return the dataset that a user means.
+
+    Args:
+        text: an id, or a name without its family where that is unique; without ``-vN`` it means
+            the newest version. A version that does not exist never means another one.
+        root: the cache root, for cached catalogues.
+        unlisted: also accept a name that is not in the catalogue, where the family allows it.
+        web: lets a recipe ask its publisher for a name that is not in the catalogue.
+        options: ``{name: value}`` of the family, which make a variant of the dataset.
+
+    Raises:
+        UnknownDataset: with the nearest names.
+        UsageError: the name exists in several families, the family does not have an option, or the
+            options make no variant of the dataset.
+    """
+    found = _find(text, root, unlisted, web)
+    check_options(found.recipe, options or {})
+    return replace(found, name=found.recipe.variant(found.name, options or {}))
+
+
+def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
+    """Refuse options that a family does not declare.
+
+    Raises:
+        UsageError: names those that it has.
+    """
+    known = {option.name: option for option in recipe.options}
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        listed = ", ".join(f"{option.name}={option.value}" for option in known.values())
+        raise UsageError(
+            f"The family {recipe.family} has no option {', '.join(unknown)}. "
+            f"Expected: {listed or 'none, for it has no options'}."
+        )
+
+
+def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolved:
+    check_id(text)
+    family, _, name = text.partition("/")
+    if family in families() and name:
+        return _find_in(load_recipe(family), name, root, unlisted, web)
+    name, tilde, variant = text.partition("~")
+    by_family = {recipe.family: catalogue(recipe, root) for recipe in recipes()}
+    found_in = {
+        family: found
+        for family, entries in by_family.items()
+        if (found := _newest(name, entries) or _with_versions(name, entries)) is not None
+    }
+    if len(found_in) > 1:
+        listed = " or ".join(f"{family}/{name}" for family, name in found_in.items())
+        raise UsageError(f"{text} could be {listed}. Write the family too.")
+    if not found_in:
+        ids = [f"{family}/{name}" for family, entries in by_family.items() for name in entries]
+        raise _unknown(text, ids)
+    (family, name), *_ = found_in.items()
+    return _find_in(load_recipe(family), f"{name}{tilde}{variant}", root, unlisted, web)
+
+
+def _find_in(
+    recipe: Recipe, name: str, root: CacheRoot, unlisted: bool, web: Web | None
+) -> Resolved:
+    """Return the dataset of a family that a name means: listed, found offline, unlisted, asked."""
+    entries = catalogue(recipe, root)
+    listed = _newest(name, entries)
+    if listed is not None:
+        return Resolved(recipe, listed, entries[listed])
+    entry = recipe.find(name, None)
+    if entry is None and unlisted and recipe.unlisted:
+        return Resolved(recipe, name, None)
+    if entry := entry or _ask(recipe, name, web, entries, root):
+        return Resolved(recipe, entry.name, entry)
+    raise _unknown(f"{recipe.family}/{name}", [f"{recipe.family}/{known}" for known in entries])
+
+
+def _ask(
+    recipe: Recipe,
+    name: str,
+    web: Web | None,
+    entries: Mapping[str, CatalogueEntry],
+    root: CacheRoot,
+) -> CatalogueEntry | None:
+    """Return what a name outside the catalogue means; where nobody answers, its highest ``@N``."""
+    try:
+        return recipe.find(name, web) if web else _highest(recipe, name, entries, root)
+    except OfflineError:
+        if entry := _highest(recipe, name, entries, root):
+            return entry
+        raise
+
+
+def _highest(
+    recipe: Recipe, name: str, entries: Mapping[str, CatalogueEntry], root: CacheRoot
+) -> CatalogueEntry | None:
+    """Return the highest version ``name@N`` in the catalogue or installed."""
+    family = f"{recipe.family}/"
+    here = (id.removeprefix(family) for id in root.installed() if id.startswith(family))
+    parts = (known.rpartition("@") for known in (*entries, *here))
+    versions = [int(version) for base, _, version in parts if base == name and version.isdecimal()]
+    return recipe.find(f"{name}@{max(versions)}", None) if versions else None
+
+
+def _with_versions(name: str, entries: Iterable[str]) -> str | None:
+    """Return a name that stands for its versions ``name@N``; which one, its publisher says."""
+    return name if any(known.startswith(f"{name}@") for known in entries) else None
+
+
+def match(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:
+    """Return the ids that fit any of the globs, with or without their family, in order."""
+    patterns = list(patterns)
+    return [
+        id
+        for id in ids
+        if any(
+            fnmatch.fnmatchcase(id, pattern) or fnmatch.fnmatchcase(id.partition("/")[2], pattern)
+            for pattern in patterns
+        )
+    ]
+
+
+def is_glob(text: str) -> bool:
+    """Tell whether a text is a pattern rather than a name."""
+    return any(character in text for character in "*?[")
+
+
+def _newest(name: str, entries: Mapping[str, CatalogueEntry]) -> str | None:
+    """Return the name itself, or its highest version ``name-vN``."""
+    if name in entries:
+        return name
+    if _VERSION.search(name):
+        return None
+    versions = [
+        (int(match[1]), other)
+        for other in entries
+        if (match := _VERSION.search(other)) and other[: match.start()] == name
+    ]
+    return max(versions)[1] if versions else None
+
+
+def _unknown(text: str, ids: list[str]) -> UnknownDataset:
+    names = {id.partition("/")[2]: id for id in ids}
+    near = [names[name] for name in difflib.get_close_matches(text, names, n=3, cutoff=0.5)]
+    near += difflib.get_close_matches(text, ids, n=3, cutoff=0.5)
+    near = list(dict.fromkeys(near))[:3]
+    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    return UnknownDataset(f"{text} is not a known dataset.{hint} See: rlds list")

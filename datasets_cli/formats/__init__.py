@@ -1,0 +1,1 @@
+"""File formats of publishers, with no reinforcement learning in them."""

@@ -1,0 +1,96 @@
+"""CRC-32C, the checksum of TFRecord files, in numpy.
+
+A CRC is linear: moving a register over zero bytes is a matrix of bits, here two tables of 65,536
+words. So many registers run side by side, each over every ``LANES``-th word, and are folded into
+one at the end:
+
+    words      0 1 2 3 | 4 5 6 7 | …      4 lanes: one row is added to the lanes, which then move
+                                          over a row
+    at the end a b c d                    (a b) moved over two words, added to (c d); and so on
+
+About 500 MB/s on a core, 10 for a loop over bytes and 3,100 for google-crc32c, which needs no place
+among the dependencies: decoding what is in these files takes far longer than either.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected: RFC 3720, appendix B.4
+ONES = 0xFFFFFFFF
+LANES = 4096
+FEW_BYTES = 256  # below this the plain loop is faster
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """Return the CRC-32C of some bytes."""
+    return _of_few(data) if len(data) < FEW_BYTES else _of_many(data)
+
+
+def _of_few(data: bytes | memoryview) -> int:
+    table = _byte_table()
+    register = ONES
+    for byte in data:
+        register = table[(register ^ byte) & 255] ^ (register >> 8)
+    return register ^ ONES
+
+
+def _of_many(data: bytes | memoryview) -> int:
+    # Whole rows of LANES words. Zeros in front leave an empty register as it is.
+    padding = -len(data) % (4 * LANES)
+    padded = np.zeros(padding + len(data), np.uint8)
+    padded[padding:] = np.frombuffer(data, np.uint8)
+    padded[padding : padding + 4] ^= 255  # a register of ones is the same as this
+    first, *rows = padded.view("<u4").reshape(-1, LANES)
+    lanes = first
+    for row in rows:
+        lanes = _move(lanes, LANES) ^ row
+    num_lanes = LANES
+    while num_lanes > 1:
+        # Lane i holds the word that is num_lanes / 2 words before that of lane i + num_lanes / 2.
+        num_lanes //= 2
+        lanes = _move(lanes[:num_lanes], num_lanes) ^ lanes[num_lanes:]
+    return int(_move(lanes, 1)[0]) ^ ONES
+
+
+def _move(registers: np.ndarray, num_words: int) -> np.ndarray:
+    """Return registers, uint32 ``[n]``, as they are after ``num_words`` words of zeros."""
+    low, high = _tables(num_words)
+    halves = registers.view("<u2")  # low and high half of each word in turn
+    moved: np.ndarray = low.take(halves[0::2]) ^ high.take(halves[1::2])
+    return moved
+
+
+@cache
+def _tables(num_words: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each low and each high half of a register becomes over ``num_words`` words.
+
+    Args:
+        num_words: a power of two.
+    """
+    bits = np.uint32(1) << np.arange(32, dtype="<u4")
+    if num_words > 1:
+        images = _move(_move(bits, num_words // 2), num_words // 2)
+    else:
+        byte_table = np.array(_byte_table(), "<u4")
+        images = bits
+        for _ in range(4):
+            images = byte_table[images & 255] ^ (images >> 8)
+    low, high = np.zeros((2, 1), "<u4")
+    for low_bit, high_bit in zip(images[:16], images[16:], strict=True):
+        # The entries with one more bit set follow those without it.
+        low = np.concatenate((low, low ^ low_bit))
+        high = np.concatenate((high, high ^ high_bit))
+    return low, high
+
+
+@cache
+def _byte_table() -> tuple[int, ...]:
+    table = []
+    for register in range(256):
+        for _ in range(8):
+            register = (register >> 1) ^ (POLYNOMIAL if register & 1 else 0)  # noqa: PLW2901
+        table.append(register)
+    return tuple(table)

@@ -1,0 +1,115 @@
+"""numpy arrays that are gzip-compressed as a whole, read in bounded runs of rows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+
+from datasets_cli.errors import SourceError
+from datasets_cli.formats.gzip import GzipStream
+from datasets_cli.store.schema.columns import rows_per_block
+
+Shape = tuple[int | None, ...]
+"""An expected shape; None for what may have any length."""
+
+BEST_RATIO = 1032
+"""Deflate packs at most this number of bytes into one; an array that claims more is not there."""
+
+
+def read_array(path: Path, dtype: str, shape: Shape) -> np.ndarray:
+    """Return a whole array, which must be a small one.
+
+    Raises:
+        SourceError: the file is damaged, or its array has another element type or shape.
+    """
+    with GzipStream(path) as stream:
+        found = _begin(stream, path, dtype, shape)
+        data = stream.read(math.prod(found) * np.dtype(dtype).itemsize)
+        _end(stream, path, len(data), dtype, found)
+        return np.frombuffer(data, dtype).reshape(found)
+
+
+def read_rows(path: Path, dtype: str, shape: Shape) -> Generator[np.ndarray, None, None]:
+    """Yield the rows ``[n, ...]`` of an array in order, in bounded runs.
+
+    Raises:
+        SourceError: as ``read_array``; of damage at the end, only there.
+    """
+    with GzipStream(path) as stream:
+        num_rows, *rest = found = _begin(stream, path, dtype, shape)
+        row_bytes = math.prod(rest) * np.dtype(dtype).itemsize
+        step = rows_per_block(row_bytes)
+        num_bytes = 0
+        for start in range(0, num_rows, step):
+            size = min(step, num_rows - start) * row_bytes
+            data = stream.read(size)
+            num_bytes += len(data)
+            if len(data) < size:
+                break
+            yield np.frombuffer(data, dtype).reshape(-1, *rest)
+        _end(stream, path, num_bytes, dtype, found)
+
+
+def read_shape(path: Path, dtype: str, shape: Shape) -> tuple[int, ...]:
+    """Return the shape that an array claims to have; its bytes are not read.
+
+    Raises:
+        SourceError: as ``read_array``.
+    """
+    with GzipStream(path) as stream:
+        return _begin(stream, path, dtype, shape)
+
+
+def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple[int, ...]:
+    """Read the header and return the shape."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        with warnings.catch_warnings(
+            action="ignore", category=UserWarning
+        ):  # of Python 2's headers
+            shape, fortran_order, found = read(stream)
+    except SourceError:
+        raise
+    except (ValueError, TypeError, LookupError, SyntaxError, TokenError) as error:
+        raise SourceError(
+            f"{path.name} is not an array as numpy saves it ({error}). Check --source or --mirror."
+        ) from error
+    fits = len(shape) == len(expected) and all(
+        actual >= 0 and length in (None, actual)
+        for length, actual in zip(expected, shape, strict=True)
+    )
+    if not fits or found != np.dtype(dtype) or (fortran_order and len(shape) > 1):
+        wanted = "[" + ", ".join("n" if n is None else str(n) for n in expected) + "]"
+        order = " in Fortran order" if fortran_order else ""
+        raise SourceError(
+            f"{path.name}: expected {dtype} {wanted}, found {found} {list(shape)}{order}. It is "
+            "not the published file."
+        )
+    if math.prod(shape) * found.itemsize > path.stat().st_size * BEST_RATIO:
+        raise SourceError(
+            f"{path.name} claims an array of {dtype} {list(shape)}, which its "
+            f"{path.stat().st_size:,} bytes cannot hold. It is damaged."
+        )
+    return tuple(shape)
+
+
+def _end(
+    stream: GzipStream, path: Path, num_bytes: int, dtype: str, shape: tuple[int, ...]
+) -> None:
+    """Check that everything was there and nothing follows; this reads gzip's own checksum."""
+    expected = math.prod(shape) * np.dtype(dtype).itemsize
+    if num_bytes < expected or stream.read(1):
+        found = "more" if num_bytes == expected else f"{num_bytes:,}"
+        raise SourceError(
+            f"{path.name}: expected {expected:,} bytes of {dtype} {list(shape)}, found {found}. It "
+            "is damaged; download it again."
+        )

@@ -1,0 +1,143 @@
+"""``tf.train.Example`` messages, without TensorFlow or protobuf.
+
+    Example   features  1 Features
+    Features  feature   1 map entry*     name 1, value 2 Feature
+    Feature   one of    1 BytesList, 2 FloatList, 3 Int64List, each with value 1*
+
+Facts: TensorFlow's ``core/example/example.proto`` and ``feature.proto``, and protobuf's encoding
+guide. Numbers may be packed into one run of bytes, as all writers do today, or not. Unknown fields
+are passed over, as protobuf does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from datasets_cli.errors import SourceError
+
+Value = list[memoryview] | np.ndarray
+"""Byte strings, float32 ``[n]`` or int64 ``[n]``."""
+
+VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
+FIXED_BYTES = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
+MAX_VARINT_BYTES = 10
+
+
+class _Malformed(ValueError):
+    """The bytes are not a message."""
+
+
+def parse_example(data: bytes, where: str) -> dict[str, Value]:
+    """Return a message's features by name: byte strings, float32 ``[n]`` or int64 ``[n]``.
+
+    Args:
+        data: one message; byte strings are views of it. A feature without a list is left out.
+        where: named in messages.
+
+    Raises:
+        SourceError: it is not such a message.
+    """
+    features: dict[str, Value] = {}
+    try:
+        for message in _messages(memoryview(data), 1):
+            for entry in _messages(message, 1):
+                name, value = _entry(entry)
+                if name in features:
+                    raise _Malformed(f"the feature {name!r} comes twice")
+                if value is not None:
+                    features[name] = value
+    except _Malformed as error:
+        raise SourceError(f"{where} is not a tf.train.Example: {error}.") from error
+    return features
+
+
+def _entry(entry: memoryview) -> tuple[str, Value | None]:
+    """Return the name and value of a map entry."""
+    name, value = b"", None
+    for number, wire, item in _fields(entry):
+        if wire == LENGTH and number == 1:
+            name = bytes(item)
+        elif wire == LENGTH and number == 2:
+            value = _feature(item)
+    try:
+        return name.decode(), value
+    except UnicodeDecodeError as error:
+        raise _Malformed(f"a name is not UTF-8, {name!r}") from error
+
+
+def _feature(feature: memoryview) -> Value | None:
+    found = [(n, item) for n, wire, item in _fields(feature) if n in (1, 2, 3) and wire == LENGTH]
+    if len(found) > 1:
+        raise _Malformed("a feature has two lists")
+    for number, message in found:
+        if number == 1:
+            return list(_messages(message, 1))
+        return _float_list(message) if number == 2 else _int64_list(message)
+    return None
+
+
+def _float_list(message: memoryview) -> np.ndarray:
+    runs = [item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, FOUR_BYTES)]
+    if any(len(run) % 4 for run in runs):
+        raise _Malformed("a list of floats has a part of one")
+    return np.frombuffer(b"".join(runs), "<f4").astype(np.float32, copy=False)
+
+
+def _int64_list(message: memoryview) -> np.ndarray:
+    # A varint that stands alone and one in a packed run are the same bytes.
+    runs = [item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, VARINT)]
+    return _varints(np.frombuffer(b"".join(runs), np.uint8))
+
+
+def _varints(stored: np.ndarray) -> np.ndarray:
+    """Return the numbers, int64 ``[n]``, of bytes that hold seven bits each, the lowest first."""
+    ends = np.flatnonzero(stored < 128) + 1  # the last byte of a number has its highest bit clear
+    if len(stored) and (not len(ends) or ends[-1] != len(stored)):
+        raise _Malformed("a list of whole numbers is cut off")
+    starts = np.concatenate(([0], ends[:-1]))[: len(ends)]
+    widths = ends - starts
+    if len(widths) and widths.max() > MAX_VARINT_BYTES:
+        raise _Malformed("a whole number is too long")
+    # Which byte of its number each byte is; it moves up by seven bits for each one before it.
+    places = np.arange(len(stored)) - np.repeat(starts, widths)
+    bits = (stored & 127).astype(np.uint64) << (7 * places).astype(np.uint64)
+    return np.bitwise_or.reduceat(bits, starts).view(np.int64) if len(bits) else bits.view(np.int64)
+
+
+def _messages(view: memoryview, wanted: int) -> Iterator[memoryview]:
+    """Yield the contents of the fields that have this number and are runs of bytes."""
+    return (item for number, wire, item in _fields(view) if number == wanted and wire == LENGTH)
+
+
+def _fields(view: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield number, wire type and bytes of each field of a message."""
+    position, end = 0, len(view)
+    while position < end:
+        tag, position = _varint(view, position)
+        number, wire = tag >> 3, tag & 7
+        if wire == LENGTH:
+            size, position = _varint(view, position)
+        elif wire == VARINT:
+            size = _varint(view, position)[1] - position
+        elif wire in FIXED_BYTES:
+            size = FIXED_BYTES[wire]
+        else:
+            raise _Malformed(f"a field has the type {wire}")
+        if not number or position + size > end:
+            raise _Malformed(f"the field {number} of {size} bytes does not fit into its message")
+        yield number, wire, view[position : position + size]
+        position += size
+
+
+def _varint(view: memoryview, position: int) -> tuple[int, int]:
+    """Return the whole number that stands at a position, and the position after it."""
+    value = shift = 0
+    for byte in view[position : position + MAX_VARINT_BYTES]:
+        position += 1
+        if byte < 128:
+            return value | byte << shift, position
+        value |= (byte & 127) << shift
+        shift += 7
+    raise _Malformed("a whole number is cut off or too long")

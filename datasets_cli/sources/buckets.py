@@ -1,0 +1,81 @@
+"""Lists of what a publisher has: a public bucket of Google Cloud Storage, by its JSON API."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError, SourceError
+from datasets_cli.sources.resource import Web
+
+HOST = "https://storage.googleapis.com/"
+
+
+class BucketObject(NamedTuple):
+    """A file in a bucket.
+
+    Args:
+        name: with ``/`` between its parts.
+        size: bytes.
+        checksums: ``{"md5": hex}``; empty for a composite object, which has none.
+    """
+
+    name: str
+    size: int
+    checksums: dict[str, str]
+
+
+def object_url(bucket: str, name: str) -> str:
+    """Return where a file of a public bucket can be had."""
+    return f"{HOST}{bucket}/{quote(name)}"
+
+
+def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
+    """Return the bucket's files whose names begin with ``prefix``, in the order of their names.
+
+    Raises:
+        AccessError: the bucket, or its list, is closed.
+        NetworkError: no answer.
+        SourceError: the answer is not such a list.
+    """
+    base = f"{HOST}storage/v1/b/{bucket}/o?prefix={quote(prefix)}"
+    url, found = base, []
+    while True:
+        page = web.json(url)
+        try:
+            found += [_object(item) for item in page.get("items", [])]
+            token = page.get("nextPageToken")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SourceError(
+                f"{url} does not answer as Google Cloud Storage does: expected an object whose "
+                "items have name and size. Check --mirror."
+            ) from error
+        if not token:
+            return found
+        url = f"{base}&pageToken={quote(token, safe='')}"
+
+
+def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
+    """Tell whether files may be had although their list cannot.
+
+    Args:
+        error: why the list cannot be had.
+        url: of the files, or the beginning of it.
+        web: who was asked for the list.
+
+    Returns:
+        True where the list is refused, or where its server does not answer but the user has a
+        mirror of the files, which need not have any list.
+    """
+    if isinstance(error, NetworkError) and not isinstance(error, OfflineError):
+        return len(web.candidates(url)) > 1
+    return isinstance(error, AccessError)
+
+
+def _object(item: dict[str, Any]) -> BucketObject:
+    checksums = {}
+    if "md5Hash" in item:
+        checksums["md5"] = binascii.hexlify(base64.b64decode(item["md5Hash"])).decode()
+    return BucketObject(str(item["name"]), int(item["size"]), checksums)

@@ -1,0 +1,70 @@
+"""The runs of the DQN Replay Dataset, their variants, and the files of each."""
+
+from __future__ import annotations
+
+from datasets_cli.recipe import CatalogueEntry, Place, Resource, Web
+
+from . import unplugged_catalogue as unplugged
+from .log_files import placed, published
+from .names import parse
+
+_GAMES = """
+AirRaid Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk
+Bowling Boxing Breakout Carnival Centipede ChopperCommand CrazyClimber DemonAttack DoubleDunk
+ElevatorAction Enduro FishingDerby Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond
+JourneyEscape Kangaroo Krull KungFuMaster MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall
+Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest Skiing Solaris SpaceInvaders
+StarGunner Tennis TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon
+"""
+GAMES = tuple(_GAMES.split())
+RUNS = range(1, 6)
+TRAPS = {"Asterix/1": "reported as corrupt (google-research/batch_rl issue 28)"}
+
+
+def datasets(web: Web | None) -> list[CatalogueEntry]:
+    """Return the 300 runs."""
+    return [
+        CatalogueEntry(
+            f"{game}/{run}",
+            details={
+                "rl_unplugged": game in unplugged.GAMES,
+                **({"known_trap": TRAPS[name]} if (name := f"{game}/{run}") in TRAPS else {}),
+            },
+        )
+        for game in GAMES
+        for run in RUNS
+    ]
+
+
+def find(name: str, web: Web | None) -> CatalogueEntry | None:
+    """Return the entry of a variant of a run; None where there is no such run.
+
+    Raises:
+        UsageError: the variant has no meaning.
+    """
+    entries = {entry.name: entry for entry in datasets(None)}
+    entry = entries.get(name.partition("~")[0])
+    if entry is None:
+        return None
+    parse(name)
+    return CatalogueEntry(name, details=entry.details)
+
+
+def resources(name: str, web: Web | None) -> list[Resource]:
+    """Return the files of a run; see ``log_files.published``.
+
+    Raises:
+        AccessError: they cannot be had.
+        NetworkError: no answer.
+    """
+    game, run, checkpoints, is_unplugged = parse(name)
+    if is_unplugged:
+        return unplugged.resources(game, run, web)
+    assert web is not None, "files under --source are found by resources_at"
+    return published(game, run, checkpoints, web)
+
+
+def resources_at(name: str, place: Place) -> list[Resource]:
+    """Return the files of a run that ``--source`` names; see ``log_files.placed``."""
+    game, run, checkpoints, is_unplugged = parse(name)
+    return unplugged.resources(game, run, None) if is_unplugged else placed(place, checkpoints)

@@ -1,0 +1,88 @@
+"""Reading a run of the DQN Replay Dataset, from its logs or in RL Unplugged's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from datasets_cli.recipe import Block, DeferredFrames, Description, Source, rows_per_block
+
+from . import unplugged_reader as unplugged
+from .catalogue import TRAPS
+from .frames import OBSERVATION, read_frames
+from .log_files import LAST
+from .names import parse
+from .run_summary import summarize
+from .segments import FRAME
+from .steps import MAX_EPISODE_STEPS, read_steps
+
+ROW_BYTES = 16  # of a step without its frame
+
+
+def describe(source: Source) -> Description:
+    """Return what is known of the run, its checkpoints, and what its rows turn out to be.
+
+    Raises:
+        SourceError: the files are damaged or do not fit together.
+    """
+    name = parse(source.name)
+    if name.unplugged:
+        return unplugged.describe(source)
+    steps = summarize(source).checkpoints
+    trap = TRAPS.get(f"{name.game}/{name.run}")
+    metadata: dict[str, Any] = {
+        "upstream": "dqn_replay",
+        "game": name.game,
+        "run": name.run,
+        "checkpoints": steps,
+        "max_episode_steps": MAX_EPISODE_STEPS,
+        "frame_skip": 4,
+        "repeat_action_probability": 0.25,
+        "reward_range": [-1, 1],
+        **({"known_traps": [trap]} if trap else {}),
+    }
+    notes = [f"known trap: {trap}"] if trap else []
+    if name.checkpoints is None and len(steps) < LAST:
+        notes.append(f"{len(steps)} checkpoints; a whole run has {LAST} or {LAST + 1}")
+    return Description(metadata, (*notes, *_notes(steps)))
+
+
+def _notes(steps: list[dict[str, Any]]) -> Iterator[str]:
+    breaks = [str(step["number"]) for step in steps[1:] if not step["follows"]]
+    if breaks:
+        listed = ", ".join(breaks)
+        yield f"rows are missing before checkpoint {listed}; no trajectory goes across"
+    if limited := sum(step["episodes_at_step_limit"] for step in steps):
+        yield (
+            f"{limited} episodes of {MAX_EPISODE_STEPS:,} steps are truncated, though the "
+            "publisher marks their ends as it marks a game that is over"
+        )
+    if unknown := sum(step["episodes_of_unknown_length"] for step in steps):
+        yield f"{unknown} episodes whose beginning is missing are terminated where they end"
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the steps of a run without their frames.
+
+    Raises:
+        SourceError: the files are damaged or do not fit together.
+    """
+    if parse(source.name).unplugged:
+        yield from unplugged.blocks(source)
+        return
+    num_rows = rows_per_block(ROW_BYTES)
+    for steps in read_steps(summarize(source).segments):
+        for start in range(0, steps.num_steps, num_rows):
+            some = slice(start, start + num_rows)
+            yield Block({key: values[some] for key, values in steps.columns.items()})
+
+
+def deferred_frames(source: Source) -> DeferredFrames:
+    """Return the frames before all steps, a part a file.
+
+    Raises:
+        SourceError: the files are damaged or do not fit together.
+    """
+    if parse(source.name).unplugged:
+        return unplugged.deferred_frames(source)
+    return DeferredFrames(OBSERVATION, FRAME, summarize(source).frames, read_frames)

@@ -1,0 +1,176 @@
+"""The steps of a DQN Replay run: which rows are steps, and how episodes end.
+
+    terminal   . . . .  .  .  T  . . . .
+    row        p p p o0 o1 o2 o3 p p p o0       p: three empty rows before every episode
+    step             0  1  2  3        4
+
+Facts: dopamine of June 2019, the time of the data. ``circular_replay_buffer.add`` writes three
+empty rows where the row before is terminal, and at the start; ``dqn_agent.end_episode`` marks the
+last row of *every* episode terminal, also of one that ``run_experiment`` ended after 27,000 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from datasets_cli.recipe import TRAJECTORY_END, Key, SourceError
+
+from .segments import NUM_EMPTY, SMALL, LogSegment
+
+MAX_EPISODE_STEPS = 27_000
+EMPTY = -1
+
+
+class Steps(NamedTuple):
+    """The steps of one segment.
+
+    Args:
+        segment: whose they are.
+        columns: all but the frames, each ``[n]``, in order.
+        stretches: int64 ``[k, 3]``, by slot: the first slot, one past the last, and the number of
+            the step there, counted over the whole run; ``EMPTY`` where the rows are empty ones.
+        num_limited: episodes that reached the limit of steps.
+        num_unknown: episodes that ended without their start being there.
+    """
+
+    segment: LogSegment
+    columns: dict[Key, np.ndarray]
+    stretches: np.ndarray
+    num_limited: int
+    num_unknown: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the segment."""
+        return len(self.columns["action",])
+
+
+class Before(NamedTuple):
+    """What is known where a segment begins.
+
+    Args:
+        num_empty: how many of its first rows are empty.
+        length: steps so far of the episode that is open; None where its beginning is missing.
+        num_steps: steps so far of the whole run.
+    """
+
+    num_empty: int
+    length: int | None
+    num_steps: int
+
+
+def read_steps(segments: list[LogSegment]) -> Iterator[Steps]:
+    """Yield the steps of each segment, in order.
+
+    A terminal step that is its episode's 27,000th is truncated, every other one terminated. The
+    last step before rows that are missing is marked ``TRAJECTORY_END``.
+
+    Raises:
+        SourceError: a file is damaged, or rows that must be empty are not.
+    """
+    before = Before(0, None, 0)
+    for number, segment in enumerate(segments):
+        is_cut = number + 1 < len(segments) and not segments[number + 1].follows
+        steps, before = _read_segment(segment, before, is_cut)
+        yield steps
+
+
+def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[Steps, Before]:
+    """Return a segment's steps and what is known after them; ``is_cut`` where rows are missing."""
+    slots = segment.slots
+    action, reward, terminal = (segment.log.column(store)[slots] for store in SMALL)
+    _check_terminal(segment, terminal)
+    has_content = (action != 0) | (reward != 0) | (terminal != 0)
+    if not segment.follows:
+        before = Before(segment.num_empty, 0 if segment.num_empty else None, before.num_steps)
+    ends = np.flatnonzero(terminal)
+    is_empty = _empty_rows(ends, len(terminal), before.num_empty)
+    _check_empty(segment, slots, is_empty & has_content)
+    num_before = np.cumsum(~is_empty)  # steps of the segment up to each row and including it
+    # Steps of each episode that ends here; the first one has those of the segments before as well.
+    limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
+    limited[:1] &= before.length is not None  # else nobody knows how long it was
+    truncated = np.zeros(len(terminal), np.bool_)
+    truncated[ends[limited]] = True
+    cut = np.zeros(len(terminal), np.bool_)
+    cut[np.flatnonzero(~is_empty)[-1:]] = is_cut  # at the last step
+    columns: dict[Key, np.ndarray] = {
+        ("action",): action,
+        ("next", "reward"): reward,
+        ("next", "terminated"): (terminal == 1) & ~truncated,
+        ("next", "truncated"): truncated,
+        TRAJECTORY_END: cut,
+    }
+    steps = Steps(
+        segment,
+        {key: values[~is_empty] for key, values in columns.items()},
+        _stretches(slots, is_empty, before.num_steps + num_before - 1),
+        int(limited.sum()),
+        int(before.length is None and len(ends) > 0),
+    )
+    return steps, _state_after(before, ends, num_before)
+
+
+def _state_after(before: Before, ends: np.ndarray, num_before: np.ndarray) -> Before:
+    """Return what is known after a segment, given where episodes end in it."""
+    num_rows, num_steps = len(num_before), int(num_before[-1])
+    if len(ends):
+        last = int(ends[-1])
+        # The rows after the last end are empty ones first; what they leave open comes next.
+        num_empty, length = NUM_EMPTY - (num_rows - 1 - last), num_steps - int(num_before[last])
+        return Before(max(0, num_empty), length, before.num_steps + num_steps)
+    all_steps = None if before.length is None else before.length + num_steps
+    return Before(max(0, before.num_empty - num_rows), all_steps, before.num_steps + num_steps)
+
+
+def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
+    """Return which rows are empty, bool ``[num_rows]``: the first ones, and those after ends."""
+    is_empty = np.zeros(num_rows, np.bool_)
+    is_empty[:num_empty] = True
+    for distance in range(1, NUM_EMPTY + 1):
+        after = ends + distance
+        is_empty[after[after < num_rows]] = True
+    return is_empty
+
+
+def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return the runs of steps and of empty rows by slot; see ``Steps``.
+
+    Args:
+        slots: of each row, int64 ``[n]``.
+        is_empty: which rows are empty, bool ``[n]``.
+        step: the number of the step that each other row is, int64 ``[n]``.
+    """
+    # A stretch ends where empty rows begin or end, and where the ring begins again at slot 0.
+    changes = np.flatnonzero((is_empty[1:] != is_empty[:-1]) | (slots[1:] == 0)) + 1
+    starts = np.concatenate(([0], changes))
+    lengths = np.diff(np.concatenate((starts, [len(slots)])))
+    first_steps = np.where(is_empty[starts], EMPTY, step[starts])
+    stretches = np.stack((slots[starts], slots[starts] + lengths, first_steps), axis=1)
+    ordered: np.ndarray = stretches[np.argsort(stretches[:, 0])]
+    return ordered
+
+
+def _check_terminal(segment: LogSegment, terminal: np.ndarray) -> None:
+    if (wrong := terminal[terminal > 1]).size:
+        raise SourceError(
+            f"{segment.log.files['terminal'].name}: expected 0 or 1 in every row, "
+            f"found {wrong[0]}. It is damaged."
+        )
+
+
+def _check_empty(segment: LogSegment, slots: np.ndarray, is_wrong: np.ndarray) -> None:
+    if is_wrong.any():
+        raise not_empty(segment.log.number, int(slots[is_wrong.argmax()]))
+
+
+def not_empty(number: int, slot: int) -> SourceError:
+    """Return the error of a row that holds something where the writer leaves three empty."""
+    return SourceError(
+        f"Checkpoint {number}, row {slot}: expected one of the {NUM_EMPTY} empty rows before an "
+        "episode, found something else. It is damaged, or another program wrote it; take other "
+        "checkpoints with --checkpoints."
+    )

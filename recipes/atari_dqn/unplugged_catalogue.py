@@ -1,0 +1,87 @@
+"""Which runs RL Unplugged published again, and their files: one a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from datasets_cli.formats.gzip import GZIP_MAGIC
+from datasets_cli.recipe import (
+    AccessError,
+    NetworkError,
+    Resource,
+    SourceError,
+    Web,
+    list_objects,
+    may_lack_list,
+    object_url,
+)
+
+BUCKET = "rl_unplugged"
+FOLDER = "atari_episodes_ordered"
+_GAMES = """
+Alien Amidar Assault Asterix Atlantis BankHeist BattleZone BeamRider Boxing Breakout Carnival
+Centipede ChopperCommand CrazyClimber DemonAttack DoubleDunk Enduro FishingDerby Freeway Frostbite
+Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull KungFuMaster MsPacman NameThisGame Phoenix
+Pong Pooyan Qbert Riverraid RoadRunner Robotank Seaquest SpaceInvaders StarGunner TimePilot UpNDown
+VideoPinball WizardOfWor YarsRevenge Zaxxon
+"""
+GAMES = tuple(_GAMES.split())
+FILES = 50
+FILES_LESS_ONE = ("Carnival", "Gravitar", "StarGunner")
+
+
+def resources(game: str, run: int, web: Web | None) -> list[Resource]:
+    """Return the files of a run, a checkpoint each and in their order.
+
+    Sizes and checksums come from the bucket's list; a plain mirror of the files has none.
+
+    Raises:
+        AccessError: the game is none of the 46, or the bucket has nothing of this run.
+        SourceError: the list lacks a file.
+        NetworkError: no answer.
+    """
+    if game not in GAMES:
+        raise AccessError(
+            f"RL Unplugged has {len(GAMES)} of the 60 games of the DQN Replay, and {game} is not "
+            "one of them. Use --mirror or --source if you have a copy of the DQN Replay itself."
+        )
+    prefix = f"{FOLDER}/{game}/run_{run}-"
+    listed = {}
+    if web is not None:
+        try:
+            listed = {item.name: item for item in list_objects(BUCKET, prefix, web)}
+        except (AccessError, NetworkError) as error:
+            if not may_lack_list(error, object_url(BUCKET, prefix), web):
+                raise
+            web = None  # a mirror may have the files alone; a closed bucket will refuse them too
+    total = FILES - (game in FILES_LESS_ONE) if web is None else _num_files(prefix, listed)
+    names = [f"{prefix}{number:05d}-of-{total:05d}" for number in range(total)]
+    return [
+        Resource(
+            urls=(object_url(BUCKET, name),),
+            filename=name.rpartition("/")[2],
+            size=listed[name].size if name in listed else None,
+            checksums=listed[name].checksums if name in listed else {},
+            magic=GZIP_MAGIC,
+        )
+        for name in names
+    ]
+
+
+def _num_files(prefix: str, names: Iterable[str]) -> int:
+    """Return how many files a run has, all of which are among these names."""
+    found = [match for name in names if (match := re.search(r"-(\d{5})-of-(\d{5})$", name))]
+    if not found:
+        raise AccessError(
+            f"gs://{BUCKET}/{prefix}* cannot be had: the bucket has no such files (any more). "
+            "Use --mirror or --source if you have a copy."
+        )
+    total = int(found[0][2])
+    missing = set(range(total)) - {int(match[1]) for match in found if int(match[2]) == total}
+    if missing:
+        raise SourceError(
+            f"gs://{BUCKET}/{prefix}* lacks {len(missing)} of {total} files, the first of them "
+            f"number {min(missing)}. Try another --mirror or --source."
+        )
+    return total

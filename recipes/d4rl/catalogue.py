@@ -1,0 +1,53 @@
+"""What D4RL has published, and where.
+
+Sizes and sha256 in ``catalogue.tsv`` are tensorflow/datasets' records of the Berkeley server; files
+without them there are taken as they come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from datasets_cli.recipe import HDF5_MAGIC, CatalogueEntry, Content, Resource, Web, read_tsv
+
+BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
+HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
+OLDER = "as first published, before D4RL 1.2.0"
+
+
+def datasets(web: Web | None) -> list[CatalogueEntry]:
+    """Return the 179 published ids; D4RL has no catalogue to ask."""
+    return [
+        CatalogueEntry(
+            name=row["name"],
+            size=int(row["bytes"]) if row["bytes"] else None,
+            details={
+                "url": BERKELEY + row["path"],
+                "max_episode_steps": int(row["max_episode_steps"] or 0) or None,
+                "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
+                "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
+            },
+        )
+        for row in _table()
+    ]
+
+
+def resources(name: str, web: Web | None) -> list[Resource]:
+    """Return the dataset's one file, at Berkeley and at its Hugging Face mirror."""
+    row = next(row for row in _table() if row["name"] == name)
+    filename = row["path"].rpartition("/")[2]
+    older = Content(int(row["older_bytes"] or 0), {"sha256": row["older_sha256"]}, OLDER)
+    return [
+        Resource(
+            urls=(BERKELEY + row["path"], HUGGING_FACE + filename),
+            filename=filename,
+            size=int(row["bytes"]) if row["bytes"] else None,
+            checksums={"sha256": row["sha256"]} if row["sha256"] else {},
+            older=(older,) if row["older_sha256"] else (),
+            magic=HDF5_MAGIC,
+        )
+    ]
+
+
+def _table() -> list[dict[str, str]]:
+    return read_tsv(Path(__file__).with_suffix(".tsv"))

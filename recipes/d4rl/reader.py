@@ -1,0 +1,177 @@
+"""Reading D4RL's HDF5 files: one endless sequence of rows each.
+
+Facts of the files: the generation scripts and loader of Farama-Foundation/D4RL, and the shapes that
+tensorflow/datasets recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from datasets_cli.formats.hdf5 import open_hdf5, read_rows
+from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
+
+KEYS: dict[str, Key] = {
+    "observations": ("observation",),
+    "actions": ("action",),
+    "rewards": ("next", "reward"),
+    "terminals": ("next", "terminated"),
+    "timeouts": ("next", "truncated"),
+    "next_observations": ("next", "observation"),
+}
+REQUIRED = ("observations", "actions", "rewards", "terminals")
+
+# What is known to be odd in the published files, by a pattern of the name.
+TRAPS = {
+    "antmaze-*-v0": "timeouts do not agree with where trajectories end (D4RL issue 77); the v2 "
+    "files are corrected",
+    "antmaze-umaze-diverse-v*": "rewards are inconsistent (D4RL issue 199)",
+    "maze2d-*": "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
+    "(D4RL issue 85); the reward belongs to the observation of its own row (issue 194)",
+    "kitchen-*": "the reward belongs to the observation of its own row",
+    "*-human-*v0": "the file splits 25 demonstrations into 50 episodes (D4RL issue 137)",
+}
+
+
+def describe(source: Source) -> Description:
+    """Return the reference scores, the file's metadata scalars, and what a user should know.
+
+    Raises:
+        SourceError: it is not a whole D4RL file.
+    """
+    assert source.entry is not None
+    metadata = dict(source.entry.details)
+    notes = []
+    with open_hdf5(*source.files.values()) as file:
+        rows, dropped = _row_datasets(file)
+        scalars, weights = _split_metadata(file)
+    if scalars:
+        metadata["file_metadata"] = scalars
+    if dropped:
+        notes.append(f"fields without one number array a step are dropped: {dropped}")
+    if dropped or weights:
+        metadata["dropped_fields"] = sorted(dropped + weights)
+    if "timeouts" not in rows:
+        steps = source.entry.details["max_episode_steps"]
+        metadata["trajectory_ends"] = f"terminals and every {steps} steps" if steps else "terminals"
+        notes.append(f"the file has no timeouts; trajectories end at {metadata['trajectory_ends']}")
+    unknown = [path for path in rows if path not in KEYS and path.split("/")[0] != "infos"]
+    if unknown:
+        notes.append(f"fields that D4RL does not document are kept under info: {unknown}")
+    traps = [text for pattern, text in TRAPS.items() if fnmatchcase(source.name, pattern)]
+    if traps:
+        metadata["known_traps"] = traps
+        notes += [f"known trap of the published file: {text}" for text in traps]
+    return Description(metadata, tuple(notes))
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the file's rows in order.
+
+    Raises:
+        SourceError: it is not a whole D4RL file.
+    """
+    assert source.entry is not None
+    with open_hdf5(*source.files.values()) as file:
+        rows, _ = _row_datasets(file)
+        limit = source.entry.details["max_episode_steps"] if "timeouts" not in rows else None
+        age = 0
+        for block in read_rows({_key(path): item for path, item in rows.items()}):
+            if limit:
+                terminated = np.asarray(block["next", "terminated"]).reshape(-1) != 0
+                block[TRAJECTORY_END], age = _time_limits(terminated, age, limit)
+            yield Block(block)
+
+
+def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
+    """Return the datasets with one entry a step, by path, and the paths of all others.
+
+    Raises:
+        SourceError: it is not a D4RL file, or its columns have different lengths.
+    """
+    datasets = {path: item for path, item in _walk(file) if not path.startswith("metadata/")}
+    filename, found = Path(file.filename).name, ", ".join(datasets) or "nothing"
+    if missing := [path for path in REQUIRED if path not in datasets]:
+        raise SourceError(
+            f"{filename} has no {', '.join(missing)}; found {found}. "
+            "A D4RL file has observations, actions, rewards and terminals."
+        )
+    if "episode_terminals" in datasets:
+        raise SourceError(
+            f"{filename} has episode_terminals: it is a d3rlpy file, whose ends mean something "
+            f"else than D4RL's. Expected D4RL's keys, found {found}."
+        )
+    length = datasets["observations"].shape[:1]
+    rows = {path: item for path, item in datasets.items() if _is_recorded(path, item, length)}
+    lengths = {path: item.shape[:1] for path, item in rows.items()}
+    if len(set(lengths.values())) != 1 or not length:
+        raise SourceError(
+            f"{filename} is ragged: expected one entry a step everywhere, found "
+            + ", ".join(f"{path} {list(shape)}" for path, shape in lengths.items())
+            + ". The file is damaged or was cut."
+        )
+    return rows, [path for path in datasets if path not in rows]
+
+
+def _is_recorded(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
+    """Tell whether a dataset is meant to have one entry a step, though it may lack some."""
+    in_infos = f"{path}/".startswith("infos/") and item.shape != ()
+    return path in KEYS or (item.dtype.kind in "biufc" and (in_infos or item.shape[:1] == length))
+
+
+def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
+    """Yield every dataset below a group that is not empty, with its path."""
+    for name, item in group.items():
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            yield parent + name, item
+        elif isinstance(item, h5py.Group):
+            yield from _walk(item, f"{parent}{name}/")
+
+
+def _key(path: str) -> Key:
+    """Return the TED key of a path in the file; ``infos/qpos`` is ``("info", "qpos")``."""
+    head, *rest = path.split("/")
+    return KEYS.get(path) or (("info", *rest) if head == "infos" else ("info", head, *rest))
+
+
+def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
+    """Return the scalars under ``metadata`` and the paths of its arrays (policy weights)."""
+    scalars, arrays = {}, []
+    for path, item in _walk(file):
+        if not path.startswith("metadata/"):
+            continue
+        name = path.removeprefix("metadata/")
+        value = item[()] if item.shape == () else None
+        if isinstance(value, bytes):
+            scalars[name] = value.decode(errors="replace")
+        elif value is not None and value.dtype.kind in "biuf":
+            scalars[name] = value.item() if isfinite(value) else str(value)  # JSON has no NaN
+        else:
+            arrays.append(path)
+    return scalars, arrays
+
+
+def _time_limits(terminated: np.ndarray, age: int, limit: int) -> tuple[np.ndarray, int]:
+    """Return which rows reach the step limit, and the age of the trajectory that is open then.
+
+    Args:
+        terminated: bool ``[n]``.
+        age: steps that the open trajectory already has before this block.
+        limit: ``max_episode_steps``, counted in every trajectory from its first step.
+    """
+    rows = np.arange(len(terminated))
+    # The first row of the trajectory that each row is in: the row after the last termination, and
+    # 0 before the first one. The running maximum carries it on to the rows that follow.
+    begins = np.zeros(len(terminated), dtype=np.int64)
+    begins[1:] = np.where(terminated[:-1], rows[1:], 0)
+    first = np.maximum.accumulate(begins)
+    # The trajectory of row 0 is the open one, whose age is counted on.
+    steps = rows - first + np.where(first == 0, age, 0)
+    return steps % limit == limit - 1, 0 if terminated[-1] else int(steps[-1] + 1) % limit

@@ -1,0 +1,22 @@
+"""Minari: Farama's standard for offline datasets, one HDF5 group an episode."""
+
+from datasets_cli.recipe import Recipe, deferred
+
+from .catalogue import datasets, resources
+
+RECIPE = Recipe(
+    family="minari",
+    version=1,
+    title="Minari: Farama's datasets for offline reinforcement learning",
+    licence="each dataset's own, see its card on Hugging Face; the remakes of D4RL derive from "
+    "CC BY 4.0 and Apache-2.0 material",
+    citation="Younis, Perez-Vicente, Balis, Dudley, Davey, Terry. Minari. Zenodo, "
+    "doi:10.5281/zenodo.13767625, 2024.",
+    homepage="https://minari.farama.org",
+    datasets=datasets,
+    resources=resources,
+    blocks=deferred(f"{__name__}.reader:blocks"),
+    describe=deferred(f"{__name__}.reader:describe"),
+    unlisted=True,
+    dynamic=True,
+)

@@ -1,0 +1,121 @@
+"""Reading a Minari dataset: its ``metadata.json`` and its HDF5 file, one group an episode.
+
+Facts of the format: Minari's own storage code up to 0.5.4, and the complete D4RL/door/human-v2.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from datasets_cli.formats.hdf5 import open_hdf5
+from datasets_cli.recipe import Block, Description, Source, SourceError
+
+from .catalogue import DATA, METADATA
+from .episodes import read_blocks
+from .spaces import Space, parse_space, torchrl_form
+from .structure import Structure, read_structure
+
+NEWEST = (0, 5, 4)
+
+SPEC = ("dataset_id", "combined_datasets", "total_episodes", "total_steps", "minari_version")
+"""What TorchRL's ``env_metadata.json`` repeats as it is."""
+
+
+def describe(source: Source) -> Description:
+    """Return what ``metadata.json`` says, what is left out of the file, and TorchRL's metadata.
+
+    Raises:
+        SourceError: the files are damaged, not Minari's, or those of another dataset.
+    """
+    published, spaces = _read_metadata(source)
+    with open_hdf5(source.files[DATA]) as file:
+        structure = read_structure(file, spaces, jpeg=published.get("jpeg_encoding") is not False)
+    metadata = _finite(published)
+    notes = list(structure.notes)
+    frames = [".".join(leaf.key) for leaf in structure.leaves if leaf.jpeg]
+    if frames:
+        metadata["jpeg_frames"] = frames
+        notes.append(f"decoded from JPEG, not the pixels as recorded: {', '.join(frames)}")
+    if structure.num_empty:
+        metadata["empty_episodes"] = structure.num_empty
+        notes.append(f"{structure.num_empty} episodes without a step are left out")
+    notes += _differences(source, published, structure)
+    torchrls = json.dumps(_torchrl_metadata(published, spaces))
+    return Description(metadata, tuple(notes), {"env_metadata.json": torchrls.encode()})
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the transitions of all episodes, in the order of their numbers.
+
+    Raises:
+        SourceError: the files are damaged, or not Minari's.
+    """
+    published, spaces = _read_metadata(source)
+    with open_hdf5(source.files[DATA]) as file:
+        structure = read_structure(file, spaces, jpeg=published.get("jpeg_encoding") is not False)
+        yield from read_blocks(file, structure.episodes, structure.leaves)
+
+
+def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | None]]:
+    """Return ``metadata.json``, and the spaces of ``observations`` and ``actions`` from it."""
+    published = json.loads(source.files[METADATA].read_bytes())
+    if not isinstance(published, dict):
+        raise SourceError(f"{METADATA} is not Minari's: expected an object, found {published!r}.")
+    if (found := published.get("data_format", "hdf5")) != "hdf5":
+        raise SourceError(
+            f"{METADATA} says that the data is in the format {found}; only hdf5 is read. "
+            "Load it with the minari package."
+        )
+    return published, {
+        f"{name}s": parse_space(published.get(f"{name}_space"), f"{name}_space")
+        for name in ("observation", "action")
+    }
+
+
+def _differences(source: Source, published: dict[str, Any], structure: Structure) -> list[str]:
+    """Return notes on where ``metadata.json`` differs from the file or from what is known here."""
+    name = source.name
+    notes = []
+    counted = {
+        "total_episodes": len(structure.episodes) + structure.num_empty,
+        "total_steps": sum(episode.steps for episode in structure.episodes),
+    }
+    for key, number in counted.items():
+        if published.get(key, number) != number:
+            notes.append(f"{METADATA} says {key} {published[key]}; the file has {number}")
+    version = str(published.get("minari_version", ""))
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) > NEWEST:
+        newest = ".".join(map(str, NEWEST))
+        notes.append(f"written by Minari {version}, newer than the {newest} that is known here")
+    if not name.endswith(found := str(published.get("dataset_id", name))):
+        if source.entry is not None:
+            raise SourceError(
+                f"{METADATA} is that of another dataset: expected {name}, found {found}. "
+                "Check --source, or use another name for a dataset of your own."
+            )
+        notes.append(f"{METADATA} names another dataset: {found}")
+    return notes
+
+
+def _finite(value: Any) -> Any:
+    """Return JSON values with None for NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _torchrl_metadata(published: dict[str, Any], spaces: dict[str, Space | None]) -> dict[str, Any]:
+    """Return what TorchRL's loader of a converted folder reads beside the data."""
+    env = published.get("env_spec")
+    return {
+        "env_spec": json.loads(env) if isinstance(env, str) else env,
+        **{key: published.get(key) for key in SPEC},
+        "observation_space": torchrl_form(spaces["observations"]),
+        "action_space": torchrl_form(spaces["actions"]),
+    }

@@ -1,0 +1,92 @@
+"""The spaces of a Minari dataset: JSON texts inside ``metadata.json``, as gymnasium names them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from datasets_cli.recipe import SourceError
+
+Space = dict[str, Any]
+
+TUPLE_ITEM = re.compile(r"_index_(\d+)")
+"""The name that an item of a Tuple has in the HDF5 file."""
+
+
+def parse_space(text: Any, name: str) -> Space | None:
+    """Return a space as JSON values, or None where the publisher gives none.
+
+    Args:
+        text: what ``metadata.json`` has; infinite bounds are the bare word ``Infinity`` in it.
+        name: named in messages.
+
+    Raises:
+        SourceError: it is not a space.
+    """
+    if text is None:
+        return None
+    try:
+        space = json.loads(text) if isinstance(text, str) else text
+    except ValueError as error:
+        raise SourceError(f"metadata.json: {name} is not JSON ({error}).") from error
+    _check(space, name)
+    assert isinstance(space, dict)
+    return space
+
+
+def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
+    """Return the space of an array in the file, or None where it is not known.
+
+    Args:
+        spaces: those of ``observations`` and ``actions``.
+        path: below an episode's group, such as ``observations/arm/_index_0``.
+    """
+    root, *below = path.split("/")
+    space = spaces.get(root)
+    for part in below:
+        inner = (space or {}).get("subspaces", {})
+        if isinstance(inner, list):
+            inner = {f"_index_{number}": item for number, item in enumerate(inner)}
+        space = inner.get(part)
+    return space
+
+
+def torchrl_form(space: Space | None) -> Space | None:
+    """Return a space as TorchRL's ``env_metadata.json`` has it; None for text, which it lacks.
+
+    MultiDiscrete, MultiBinary and Tuple, which it does not know, keep gymnasium's names.
+    """
+    kind = None if space is None else space["type"]
+    if space is None or kind == "Text":
+        return None
+    if kind == "Dict":
+        inner = {key: torchrl_form(item) for key, item in space["subspaces"].items()}
+        return {**space, "subspaces": inner}
+    if kind == "Tuple":
+        return {**space, "subspaces": [torchrl_form(item) for item in space["subspaces"]]}
+    if kind == "MultiBinary":
+        size = space.get("n")
+        return {"dtype": "int8", "shape": size if isinstance(size, list) else [size], **space}
+    if kind == "MultiDiscrete":
+        return {"shape": _shape(space.get("nvec")), **space}
+    return {"shape": [], **space}
+
+
+def _shape(values: Any) -> list[int]:
+    return [len(values), *_shape(values[0])] if isinstance(values, list) and values else []
+
+
+def _check(space: Any, name: str) -> None:
+    """Refuse what is not made as a space is, before anything relies on it."""
+    inner: Any = space.get("subspaces", []) if isinstance(space, dict) else None
+    kind = space.get("type") if isinstance(space, dict) else None
+    fits = isinstance(inner, dict if kind == "Dict" else list)
+    if not (isinstance(kind, str) and fits and isinstance(space.get("shape", []), list)):
+        raise SourceError(
+            f"metadata.json: {name} is not a space: expected an object with a type, and subspaces "
+            f"where it is a Dict or a Tuple; found {str(space)[:80]}."
+        )
+    for item in inner.values() if kind == "Dict" else inner:
+        _check(item, f"{name}.subspaces")

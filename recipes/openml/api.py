@@ -1,0 +1,173 @@
+"""What OpenML answers: its API was XML once, so numbers are texts and a list of one may be bare.
+
+HTTP 412 with an error of its own words is its way to say that there is no such thing. A file's
+address names one of several hosts of openml.org, which have changed over the years and redirect to
+each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from datasets_cli.recipe import CatalogueEntry, SourceError, UnknownDataset, Web
+
+SITE = "https://www.openml.org/"
+API = f"{SITE}api/v1/json/data"
+SEARCH = f"{SITE}search?type=data"
+HOSTS = ("www.openml.org", "api.openml.org")
+PAGE = 1000
+NO_SUCH_DATA = 412
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")  # others cannot be a part of an id
+
+Entry = Mapping[str, Any]
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list, also where it stands for its only element, or is missing."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]
+
+
+def text(entry: Entry, key: str) -> str:
+    """Return a field that is one text, or several joined; empty where it is missing."""
+    return ", ".join(str(value) for value in as_list(entry.get(key)))
+
+
+def is_true(entry: Entry, key: str) -> bool:
+    """Tell whether a flag is set."""
+    return str(entry.get(key)).lower() == "true"
+
+
+def no_such_data(status: int, body: bytes) -> str | None:
+    """Return OpenML's words where its answer is that there is no such data.
+
+    A mirror that passes OpenML's answers on gives the same; a 412 without these words is that of a
+    server that knows nothing of OpenML, and an ordinary failure.
+    """
+    if status != NO_SUCH_DATA:
+        return None
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def ask(url: str, web: Web) -> Any:
+    """Return the document at one of the API's addresses.
+
+    Raises:
+        UnknownDataset: OpenML says that there is no such data.
+        AccessError, NetworkError: there is no answer.
+    """
+    return web.json(url, no_such_data)
+
+
+def description(data_id: str, web: Web) -> Entry:
+    """Return what OpenML says of a dataset.
+
+    Raises:
+        UnknownDataset: there is none of this id.
+        SourceError, AccessError, NetworkError: no such answer can be had.
+    """
+    url = f"{API}/{data_id}"
+    try:
+        return content(ask(url, web), "data_set_description", url)
+    except UnknownDataset as error:
+        raise UnknownDataset(
+            f"openml/{data_id} is not a known dataset: {error} Look for one: {SEARCH}"
+        ) from error
+
+
+def content(document: Any, key: str, where: str) -> Entry:
+    """Return what stands below the only key of one of the API's answers.
+
+    Raises:
+        SourceError: it is no such answer.
+    """
+    try:
+        return dict(document[key])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{where} is not OpenML's: expected an object {key!r}. Check --mirror or --source."
+        ) from error
+
+
+def data_id(name: str, version: str, web: Web) -> str:
+    """Return the id of one version of a name, active or deactivated.
+
+    Raises:
+        UnknownDataset: there is none; names the versions that there are.
+    """
+    named = f"data_name/{quote(name.lower())}/limit/2/data_version/{version}"
+    found = search(named, web) or search(f"{named}/status/deactivated", web)
+    if found:
+        return str(found[0]["did"])
+    others = ", ".join(f"openml/{name}@{number}" for number in versions(name, "active", web))
+    raise UnknownDataset(
+        f"openml/{name}@{version} is not a known dataset: OpenML has "
+        f"{others or 'no active dataset of that name'}. Look for one: {SEARCH}"
+    )
+
+
+def versions(name: str, status: str, web: Web) -> list[int]:
+    """Return the versions of a name that have a status, ``active`` or ``deactivated``, sorted."""
+    found = search(f"data_name/{quote(name.lower())}/limit/{PAGE}/status/{status}", web)
+    return sorted(entry["version"] for entry in found)
+
+
+def search(filters: str, web: Web) -> list[Entry]:
+    """Return the datasets that the filters leave; OpenML answers 412 where they leave none.
+
+    Raises:
+        SourceError: the answer is not OpenML's.
+        AccessError, NetworkError: there is no answer.
+    """
+    url = f"{API}/list/{filters}"
+    try:
+        return [
+            {**entry, "did": str(entry["did"]), "version": int(entry["version"])}
+            for entry in as_list(ask(url, web)["data"]["dataset"])
+        ]
+    except UnknownDataset:
+        return []
+    except (KeyError, TypeError, ValueError) as error:
+        raise _not_openml(url) from error
+
+
+def published(web: Web) -> Iterator[CatalogueEntry]:
+    """Yield every active dataset of OpenML."""
+    offset = 0
+    while page := search(f"limit/{PAGE}/offset/{offset}/status/active", web):
+        yield from map(_entry, page)
+        offset += len(page)
+
+
+def file_urls(url: str) -> tuple[str, ...]:
+    """Return where a file can be had: at its own address, then at the other hosts of OpenML."""
+    parts = urlsplit(url)
+    if not (parts.hostname or "").endswith("openml.org"):
+        return (url,)
+    hosts = dict.fromkeys((parts.hostname, *HOSTS))
+    return tuple(parts._replace(scheme="https", netloc=str(host)).geturl() for host in hosts)
+
+
+def _entry(entry: Entry) -> CatalogueEntry:
+    name = f"{entry['name']}@{entry['version']}"
+    qualities = {quality["name"]: quality["value"] for quality in as_list(entry.get("quality"))}
+    rows = qualities.get("NumberOfInstances")
+    count = int(float(rows)) if rows else None
+    details = {"openml_name": entry["name"], "version": entry["version"]}
+    details["data_id"] = entry["did"]
+    if not _NAME.fullmatch(entry["name"]):
+        name = entry["did"]
+    return CatalogueEntry(name, None, count, count, details)
+
+
+def _not_openml(url: str) -> SourceError:
+    return SourceError(f"{url} does not answer as OpenML does. Check --mirror.")

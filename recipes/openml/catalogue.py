@@ -1,0 +1,166 @@
+"""What OpenML has, by any of its names, and the files of a dataset.
+
+``openml/61`` is a dataset by its id, ``openml/adult@2`` a version of a name, ``openml/iris`` the
+newest active version of one, and ``openml/adult_num`` a name of ``catalogue.tsv``, as TorchRL has
+and prepares it. The file is ARFF, whose md5 OpenML states. Parquet, of which it states none and
+which may declare labels in another order, serves where there is no ARFF.
+
+Facts of the API: ``sklearn.datasets.fetch_openml`` 1.9.1, its captured answers, and openml-python.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from datasets_cli.recipe import (
+    CatalogueEntry,
+    Place,
+    Resource,
+    UnknownDataset,
+    UsageError,
+    Web,
+    read_tsv,
+)
+
+from . import api
+
+DESCRIPTION = "description.json"
+FEATURES = "features.json"
+ARFF = "dataset.arff"
+PARQUET = "dataset.pq"
+DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
+
+
+def datasets(web: Web | None) -> list[CatalogueEntry]:
+    """Return the named datasets; online also every active dataset of OpenML.
+
+    Raises:
+        AccessError, NetworkError: the list cannot be had.
+    """
+    named = [_entry(row) for row in read_tsv(Path(__file__).with_suffix(".tsv"))]
+    entries = (*(api.published(web) if web else ()), *named)
+    return list({entry.name: entry for entry in entries}.values())
+
+
+def find(name: str, web: Web | None) -> CatalogueEntry | None:
+    """Return what an id, a version of a name, or a bare name means; None where that is nothing.
+
+    Raises:
+        UnknownDataset: every version of the name is deactivated.
+        AccessError, NetworkError: OpenML is needed and does not answer.
+    """
+    base, at, version = name.partition("@")
+    if _is_number(name):
+        same = (entry for entry in datasets(None) if entry.details["data_id"] == name)
+        as_it_is = (entry for entry in same if not entry.details["encoding"])
+        known = next(as_it_is, CatalogueEntry(name))
+        return replace(known, name=name, details={**known.details, "data_id": name})
+    if at:
+        details = {"openml_name": base, "version": version}
+        return CatalogueEntry(name, details=details) if _is_number(version) else None
+    if web is None:
+        return None
+    if active := api.versions(name, "active", web):
+        return find(f"{name}@{active[-1]}", web)
+    if old := api.versions(name, "deactivated", web):
+        ids = ", ".join(f"openml/{name}@{version}" for version in old)
+        raise UnknownDataset(
+            f"openml/{name} has no active version: OpenML has deactivated {ids}, in which problems "
+            "were found. Name one of them to take it all the same."
+        )
+    return None
+
+
+def resources(name: str, web: Web | None) -> list[Resource]:
+    """Return the two documents on a dataset, and its file.
+
+    Args:
+        name: of the dataset.
+        web: OpenML.
+
+    Raises:
+        UnknownDataset: OpenML does not have it.
+        UsageError: it is Parquet alone, and no reader is installed.
+        SourceError, AccessError, NetworkError: what OpenML answers is of no use.
+    """
+    assert web is not None, "files under --source are found by resources_at"
+    number = _data_id(name, web)
+    return [
+        _document(f"{api.API}/{number}", DESCRIPTION),
+        _document(f"{api.API}/features/{number}", FEATURES),
+        _file(name, api.description(number, web)),
+    ]
+
+
+def resources_at(name: str, place: Place) -> list[Resource]:
+    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated.
+
+    Raises:
+        UsageError: the folder has no description; one that mirrors OpenML's paths has none.
+    """
+    names = place.names()
+    if names is not None and DESCRIPTION not in names:
+        raise UsageError(
+            f"openml/{name} needs the file {DESCRIPTION}, which is not in {place}. OpenML's files "
+            f"have no names of their own: save what {api.API}/ID answers as {DESCRIPTION}, "
+            f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}."
+        )
+    stated = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)
+    documents = [Resource((), DESCRIPTION), Resource((), FEATURES)]
+    if not place.has(ARFF) and place.has(PARQUET):
+        _check_parquet_reader(name)
+        return [*documents, Resource((), PARQUET, magic=b"PAR1")]
+    return [*documents, Resource((), ARFF, checksums=_md5(stated))]
+
+
+def _entry(row: dict[str, str]) -> CatalogueEntry:
+    count = int(row["num_transitions"]) if row["num_transitions"] else None
+    return CatalogueEntry(
+        name=row["name"],
+        size=int(row["size"]) if row["size"] else None,
+        num_transitions=count,
+        num_trajectories=count,
+        details={key: row[key] or None for key in DETAILS},
+    )
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch("[1-9][0-9]*", text) is not None
+
+
+def _data_id(name: str, web: Web) -> str:
+    if _is_number(name):
+        return name
+    entries = {entry.name: entry for entry in datasets(None)}
+    entry = entries.get(name) or find(name, None)
+    assert entry is not None, "what resolves has a version"
+    return api.data_id(entry.details["openml_name"], entry.details["version"], web)
+
+
+def _document(url: str, filename: str) -> Resource:
+    return Resource((url,), filename, magic=b"{", no_such_data=api.no_such_data)
+
+
+def _file(name: str, description: api.Entry) -> Resource:
+    url = api.text(description, "url")
+    if url and not url.endswith((".pq", ".parquet")):
+        return Resource(api.file_urls(url), ARFF, checksums=_md5(description))
+    _check_parquet_reader(name)
+    urls = [url, *(api.text(description, key) for key in ("parquet_url", "minio_url"))]
+    return Resource(tuple(dict.fromkeys(filter(None, urls))), PARQUET, magic=b"PAR1")
+
+
+def _md5(description: api.Entry) -> dict[str, str]:
+    md5 = api.text(description, "md5_checksum").lower()
+    return {"md5": md5} if md5 else {}
+
+
+def _check_parquet_reader(name: str) -> None:
+    if find_spec("pyarrow") is None:
+        raise UsageError(
+            f"openml/{name} is published as Parquet alone, and pyarrow, which reads it, is not "
+            "installed. Run: pip install 'rlds-cli[parquet]'"
+        )

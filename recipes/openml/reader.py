@@ -1,0 +1,80 @@
+"""Reading an OpenML dataset: what OpenML says of it, and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from datasets_cli.recipe import Block, Description, Source, SourceError
+
+from .api import text
+from .catalogue import DESCRIPTION
+from .prepared import Prepared, prepare
+from .table import Table, read_blocks, read_table, shown
+
+IDENTITY = {"data_id": "id", "openml_name": "name", "version": "version"}
+STATED = ("name", "version", "status", "licence", "citation", "creator", "upload_date")
+
+
+def describe(source: Source) -> Description:
+    """Return what OpenML says of the dataset and its columns, and what is left out.
+
+    Raises:
+        SourceError: the files are damaged, or those of another dataset.
+    """
+    table = read_table(source)
+    _check_identity(source, table)
+    stated = table.description
+    metadata: dict[str, Any] = {key: text(stated, key) for key in STATED if stated.get(key)}
+    metadata |= {"data_id": text(stated, "id"), "left_out": dict(table.left_out)}
+    prepared = _prepared(source, table)
+    metadata |= prepared.metadata if prepared else _columns(table)
+    notes = [f"left out, {why}: {shown(names)}" for why, names in table.left_out.items()]
+    if metadata.get("status") not in (None, "active"):
+        notes.append(f"OpenML marks it as {metadata['status']}: problems were found in it")
+    notes += [f"OpenML says: {text(stated, key)}" for key in ("error", "warning") if key in stated]
+    if not table.targets:
+        notes.append("it has no label; the action is empty")
+    if prepared is None and table.num_missing_labels:
+        notes.append(f"labels missing: {table.num_missing_labels}; the action is NaN there")
+    return Description(metadata, tuple(notes))
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the rows in the file's order.
+
+    Raises:
+        SourceError: the files are damaged, or do not fit together.
+    """
+    table = read_table(source)
+    prepared = _prepared(source, table)
+    yield from prepared.blocks() if prepared else read_blocks(source, table)
+
+
+def _check_identity(source: Source, table: Table) -> None:
+    """Refuse the files of another dataset than the name says; a bare name says no version."""
+    expected = source.entry.details if source.entry else {"openml_name": source.name}
+    for key, field in IDENTITY.items():
+        wanted, found = expected.get(key), text(table.description, field)
+        if wanted and str(wanted).lower() != found.lower():
+            raise SourceError(
+                f"{DESCRIPTION} is that of another dataset: expected the {field} {wanted}, "
+                f"found {found or 'none'}. Check --source."
+            )
+
+
+def _prepared(source: Source, table: Table) -> Prepared | None:
+    """Return the table as TorchRL prepares it, where the name asks for that."""
+    details = source.entry.details if source.entry else {}
+    if not details.get("encoding"):
+        return None
+    return prepare(source, table, details["encoding"], details["target"] or "")
+
+
+def _columns(table: Table) -> dict[str, Any]:
+    return {
+        "feature_names": [column.name for column in table.features],
+        "categories": {c.name: list(c.labels) for c in table.features if c.labels is not None},
+        "target_names": [column.name for column in table.targets],
+        "classes": {c.name: list(c.labels) for c in table.targets if c.labels is not None},
+    }

@@ -1,0 +1,96 @@
+"""What a typed text means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli.catalogue import names
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.errors import UnknownDataset, UsageError
+from datasets_cli.recipe import CatalogueEntry, Option
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from tests.support.user_recipe import RECIPE
+
+
+def test_a_name_resolves_with_and_without_its_family(root: CacheRoot) -> None:
+    assert resolve("d4rl/pen-human-v1", root).id == "d4rl/pen-human-v1"
+    assert resolve("pen-human-v1", root).id == "d4rl/pen-human-v1"
+    assert resolve("D4RL/door/human-v2", root).id == "minari/D4RL/door/human-v2"
+
+
+def test_a_missing_version_means_the_newest_and_a_wrong_one_nothing(
+    root: CacheRoot, user_folder: Path
+) -> None:
+    (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))
+    assert resolve("mine/one", root).name == "one-v10"
+    with pytest.raises(UnknownDataset, match="mine/one-v"):
+        resolve("mine/one-v3", root)
+
+
+def test_a_name_of_two_families_asks_for_the_family(root: CacheRoot, user_folder: Path) -> None:
+    (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))
+    with pytest.raises(UsageError, match="d4rl/hopper-medium-v2 or mine/hopper-medium-v2"):
+        resolve("hopper-medium-v2", root)
+
+
+def test_a_recipe_may_find_what_a_name_outside_the_catalogue_means(
+    root: CacheRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str, web: Any) -> CatalogueEntry | None:
+        return CatalogueEntry(f"{name}-{web}") if web else None
+
+    finding = replace(load_recipe("minari"), find=find)
+    monkeypatch.setattr(names, "load_recipe", lambda family: finding)
+    assert resolve("minari/mine", root, web="newest").id == "minari/mine-newest"  # type: ignore[arg-type]
+    with pytest.raises(UnknownDataset):
+        resolve("minari/mine", root)
+
+
+def test_an_unlisted_name_needs_a_family_that_allows_it(root: CacheRoot) -> None:
+    assert resolve("minari/my/own-v0", root, unlisted=True).entry is None
+    with pytest.raises(UnknownDataset):
+        resolve("minari/my/own-v0", root)
+    with pytest.raises(UnknownDataset):
+        resolve("d4rl/my-own-v0", root, unlisted=True)
+
+
+@pytest.mark.parametrize(
+    "id", ["", "a//b", "/a", "a/", "..", "a/../b", "-a", "a/.b", "a\\b", "a\0", "a b", "x" * 300]
+)
+def test_an_id_is_a_relative_path_of_plain_names(id: str) -> None:
+    with pytest.raises(UsageError):
+        check_id(id)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("d4rl/pen-human-v1", "d4rl has no option colour. Expected: none, for it has no options"),
+        ("Pong/5", r"atari_dqn has no option colour. Expected: checkpoints=A:B, upstream=auto\|"),
+    ],
+)
+def test_an_option_that_a_family_does_not_declare_is_refused_with_those_it_has(
+    text: str, message: str, root: CacheRoot
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve(text, root, options={"colour": "red"})
+
+
+def test_a_declared_option_reaches_the_family(
+    root: CacheRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coloured = replace(
+        load_recipe("d4rl"),
+        options=(Option("colour", "NAME", "what it looks like"),),
+        variant=lambda name, options: f"{name}~{options['colour']}" if options else name,
+    )
+    monkeypatch.setattr(names, "load_recipe", lambda family: coloured)
+    assert resolve("d4rl/pen-human-v1", root, options={"colour": "red"}).name == "pen-human-v1~red"
+    assert resolve("d4rl/pen-human-v1", root).name == "pen-human-v1"
+    with pytest.raises(UsageError, match=r"no option shape\. Expected: colour=NAME"):
+        resolve("d4rl/pen-human-v1", root, options={"colour": "red", "shape": "round"})
