@@ -58,5 +58,5 @@ def warn(own_files: Collection[str]) -> None:
     filename = frame.f_code.co_filename
     if filename not in _told:
         _told.add(filename)
-        name = frame.f_globals.get("__name__")
+        name = str(frame.f_globals.get("__name__", filename))  # Python warns of no module None
         warnings.warn_explicit(_NEW_WORDS, DeprecationWarning, filename, frame.f_lineno, name)
