@@ -92,7 +92,12 @@ def read_bare(folder: Path, name: str) -> Result:
 
 def convert_ours(folder: Path, name: str) -> Result:
     """Convert with this project."""
-    for module in ("sources.http", "sources.download", "store.writer", "recipes.d4rl", "build"):
+    for module in (
+        "sources.download",
+        "store.ted.writer",
+        "recipes.d4rl.reader",
+        "install.install",
+    ):
         importlib.import_module(f"datasets_cli.{module}")
     import filelock  # noqa: F401
     import h5py  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from datasets_cli import errors
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app
 from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
@@ -96,6 +98,14 @@ def test_the_recipe_of_the_guide_installs(
             "lunar/easy-v1", config, InstallOptions(source=str(tmp_path), accept_any=True)
         )
         assert verify("easy-v1", config).successors["dropped_steps"] == 2
+        (tmp_path / "easy-v1.npz").rename(tmp_path / "easy-v1-windy.npz")
+        windy = InstallOptions(
+            source=str(tmp_path), accept_any=True, options={"wind": "on", "force": "4"}
+        )
+        with pytest.raises(UsageError, match=r"lunar has no option force\. Expected: wind=off\|on"):
+            install_dataset("lunar/easy-v1", config, windy)
+        folder = install_dataset("lunar/easy-v1", config, replace(windy, options={"wind": "on"}))
+        assert folder.name == "easy-v1~windy"
     finally:
         registry.families.cache_clear()
 

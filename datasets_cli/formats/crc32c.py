@@ -1,7 +1,7 @@
 """CRC-32C, the checksum of TFRecord files, in numpy.
 
 A CRC is linear: moving a register over zero bytes is a matrix of bits, here two tables of 65,536
-words. So many registers run side by side, each over every ``LANES``-th word, and are folded into
+words. So several registers run side by side, each over every ``LANES``-th word, and are folded into
 one at the end:
 
     words      0 1 2 3 | 4 5 6 7 | …      4 lanes: one row is added to the lanes, which then move

@@ -1,7 +1,7 @@
 """In which order, and in which slots, the logs of a DQN Replay run hold its rows.
 
 The replay buffer is a ring of C slots that is filled again and again. The writer copies all of it
-to a log each time C - 1 more slots have been filled, when slot C - 1 still holds its older row:
+to a log each time it has filled slot C - 2, when slot C - 1 still has the row of the round before:
 
     log 0           rows 0 to C-2 in slots 0 to C-2; slot C-1 was never filled: garbage
     log 1           row C-1 in slot C-1, then the rows C to 2C-2 in slots 0 to C-2

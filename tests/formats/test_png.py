@@ -36,12 +36,12 @@ def written(rows: np.ndarray, *, parts: int = 1, head: tuple[int, ...] = (8, 0, 
     return SIGNATURE + chunk(b"IHDR", size) + text + b"".join(data) + chunk(b"IEND", b"")
 
 
-def one_by_one(pictures: list[bytes]) -> np.ndarray:
-    return np.stack([np.asarray(Image.open(io.BytesIO(picture))) for picture in pictures])
+def one_by_one(files: list[bytes]) -> np.ndarray:
+    return np.stack([np.asarray(Image.open(io.BytesIO(file))) for file in files])
 
 
-def decode(pictures: list[bytes], height: int, width: int) -> np.ndarray:
-    return decode_pngs([memoryview(data) for data in pictures], (height, width), "a", first=7)
+def decode(files: list[bytes], height: int, width: int) -> np.ndarray:
+    return decode_pngs([memoryview(data) for data in files], (height, width), "a", first=7)
 
 
 @settings(deadline=None)
@@ -52,8 +52,8 @@ def test_every_filter_gives_the_pixels_that_pillow_finds(
     random = np.random.default_rng(seed)
     rows = random.integers(0, 256, (5, height, 1 + width), dtype=np.uint8)
     rows[:, :, 0] %= 5
-    pictures = [written(picture, parts=parts) for picture in rows]
-    found, right = decode(pictures, height, width), one_by_one(pictures)
+    files = [written(frame, parts=parts) for frame in rows]
+    found, right = decode(files, height, width), one_by_one(files)
     assert (found.dtype, found.shape) == (right.dtype, right.shape)
     same = found.tobytes() == right.tobytes()
     assert same
@@ -70,7 +70,7 @@ def test_real_frames_come_back(isal: bool, monkeypatch: pytest.MonkeyPatch) -> N
     assert same
 
 
-def test_no_flipped_bit_of_a_picture_passes() -> None:
+def test_no_flipped_bit_of_a_file_passes() -> None:
     good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
     for position in range(len(good)):
         bad = good[:position] + bytes([good[position] ^ 0x10]) + good[position + 1 :]
@@ -78,7 +78,7 @@ def test_no_flipped_bit_of_a_picture_passes() -> None:
             decode([good, bad], 3, 4)
 
 
-def test_every_cut_of_a_picture_is_refused() -> None:
+def test_every_cut_of_a_file_is_refused() -> None:
     good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
     for size in range(len(good)):
         with pytest.raises(SourceError, match=r"^a, frame 7 is damaged: "):

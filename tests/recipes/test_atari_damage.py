@@ -61,14 +61,14 @@ def pickled() -> bytes:
     return gzip.compress(stream.getvalue())
 
 
-PICTURES, REWARD, TERMINAL = (
+FRAMES, REWARD, TERMINAL = (
     f"$store$_{name}_ckpt.1.gz" for name in ("observation", "reward", "terminal")
 )
 NOT_EMPTY = "expected one of the 3 empty rows before an episode"
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a file cut off": (replace_bytes(PICTURES, lambda d: d[:-20]), r"observation_ckpt\.1.*cut off"),
+    "a file cut off": (replace_bytes(FRAMES, lambda d: d[:-20]), r"observation_ckpt\.1.*cut off"),
     "a byte flipped": (
-        replace_bytes(PICTURES, lambda d: d[:-6] + bytes([d[-6] ^ 1]) + d[-5:]),
+        replace_bytes(FRAMES, lambda d: d[:-6] + bytes([d[-6] ^ 1]) + d[-5:]),
         r"observation_ckpt\.1",
     ),
     "a web page": (replace_bytes(REWARD, lambda _: b"<!DOCTYPE html>"), "found a web page"),
@@ -90,7 +90,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         replace_bytes(REWARD, lambda _: pickled()),
         r"expected float32 \[n\], found object",
     ),
-    "bytes behind the array": (
+    "bytes after the array": (
         replace_bytes(REWARD, lambda d: gzip.compress(gzip.decompress(d) + b"\0")),
         "expected 160 bytes of float32",
     ),
@@ -101,7 +101,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         ),
         "claims an array",
     ),
-    "another shape": (edit(PICTURES, lambda rows: rows[:, :80]), r"expected uint8 \[n, 84, 84\]"),
+    "another shape": (edit(FRAMES, lambda rows: rows[:, :80]), r"expected uint8 \[n, 84, 84\]"),
     "another type": (edit(REWARD, lambda rows: rows.astype("f8")), r"float32 \[n\], found float64"),
     "fewer rewards": (edit(REWARD, lambda rows: rows[:-1]), "has 40 observations but 39 rows in"),
     "a file missing": (
@@ -110,7 +110,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "an odd flag": (edit(TERMINAL, put(3, 2)), "expected 0 or 1 in every row, found 2"),
     "an action in an empty row": (edit("$store$_action_ckpt.0.gz", put(1, 1)), NOT_EMPTY),
-    "a picture in an empty row": (edit("$store$_observation_ckpt.0.gz", put(1, 1)), NOT_EMPTY),
+    "a frame in an empty row": (edit("$store$_observation_ckpt.0.gz", put(1, 1)), NOT_EMPTY),
     "another capacity": (
         lambda folder: [
             edit(f"$store$_{name}_ckpt.1.gz", lambda rows: rows[:-1])(folder)

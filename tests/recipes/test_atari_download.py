@@ -150,11 +150,11 @@ def test_only_the_files_of_a_part_are_fetched(google: Origin, run: Logger, confi
 
 def test_a_download_that_breaks_goes_on(google: Origin, run: Logger, config: Config) -> None:
     publish(google, run, pages=1)
-    pictures = path_of(run.folder / "$store$_observation_ckpt.1.gz")
-    google.script(pictures, Fault(cut=100))
+    frames = path_of(run.folder / "$store$_observation_ckpt.1.gz")
+    google.script(frames, Fault(cut=100))
     dataset = open_dataset(install_dataset("Pong/5", config))
     assert_same(dataset, expected(EPISODES, run.logged))
-    assert google.ranges(pictures) == [None, "bytes=100-"]
+    assert google.ranges(frames) == [None, "bytes=100-"]
 
 
 # Names.

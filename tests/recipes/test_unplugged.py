@@ -142,7 +142,7 @@ def test_an_episode_may_be_longer_than_a_block(
     assert_same(everything(install(in_shards(some), workers=workers)), expected(some))
 
 
-def test_screens_are_packed_by_default(install: Install) -> None:
+def test_frames_are_packed_by_default(install: Install) -> None:
     assert install(in_shards(episodes()[-2:])).manifest.layout == "compact"
 
 
@@ -259,9 +259,9 @@ def test_another_kind_of_record_is_refused(install: Install) -> None:
         install([other])
 
 
-def test_damage_in_the_last_file_is_found_before_a_picture_is_decoded(install: Install) -> None:
+def test_damage_in_the_last_file_is_found_before_a_frame_is_decoded(install: Install) -> None:
     shards = in_shards(episodes()[1:3])
-    shards[0][0]["observations"][0] = b"no picture"
+    shards[0][0]["observations"][0] = b"no frame"
     packed = [files.pack(map(files.example, shard)) for shard in shards]
     with pytest.raises(
         SourceError, match="run_2-00002-of-00050 is cut off or damaged: unpacking stops"

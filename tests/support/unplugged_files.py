@@ -93,7 +93,7 @@ def png(frame: np.ndarray) -> bytes:
 
 
 def features_of(episode: Episode, checkpoint: int, number: int, **changes: Any) -> dict[str, Value]:
-    """Return an episode's record: the T screens before its actions, as the runs kept them.
+    """Return an episode's record: the T frames before its actions, as the runs kept them.
 
     Args:
         episode: as the environment saw it.
