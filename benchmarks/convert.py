@@ -92,14 +92,8 @@ def read_bare(folder: Path, name: str) -> Result:
 
 def convert_ours(folder: Path, name: str) -> Result:
     """Convert with this project."""
-    for module in (
-        "sources.download",
-        "store.ted.writer",
-        "recipes.d4rl.reader",
-        "install.install",
-    ):
+    for module in ("sources.download", "install.installation", "recipes.d4rl.reader"):
         importlib.import_module(f"datasets_cli.{module}")
-    import filelock  # noqa: F401
     import h5py  # noqa: F401
 
     from datasets_cli.config import Config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ import platformdirs
 
 from datasets_cli.errors import UsageError
 
+LOCK_TIMEOUT_SECONDS = 600.0
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 CORE: dict[str, tuple[type, ...]] = {
     "root": (str,),
@@ -23,10 +25,10 @@ CORE: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """Where data lies and how the network may be used.
+    """Where data is kept and how the network may be used.
 
     Args:
-        root: the cache root; datasets, downloads and locks lie below it.
+        root: the cache root; datasets, downloads and locks are below it.
         offline: when True no socket is opened.
         mirrors: ``(prefix, replacement)`` pairs; a URL that begins with the prefix is tried with
             the replacement first.
@@ -36,7 +38,7 @@ class Config:
     root: Path
     offline: bool = False
     mirrors: tuple[tuple[str, str], ...] = ()
-    lock_timeout: float = 600.0
+    lock_timeout: float = LOCK_TIMEOUT_SECONDS
 
 
 def config_folder() -> Path:
@@ -62,7 +64,7 @@ def load_config(
 
     Raises:
         UsageError: a mirror without ``=``, or a config file that is not valid TOML or has a name
-            or a value that nobody reads.
+            or a value that is not known.
     """
     env = os.environ if environ is None else environ
     tables = _read_config_file()
@@ -76,14 +78,15 @@ def load_config(
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
     ]
     pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in tables["mirrors"].items()]
-    place = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"The cache root {place} is not a folder. Check --root and RLDS_HOME.")
+    folder = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"The cache root {folder} is not a folder. Check --root and RLDS_HOME.")
+    timeout = env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", LOCK_TIMEOUT_SECONDS))
     return Config(
-        root=place,
+        root=folder,
         offline=offline,
         mirrors=tuple(pairs),
-        lock_timeout=_seconds(env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", 600.0))),
+        lock_timeout=_seconds(timeout),
     )
 
 
@@ -103,10 +106,10 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
             raise UsageError(f"{path} has {name!r}; expected the tables [core] and [mirrors].")
     core = tables.get("core", {})
     for name, value in core.items():
-        # Exactly these: True is an int, and "false" would be as good as true.
+        # Exactly these types: True is also an int, and the text "false" would count as true.
         if type(value) not in CORE.get(name, ()):
             raise UsageError(
-                f"{path} has {name} = {value!r} in [core]; expected there root (text), offline "
+                f"{path} has {name} = {value!r} in [core]; expected root (text), offline "
                 "(true or false) and lock_timeout (seconds)."
             )
     return {"core": core, "mirrors": tables.get("mirrors", {})}
@@ -124,6 +127,12 @@ def _split_mirror(text: str) -> tuple[str, str]:
 
 def _seconds(value: object) -> float:
     try:
-        return float(str(value))
-    except ValueError as error:
-        raise UsageError(f"The lock timeout {value!r} is not a number of seconds.") from error
+        seconds = float(str(value))
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0:  # NaN is not
+        raise UsageError(
+            f"The lock timeout {value!r} is not a number of seconds, 0 or more (inf waits for "
+            "ever). Check RLDS_LOCK_TIMEOUT and lock_timeout in the config file."
+        )
+    return seconds

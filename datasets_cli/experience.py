@@ -219,6 +219,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 chunksize=chunksize,
                 executor=executor,
                 seed=seed or 0,
+                lock_timeout=self.config.lock_timeout,
                 progress=progress,
             )
 

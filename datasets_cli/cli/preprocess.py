@@ -71,6 +71,7 @@ def preprocess(
             num_workers=workers,
             num_frames=num_frames,
             seed=seed,
+            lock_timeout=state.config.lock_timeout,
             progress=progress,
         )
     manifest = storage.dataset.manifest

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled
-from datasets_cli.install.installed import installed_id, locked
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.install.installed import installed_id
+from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import commit, flush, restore
+from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import UNVERIFIED, Manifest, read_manifest
 
 
@@ -30,7 +31,7 @@ def keep(folder: Path, about: str, config: Config) -> bool:
         DiskFull, LockedError: there is no room, or another process works on the id.
     """
     root, manifest = CacheRoot(config.root), _marked(read_manifest(folder), about)
-    with locked(root, manifest.id, config.lock_timeout):
+    with locked(root.lock(manifest.id), manifest.id, config.lock_timeout):
         restore(root, manifest.id)
         try:
             installed_id(manifest.id, config)

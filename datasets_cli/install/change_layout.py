@@ -14,7 +14,7 @@ import torch
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.conversion import new_writer
-from datasets_cli.install.installed import installed_id, locked
+from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.store.cache_root import CacheRoot
@@ -22,6 +22,7 @@ from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
 from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
@@ -46,10 +47,10 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
     """
     if layout not in LAYOUTS:
         raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
-    progress = progress or Silent()
     root = CacheRoot(config.root)
     id = installed_id(text, config)
-    with locked(root, id, config.lock_timeout):
+    with locked(root.lock(id), id, config.lock_timeout, progress):
+        progress = progress or Silent()
         restore(root, id)
         dataset = open_dataset(root.dataset(id))
         if dataset.manifest.layout == layout:

@@ -13,7 +13,6 @@ from datasets_cli.install.conversion import convert
 from datasets_cli.install.installed import (
     installed_folder,
     is_installed,
-    locked,
     remove_raw,
     stand_in,
 )
@@ -26,6 +25,7 @@ from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.resource import RawFile, examine
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.lock import locked
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -72,18 +72,18 @@ def install_dataset(
     from datasets_cli.sources.http import Http
 
     wish = wish or InstallOptions()
-    progress = progress or Silent()
     root = CacheRoot(config.root)
     if is_installed(root, check_id(text)) and not (wish.force or wish.options):
         return installed_folder(root, text, wish.layout)
     http = http or Http(config)
+    lock_progress, progress = progress, progress or Silent()
     resolved = _resolve(text, root, wish, http)
     known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
     if known not in (asked, f"{resolved.recipe.family}/{asked}"):
         progress.note(f"{text} is {resolved.id}, its newest version")
     if id := _installed(resolved, root, wish):
         return installed_folder(root, id, wish.layout)
-    with locked(root, resolved.id, config.lock_timeout):
+    with locked(root.lock(resolved.id), resolved.id, config.lock_timeout, lock_progress):
         restore(root, resolved.id)
         if is_installed(root, resolved.id) and not wish.force:
             return installed_folder(root, resolved.id, wish.layout)

@@ -1,21 +1,20 @@
-"""What is installed: finding it, holding its lock, verifying and removing it."""
+"""What is installed: finding it, verifying and removing it."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import DatasetNotInstalled, LockedError, UsageError
-from datasets_cli.parallel.executors import refuse_half_started
+from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, check_id
 from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
+from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
 
 logger = logging.getLogger(__name__)
@@ -86,32 +85,6 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
     return root.dataset(id)
 
 
-@contextmanager
-def locked(root: CacheRoot, id: str, timeout: float) -> Iterator[None]:
-    """Hold the lock of an id. It saves double work; a file system without locks stays correct.
-
-    Raises:
-        LockedError: another process holds it for longer than ``timeout`` seconds.
-    """
-    import filelock
-
-    refuse_half_started()
-    path = root.lock(id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(path, timeout=timeout)
-    try:
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise LockedError(
-            f"Another process has worked on {id} for over {timeout:.0f} s (lock {path}). Wait for "
-            "it, or set RLDS_LOCK_TIMEOUT to wait longer."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def verify(text: str, config: Config, *, quick: bool = False) -> Manifest:
     """Check an installed dataset against its manifest and return the manifest.
 
@@ -138,7 +111,7 @@ def remove(text: str, config: Config) -> str:
     """
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_stand_in=False)
-    with locked(root, id, config.lock_timeout):
+    with locked(root.lock(id), id, config.lock_timeout):
         remove_dataset(root, id)
         remove_raw(root, id)
     return id

@@ -15,17 +15,25 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 
+from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.executors import local_executor, stop
 from datasets_cli.preprocessing.task import Function, Part, apply, write_part
-from datasets_cli.preprocessing.work import Work, check_destination, file_digest, locked, make_plan
+from datasets_cli.preprocessing.work import (
+    Work,
+    check_destination,
+    lock_of,
+    make_plan,
+    refuse_used,
+)
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import disk_errors, sha256_of
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.commit import flush, flush_folder
+from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.manifest import Manifest, write_manifest
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import (
     DONE,
     TRUNCATED,
@@ -50,6 +58,7 @@ def preprocess(
     chunksize: int | None = None,
     executor: Executor | None = None,
     seed: int = 0,
+    lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
 ) -> DatasetStorage:
     """Write ``function`` of every row into a new dataset and return it as a read-only storage.
@@ -65,9 +74,11 @@ def preprocess(
         chunksize: rows of a part, which the function takes at once; some 64 MiB by default.
         executor: where to run instead; its workers must see both folders.
         seed: seeds torch anew for every part, so that random functions repeat.
-        progress: told of the rows done.
+        lock_timeout: seconds to wait for another process that writes ``dest``.
+        progress: told of the rows done, and that we wait.
 
     Raises:
+        LockedError: another process still writes ``dest``.
         UsageError: ``dest`` is not empty, or the function returns something else than rows.
         RldsError: the function raised (the rows are named), or a worker process died. What is done
             is kept: the same call goes on.
@@ -78,6 +89,7 @@ def preprocess(
         raise UsageError(f"num_frames is {num_frames}; expected 1 or more.")
     if chunksize is not None and chunksize < 1:
         raise UsageError(f"chunksize is {chunksize}; expected 1 or more.")
+    dest = dest.resolve()
     dataset = open_dataset(source)
     num_rows = min(num_frames or len(dataset), len(dataset))
     check_destination(dest)
@@ -86,7 +98,7 @@ def preprocess(
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     part_rows = chunksize or rows_per_block(row_bytes)
     work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, part_rows, seed))
-    with locked(dest):
+    with locked(lock_of(dest), str(dest), lock_timeout, progress):
         check_destination(dest)
         work.prepare(columns, num_rows)
         parts = list(_parts(dataset, work, pickled, columns, num_rows, part_rows, seed))
@@ -150,7 +162,7 @@ def _run(pool: Executor, parts: list[Part], work: Work, num_rows: int, progress:
 def _commit(
     dataset: Dataset, work: Work, columns: tuple[Column, ...], num_rows: int, id: str
 ) -> None:
-    """Write what follows from all rows, the manifest last, and move the folder to its place."""
+    """Write what follows from all rows, and commit the folder."""
     offsets = dataset.offsets.numpy()
     offsets = np.append(offsets[offsets < num_rows], num_rows)
     data = work.data
@@ -170,14 +182,12 @@ def _commit(
             statistics=summarise(data, reward_column(columns), offsets),
             parent={
                 "id": dataset.manifest.id,
-                "manifest_sha256": file_digest(dataset.folder / MANIFEST_FILENAME),
+                "manifest_sha256": sha256_of(dataset.folder / MANIFEST_FILENAME),
             },
             tool=TOOL,
         )
-        write_manifest(data, manifest)
-        flush_folder(data)
-        data.rename(work.dest)
-        flush(work.dest.parent)
+    if not commit_folder(data, work.dest, manifest):
+        refuse_used(work.dest)
     shutil.rmtree(work.folder, ignore_errors=True)
 
 

@@ -10,15 +10,12 @@ import json
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.executors import refuse_half_started
 from datasets_cli.preprocessing.task import Function
-from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.sources.disk import check_free_space, disk_errors, sha256_of
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Column
@@ -65,7 +62,7 @@ class Work:
 def check_destination(dest: Path) -> None:
     """Refuse a destination that holds something, or lies within a dataset."""
     if dest.exists() and any(dest.iterdir()):
-        raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+        refuse_used(dest)
     for parent in dest.parents:
         if (parent / MANIFEST_FILENAME).is_file():
             raise UsageError(
@@ -73,15 +70,18 @@ def check_destination(dest: Path) -> None:
             )
 
 
-@contextmanager
-def locked(dest: Path) -> Iterator[None]:
-    """Let one run at a time write a destination."""
-    import filelock
+def refuse_used(dest: Path) -> NoReturn:
+    """Refuse a destination that holds something.
 
-    refuse_half_started()
-    name = hashlib.sha256(os.fsencode(dest.absolute())).hexdigest()[:16]
-    with filelock.FileLock(Path(tempfile.gettempdir()) / f"rlds-{name}.lock"):
-        yield
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+
+
+def lock_of(dest: Path) -> Path:
+    """Return the lock file of a destination, the same for all who can write there."""
+    return dest.parent / f".{dest.name}.lock"
 
 
 def make_plan(
@@ -95,7 +95,7 @@ def make_plan(
 ) -> bytes:
     """Return what decides the bytes of the result, as JSON."""
     plan = {
-        "source": file_digest(dataset.folder / MANIFEST_FILENAME),
+        "source": sha256_of(dataset.folder / MANIFEST_FILENAME),
         "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
         "columns": [column.to_json(num_rows) for column in columns],
         "num_rows": num_rows,
@@ -109,7 +109,7 @@ def _code_digest(function: Function) -> str:
     """Return a digest of the file that a function comes from: it is pickled by its name alone."""
     module = sys.modules.get(getattr(function, "__module__", type(function).__module__) or "")
     path = getattr(module, "__file__", None)
-    return file_digest(Path(path)) if path and Path(path).is_file() else ""
+    return sha256_of(Path(path)) if path and Path(path).is_file() else ""
 
 
 def _allocate(path: Path, size: int) -> None:
@@ -121,7 +121,3 @@ def _allocate(path: Path, size: int) -> None:
         else:
             for _ in range(0, size, 1 << 20):
                 file.write(bytes(min(1 << 20, size - file.tell())))
-
-
-def file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

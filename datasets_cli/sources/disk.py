@@ -1,8 +1,9 @@
-"""Disk room: asked before the first byte, and named clearly when it runs out."""
+"""This machine's disk: room asked for before the first byte, bytes brought to it, and hashed."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,6 +19,11 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
     """Check that ``folder``'s disk has room.
 
+    Args:
+        folder: where the bytes will be written; it need not exist.
+        size_bytes: how many.
+        what: needs them; begins the message.
+
     Raises:
         DiskFull: less than ``size_bytes`` are free.
     """
@@ -28,7 +34,7 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
     if free < size_bytes:
         raise DiskFull(
             f"{what} needs about {size_bytes:,} bytes on the disk of {folder}, which has {free:,} "
-            "free. Make room, or choose another place with --root or RLDS_HOME."
+            "free. Make room, or choose another disk with --root or RLDS_HOME."
         )
 
 
@@ -40,6 +46,21 @@ def make_folder(folder: Path) -> None:
         except FileNotFoundError:
             continue
     return folder.mkdir(parents=True, exist_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Bring a file's, or a folder's, content to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a whole file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
@@ -44,8 +44,7 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
     check_sizes(folder, manifest)
     problems = []
     for name, entry in manifest.files.items():
-        with (folder / name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(folder / name)
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)

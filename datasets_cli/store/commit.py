@@ -1,8 +1,9 @@
 """Putting a finished folder in place, and taking one away, so that no half is ever seen.
 
-A dataset exists exactly when its manifest does. A folder becomes visible by one rename on one disk.
-A folder that has files cannot be renamed over, so a replacement is two renames, with the old copy
-in the trash between them; a run killed there is mended by the next one (``restore``).
+A dataset exists exactly when its manifest does. The manifest is written last, everything is brought
+to the disk, and one rename on one disk makes the folder visible. A folder that has files cannot be
+renamed over, so a replacement is two renames, with the old copy in the trash between them; a run
+killed there is mended by the next one (``restore``).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from datasets_cli.store.manifest import Manifest, write_manifest
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
-    """Write the manifest and move the folder to its place; ``staging`` is gone afterwards.
+    """Commit a dataset to its folder of a cache root; ``staging`` is gone afterwards.
 
     Args:
-        root: the cache root, on whose disk ``staging`` lies.
+        root: the cache root, on whose disk ``staging`` is.
         staging: a folder whose other files are complete and flushed.
         manifest: its manifest.
         replace: whether an older copy makes room; without it the first one committed stays.
@@ -31,21 +32,46 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
         False where another process put the same dataset there first.
     """
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
-    kept = not replace and (target / MANIFEST_FILENAME).is_file()
     try:
-        with disk_errors(staging):
-            write_manifest(staging, manifest)
-            flush_folder(staging)
-            placed = not kept and _put_in_place(staging, target, trash)
-            flush(target.parent)
+        if not replace and (target / MANIFEST_FILENAME).is_file():
+            return False
+        is_committed = commit_folder(staging, target, manifest, trash)
     finally:
         _sweep(staging)
     _sweep(trash)
-    return placed
+    return is_committed
 
 
-def _put_in_place(staging: Path, target: Path, trash: Path) -> bool:
+def commit_folder(
+    staging: Path, target: Path, manifest: Manifest, trash: Path | None = None
+) -> bool:
+    """Write the manifest, bring everything to the disk and rename the folder.
+
+    Args:
+        staging: a folder whose other files are complete and flushed.
+        target: its name from now on, on the same disk.
+        manifest: its manifest.
+        trash: the new name, on the same disk, of what has files under the name ``target``; it
+            comes back if the rename fails. Where None, what is there stays.
+
+    Returns:
+        False where something with files has the name; ``staging`` is then still there.
+
+    Raises:
+        DiskFull: no room for the manifest.
+    """
+    with disk_errors(staging):
+        write_manifest(staging, manifest)
+        _flush_folder(staging)
+        is_committed = _put_in_place(staging, target, trash)
+        flush(target.parent)
+    return is_committed
+
+
+def _put_in_place(staging: Path, target: Path, trash: Path | None) -> bool:
     """Rename ``staging`` to ``target``; an older copy goes to the trash, or back if that fails."""
+    if trash is None:
+        return _move_if_free(staging, target)
     try:
         with suppress(FileNotFoundError):
             target.rename(trash)
@@ -114,17 +140,8 @@ def remove_empty_parents(folder: Path, top: Path) -> None:
             return
 
 
-def flush_folder(folder: Path) -> None:
+def _flush_folder(folder: Path) -> None:
     """Bring the manifest and every folder of a finished dataset to the disk."""
     flush(folder / MANIFEST_FILENAME)
     for path, _, _ in os.walk(folder):
         flush(Path(path))
-
-
-def flush(path: Path) -> None:
-    """Bring a file's, or a folder's, content to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

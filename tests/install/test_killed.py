@@ -120,7 +120,7 @@ TedWriter.write = write_and_pause
 
 HOLD_LOCK = """
 from datasets_cli.store.cache_root import CacheRoot
-with install.locked(CacheRoot(load_config().root), sys.argv[1], 1.0):
+with install.locked(CacheRoot(load_config().root).lock(sys.argv[1]), sys.argv[1], 1.0):
     pause("locked")
 sys.exit()
 """

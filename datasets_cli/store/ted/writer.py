@@ -6,7 +6,6 @@ dead process, and written pages do not count as this process's memory.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
 from datasets_cli.store.schema.columns import (
     DONE,
     EPISODE,
@@ -238,7 +237,6 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": digest}
+    digest = sha256_of(path)
+    flush(path)
+    return {"bytes": path.stat().st_size, "sha256": digest}

@@ -1,0 +1,241 @@
+"""preprocess() in several processes: held locks, killed runs; nothing half-made gets its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli import ExperienceReplay
+from datasets_cli.config import Config
+from datasets_cli.errors import LockedError, UsageError
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_digests
+from datasets_cli.store.dataset import open_dataset
+
+FUNCTIONS = """
+import os, signal
+from pathlib import Path
+
+def same(batch):
+    return batch
+
+def dies_once(batch):
+    mark = Path("killed")
+    if int(batch["episode"][-1]) == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    with open("calls", "a") as file:
+        file.write("x")
+    return batch
+"""
+
+SMALL_PARTS = """
+import sys
+from datasets_cli.preprocessing import run
+run.rows_per_block = lambda row_bytes: 200
+"""
+
+CLI = SMALL_PARTS + "from datasets_cli.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+DIE_BEFORE_RENAME = """
+import os, signal
+rename = os.rename
+def die_or_rename(source, target):
+    if str(target).endswith("out"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+os.rename = die_or_rename
+"""
+
+IN_PYTHON = """
+from datasets_cli import ExperienceReplay
+import functions
+replay = ExperienceReplay(sys.argv[1], download=False)
+replay.preprocess(functions.same, dest=sys.argv[2], num_workers=0)
+"""
+
+HOLD_LOCK = """
+import sys
+from pathlib import Path
+from datasets_cli.preprocessing.work import lock_of
+from datasets_cli.store.lock import locked
+with locked(lock_of(Path(sys.argv[1]).resolve()), "it", 1.0):
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The folder that child processes work in."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "functions.py").write_text(FUNCTIONS)
+    return folder
+
+
+@pytest.fixture
+def out(config: Config) -> Path:
+    """The folder that ``rlds preprocess --out out`` makes."""
+    return CacheRoot(config.root).dataset("derived/out")
+
+
+@pytest.fixture
+def holder(out: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that works on that folder."""
+    command = [sys.executable, "-c", HOLD_LOCK, str(out)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "locked\n"
+        yield child
+        child.kill()
+
+
+def start(script: str, here: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=here,
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(child: subprocess.Popen[str]) -> tuple[int, str]:
+    _, error = child.communicate(timeout=100)
+    return child.returncode, error
+
+
+def command(door: str, function: str = "same", workers: int = 0) -> list[str]:
+    fn = f"functions:{function}"
+    return ["preprocess", door, "--fn", fn, "--out", "out", "--workers", str(workers)]
+
+
+def assert_whole(folder: Path, door: str) -> None:
+    """Check that a dataset has every byte that it should, and nothing is left beside it."""
+    dataset = open_dataset(folder)
+    check_digests(folder, dataset.manifest)
+    source = ExperienceReplay(door, download=False).storage.dataset.manifest
+    assert data_files(dataset.manifest.files) == data_files(source.files)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def data_files(files: Any) -> dict[str, Any]:
+    return {name: entry for name, entry in files.items() if name.endswith(".memmap")}
+
+
+def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_waits(
+    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+) -> None:
+    begun = time.monotonic()
+    code, error = finish(start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="1.5"))
+    assert code == 8
+    assert time.monotonic() - begun > 1.5
+    waiting, failed = error.splitlines()
+    assert waiting.startswith(f"waiting for another process that works on {out}")
+    assert f"worked on {out} for over 1.5 s" in failed and "RLDS_LOCK_TIMEOUT" in failed
+    assert not out.exists()
+
+
+def test_a_held_lock_is_a_json_error(door: str, here: Path, holder: subprocess.Popen[str]) -> None:
+    code, error = finish(start(CLI, here, *command(door), "--json", RLDS_LOCK_TIMEOUT="1.2"))
+    assert code == 8
+    assert json.loads(error)["error"]["type"] == "LockedError"
+
+
+def test_a_lock_that_is_let_go_lets_the_command_work(
+    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+) -> None:
+    child = start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="90")
+    assert child.stderr
+    assert child.stderr.readline().startswith("waiting for another process")
+    holder.communicate("\n")
+    assert finish(child)[0] == 0
+    assert_whole(out, door)
+
+
+def test_the_lock_of_a_killed_process_is_free(
+    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    holder.communicate()
+    assert finish(start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="5"))[0] == 0
+    assert_whole(out, door)
+
+
+def test_every_process_and_spelling_of_a_destination_has_the_same_lock(
+    door: str,
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holder: subprocess.Popen[str],
+    config: Config,
+) -> None:
+    """Also one that has another folder for temporary files, or comes by a link."""
+    (tmp_path / "link").symlink_to(config.root / "datasets" / "derived")
+    monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "0.1")
+    monkeypatch.setenv("TMPDIR", str(here))
+    replay = ExperienceReplay(door, download=False)
+    for dest in (tmp_path / "link" / "out", f"{config.root}/datasets/derived/../derived/out"):
+        with pytest.raises(LockedError):
+            replay.preprocess(lambda batch: batch, dest=dest, num_workers=0)
+
+
+def test_a_python_user_who_waits_is_told_in_the_log(
+    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+) -> None:
+    arguments = [door, str(out)]
+    code, error = finish(start(SMALL_PARTS + IN_PYTHON, here, *arguments, RLDS_LOCK_TIMEOUT="1.2"))
+    assert code == 1
+    assert error.startswith(f"waiting for another process that works on {out}")
+    assert "LockedError: Another process has worked on" in error
+
+
+def test_a_run_killed_in_the_middle_goes_on_where_it_was(door: str, here: Path, out: Path) -> None:
+    child = start(CLI, here, *command(door, "dies_once"))
+    assert finish(child)[0] == -signal.SIGKILL
+    assert not out.exists()
+    calls = len((here / "calls").read_text())
+    assert finish(start(CLI, here, *command(door, "dies_once")))[0] == 0
+    assert 1 < calls < len((here / "calls").read_text()) <= 8 + 2  # the first rows are tried twice
+    assert_whole(out, door)
+
+
+def test_a_run_killed_before_the_last_rename_is_finished_by_the_next(
+    door: str, here: Path, out: Path
+) -> None:
+    assert finish(start(DIE_BEFORE_RENAME + CLI, here, *command(door)))[0] == -signal.SIGKILL
+    assert not out.exists()
+    assert list(CacheRoot(out.parents[2]).installed()) == [door]
+    assert finish(start(CLI, here, *command(door)))[0] == 0
+    assert_whole(out, door)
+
+
+def test_a_destination_that_another_run_filled_meanwhile_is_kept(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where locks do not work, the first run that is done keeps the name."""
+    dest = tmp_path / "out"
+
+    def fill(batch: Any) -> Any:
+        dest.mkdir(exist_ok=True)
+        (dest / "theirs").write_text("precious")
+        return batch
+
+    replay = ExperienceReplay(door, download=False)
+    check = "datasets_cli.preprocessing.run.check_destination"
+    monkeypatch.setattr(check, lambda dest: None)
+    with pytest.raises(UsageError, match="is not empty"):
+        replay.preprocess(fill, dest=dest, num_workers=0)
+    assert (dest / "theirs").read_text() == "precious"

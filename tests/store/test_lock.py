@@ -1,0 +1,155 @@
+"""The lock: one holder at a time, a time limit, a word while waiting, and no file left behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from datasets_cli.errors import LockedError
+from datasets_cli.progress import Silent
+from datasets_cli.store import lock
+from datasets_cli.store.lock import locked
+
+
+class Notes(Silent):
+    """What a person is told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "locks" / "d4rl.lock"
+
+
+def test_a_lock_that_is_let_go_leaves_no_file(path: Path) -> None:
+    with locked(path, "d4rl/x", 0):
+        assert path.exists()
+    assert not path.exists()
+    with locked(path, "d4rl/x", 0):
+        pass
+
+
+def test_a_lock_is_let_go_after_an_error(path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locked(path, "d4rl/x", 0):
+        raise ZeroDivisionError
+    with locked(path, "d4rl/x", 0):
+        pass
+
+
+def test_a_held_lock_is_an_error_after_the_time_limit(path: Path) -> None:
+    notes = Notes()
+    with locked(path, "d4rl/x", 0):
+        begun = time.monotonic()
+        with (
+            pytest.raises(LockedError, match=r"worked on d4rl/x for over 0\.2 s") as caught,
+            locked(path, "d4rl/x", 0.2, notes),
+        ):
+            pass
+        assert time.monotonic() - begun >= 0.2
+        assert path.exists()  # it is the holder's
+    assert str(path) in str(caught.value)
+    assert notes.texts == []  # a moment is not worth a word
+
+
+def test_who_waits_says_so_once_and_then_works(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lock, "QUIET_SECONDS", 0.1)
+    done = []
+
+    def wait(notes: Notes | None) -> None:
+        with locked(path, "d4rl/x", 60, notes):
+            done.append(notes)
+
+    notes = Notes()
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(2) as pool:
+        with locked(path, "d4rl/x", 0):
+            waiting = [pool.submit(wait, notes), pool.submit(wait, None)]
+            time.sleep(0.4)
+            assert done == []
+        for future in waiting:
+            future.result(30)
+    text = "waiting for another process that works on d4rl/x (RLDS_LOCK_TIMEOUT: 60 s)"
+    assert notes.texts == [text]
+    assert [record.getMessage() for record in caplog.records] == [text]
+
+
+def test_many_holders_of_a_lock_whose_file_comes_and_goes_never_overlap(path: Path) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            with locked(path, "d4rl/x", 60):
+                inside.append(number)
+                most.append(len(inside))
+                inside.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 200 and set(most) == {1}
+    assert not path.exists()
+
+
+def test_a_file_that_its_holder_removed_is_not_taken_for_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our opening and our locking, the holder removes the file and another one begins."""
+    path.parent.mkdir()
+    flock, calls = fcntl.flock, []
+
+    def replaced(descriptor: int, operation: int) -> None:
+        calls.append(os.fstat(descriptor).st_ino)
+        if len(calls) == 1:
+            path.rename(path.with_suffix(".removed"))  # keeps its number from being used again
+            path.touch()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    with locked(path, "d4rl/x", 0):
+        assert len(calls) == 2 and calls[1] == path.stat().st_ino != calls[0]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_used_without(
+    path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(path, "d4rl/x", 0), locked(path, "d4rl/x", 0):
+        pass
+
+
+def test_a_lock_file_of_another_user_is_locked_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir()
+    path.touch()
+    opened = os.open
+
+    def refuse_writing(name: Path, flags: int, mode: int = 0o777) -> int:
+        if name == path and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "not yours", str(name))
+        return opened(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse_writing)
+    with locked(path, "d4rl/x", 0), pytest.raises(LockedError), locked(path, "d4rl/x", 0):
+        pass
