@@ -7,7 +7,6 @@ any number of processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import BrokenExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets_cli.errors import RldsError, SourceError
+from datasets_cli.errors import SourceError
 from datasets_cli.install.reading import read_blocks
-from datasets_cli.parallel.executors import local_executor, stop
+from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.store.schema.columns import Column, Key
@@ -75,11 +74,14 @@ def write_pictures(
     tasks = [Task(id, pictures.key, part, pictures.read, table, files) for part in pictures.parts]
     if num_workers is None and table.num_pictures < WORTH_PROCESSES:
         num_workers = 0
+    if len(tasks) <= 1:
+        num_workers = 0
     filled: Records = []
-    for records in _run(tasks, num_workers):
-        filled += records
-        num_done = sum(end - first for first, end in filled)
-        progress.converting(min(writer.num_rows, num_done))
+    with local_pool(num_workers and min(num_workers, len(tasks))) as pool:
+        for _, records in run_tasks(pool, write_part, tasks, "What has been downloaded is kept."):
+            filled += records
+            num_done = sum(end - first for first, end in filled)
+            progress.converting(min(writer.num_rows, num_done))
     _check_cover(id, filled, table.num_pictures)
 
 
@@ -115,25 +117,6 @@ def _sample(id: str, pictures: DeferredFrames, table: PictureTable, count: int) 
                 if num_found == count:
                     return np.concatenate(found)
     return np.concatenate(found)
-
-
-def _run(tasks: list[Task], num_workers: int | None) -> Iterator[Records]:
-    """Yield what each part has filled, in order."""
-    if num_workers == 0 or len(tasks) <= 1:
-        yield from map(write_part, tasks)
-        return
-    with local_executor(num_workers and min(num_workers, len(tasks))) as pool:
-        try:
-            yield from pool.map(write_part, tasks)
-        except BrokenExecutor as error:
-            raise RldsError(
-                "A worker process died: it was killed, ran out of memory, or could not start "
-                'because the calling script has no `if __name__ == "__main__":`. What has been '
-                "downloaded is kept. Fewer workers need less memory; 0 work in this process."
-            ) from error
-        except BaseException:
-            stop(pool)
-            raise
 
 
 def _check_cover(id: str, filled: Records, num_pictures: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Executor, as_completed
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,8 +16,8 @@ import cloudpickle
 import numpy as np
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
-from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.executors import local_executor, stop
+from datasets_cli.errors import UsageError
+from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.preprocessing.task import Function, Part, apply, write_part
 from datasets_cli.preprocessing.work import (
     Work,
@@ -105,13 +105,8 @@ def preprocess(
         if num_workers is None and len(parts) <= 1:
             num_workers = 0  # starting a process takes longer than one part
         # A pool that is handed in belongs to its owner; one made here ends here.
-        with nullcontext(executor) if executor else local_executor(num_workers) as pool:
-            try:
-                _run(pool, parts, work, num_rows, progress or Silent())
-            except BaseException:
-                if executor is None:
-                    stop(pool)
-                raise
+        with nullcontext(executor) if executor else local_pool(num_workers) as pool:
+            _run(pool, parts, work, num_rows, progress or Silent())
         _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
     return open_storage(dest)
 
@@ -140,23 +135,13 @@ def _parts(
 
 
 def _run(pool: Executor, parts: list[Part], work: Work, num_rows: int, progress: Progress) -> None:
-    futures = {pool.submit(write_part, part): part for part in parts}
-    done = num_rows - sum(part.stop - part.start for part in futures.values())
+    """Write the parts, and tell of the rows done."""
+    kept = f"What is done is kept in {work.folder}; the same call continues from there."
+    done = num_rows - sum(part.stop - part.start for part in parts)
     progress.converting(done)
-    try:
-        for future in as_completed(futures):
-            future.result()
-            done += futures[future].stop - futures[future].start
-            progress.converting(done)
-    except BrokenExecutor as error:
-        raise RldsError(
-            "A worker process died: it was killed, ran out of memory, or could not start because "
-            'the calling script has no `if __name__ == "__main__":`. What is done is kept in '
-            f"{work.folder}; the same call goes on from there. Fewer workers need less memory."
-        ) from error
-    finally:
-        for future in futures:
-            future.cancel()
+    for part, _ in run_tasks(pool, write_part, parts, kept):
+        done += part.stop - part.start
+        progress.converting(done)
 
 
 def _commit(

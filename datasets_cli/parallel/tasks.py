@@ -1,0 +1,68 @@
+"""Tasks on an executor: each result as it is ready, and the end of all when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, as_completed
+from contextlib import contextmanager
+from typing import TypeVar
+
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.executors import CallingProcess, local_executor, stop
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def run_tasks(
+    executor: Executor, function: Callable[[Task], Result], tasks: Sequence[Task], kept: str
+) -> Iterator[tuple[Task, Result]]:
+    """Yield each task with its result, as they are done; in order in the calling process.
+
+    What is not begun is cancelled when a task fails, or when nobody asks for more.
+
+    Args:
+        executor: where the tasks run.
+        function: what a worker calls; it and the tasks can be pickled.
+        tasks: every task.
+        kept: a sentence that says what a broken run leaves.
+
+    Raises:
+        RldsError: a worker process died; any other error of a task is raised as it is.
+    """
+    if isinstance(executor, CallingProcess):
+        for task in tasks:
+            yield task, function(task)
+        return
+    futures = {}
+    try:
+        futures = {executor.submit(function, task): task for task in tasks}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenExecutor as error:
+        raise RldsError(
+            "A worker process died: it was killed, ran out of memory, or could not start because "
+            f'the calling script has no `if __name__ == "__main__":`. {kept} Fewer workers need '
+            "less memory; 0 work in this process."
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+@contextmanager
+def local_pool(num_workers: int | None) -> Iterator[Executor]:
+    """Give an executor of this machine; after an error its workers are ended, not waited for.
+
+    Args:
+        num_workers: processes; all cores where None, the calling process where 0.
+
+    Raises:
+        UsageError: a negative number.
+    """
+    with local_executor(num_workers) as executor:
+        try:
+            yield executor
+        except BaseException:
+            stop(executor)
+            raise
