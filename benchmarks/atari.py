@@ -139,7 +139,7 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.formats.gzip import GzipStream
-    from datasets_cli.store.compact.frame_writer import FrameParts, make_dictionary
+    from datasets_cli.store.compact.frame_writer import FrameSegments, make_dictionary
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()
@@ -149,11 +149,11 @@ def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     gunzip = (time.process_time() - start) / (num_bytes / 7056)
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "frames.zst"
-        parts = FrameParts(path, 7056, make_dictionary(path, frames[:1024]))
+        segments = FrameSegments(path, 7056, make_dictionary(path, frames[:1024]))
         start = time.process_time()
         for first in range(0, len(frames), 1024):
-            parts.write(first, frames[first : first + 1024])
-        parts.close()
+            segments.write(first, frames[first : first + 1024])
+        segments.close()
     zstd = (time.process_time() - start) / len(frames)
     return {"gunzip alone": round(gunzip * 1e6, 2), "zstd alone": round(zstd * 1e6, 2)}
 

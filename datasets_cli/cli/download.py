@@ -144,8 +144,10 @@ def _show_plans(state: State, ids: list[str], wish: Any) -> None:
     plans = [plan_install(id, state.config, wish, http) for id in ids]
     lines = []
     for plan in plans:
-        if plan.instead_of:
-            state.note(f"{plan.instead_of} is refused by its publisher; {plan.id} is taken instead")
+        if plan.fallback_for:
+            state.note(
+                f"{plan.fallback_for} is refused by its publisher; {plan.id} is taken instead"
+            )
         if plan.installed:
             lines.append(f"{plan.id}: installed in {plan.folder}")
             continue

@@ -78,7 +78,7 @@ def delete(
 
     state = state_of(context)
     root = CacheRoot(state.config.root)
-    found = [installed_id(id, state.config, accept_stand_in=False) for id in _expand(state, ids)]
+    found = [installed_id(id, state.config, accept_fallback=False) for id in _expand(state, ids)]
     sizes = {id: folder_size(root.dataset(id)) + folder_size(root.downloads(id)) for id in found}
     lines = [f"{id}: {human_bytes(size)}" for id, size in sizes.items()]
     if not dry_run:

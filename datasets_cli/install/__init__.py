@@ -1,1 +1,1 @@
-"""Making datasets exist: fetched, converted, committed, checked, removed."""
+"""Making datasets exist: fetched, written, committed, checked, removed."""

@@ -13,7 +13,6 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.conversion import new_writer
 from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.sources.disk import check_free_space
@@ -27,6 +26,7 @@ from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
 from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
+from datasets_cli.store.writer import new_writer
 
 
 def change_layout(text: str, layout: str, config: Config, progress: Progress | None = None) -> Path:
@@ -95,13 +95,13 @@ def leaves(tree: Tree, path: Key = ()) -> Iterator[tuple[Key, torch.Tensor]]:
 
 
 def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
-    """Return the small files that the recipe laid beside the data."""
+    """Return the small files that the recipe has beside the data."""
     manifest = dataset.manifest
-    layouts = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
+    not_extra = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
     names = [
         name
         for name in manifest.files
-        if name not in layouts
+        if name not in not_extra
         and not name.startswith("frames/")
         and name.rpartition("/")[2] != META_FILENAME
     ]

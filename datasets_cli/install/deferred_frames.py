@@ -1,7 +1,7 @@
-"""Writing pictures that are read apart from their steps, part by part, in one process or several.
+"""Writing frames that are read apart from their steps, part by part, in one process or several.
 
-The parts are the recipe's and each knows where its pictures go, so that the bytes are the same for
-any number of processes.
+The parts are the recipe's and each knows where its frames belong, so that the bytes are the same
+for any number of processes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,61 +20,59 @@ from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.store.schema.columns import Column, Key
-from datasets_cli.store.schema.frame_table import PictureFiles, PictureTable, Run
-
-if TYPE_CHECKING:
-    from datasets_cli.store.compact.writer import CompactWriter
-    from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.schema.frame_table import FrameFiles, FrameRun, FrameTable
+from datasets_cli.store.schema.trajectories import record_of
+from datasets_cli.store.writer import DatasetWriter
 
 WORTH_PROCESSES = 50_000
-"""Fewer pictures take less time than processes need to start."""
+"""Fewer frames take less time than processes need to start."""
 
 Records = list[tuple[int, int]]
 """Runs of records, first and one past the last, that a part has filled."""
 
 
 @dataclass(frozen=True)
-class Task:
+class FrameTask:
     """One part: everything that a worker needs."""
 
     id: str
     key: Key
     part: Any
     read: Callable[[Any], Generator[Block, None, None]]
-    table: PictureTable
-    files: PictureFiles
+    table: FrameTable
+    files: FrameFiles
 
 
-def write_pictures(
+def write_frames(
     id: str,
-    pictures: DeferredFrames,
-    table: PictureTable,
-    writer: TedWriter | CompactWriter,
+    deferred: DeferredFrames,
+    table: FrameTable,
+    writer: DatasetWriter,
     num_workers: int | None,
     progress: Progress,
 ) -> None:
-    """Write every picture to its place.
+    """Write every frame where it belongs.
 
     Args:
         id: named in messages.
-        pictures: what to read.
-        table: where the pictures belong.
+        deferred: what to read.
+        table: where the frames belong.
         writer: has all other columns.
         num_workers: processes; all cores where None, this process where 0.
         progress: told of the rows done.
 
     Raises:
-        SourceError: a part cannot be read, or a picture is missing or there twice.
+        SourceError: a part cannot be read, or a frame is missing or there twice.
         DiskFull: no room.
         RldsError: a worker process died.
     """
-    column = Column(pictures.key, "uint8", pictures.shape)
-    sample = partial(_sample, id, pictures, table)
-    files = writer.add_pictures(column, table.offsets, sample)
-    tasks = [Task(id, pictures.key, part, pictures.read, table, files) for part in pictures.parts]
-    if num_workers is None and table.num_pictures < WORTH_PROCESSES:
-        num_workers = 0
-    if len(tasks) <= 1:
+    column = Column(deferred.key, "uint8", deferred.shape)
+    sample = partial(_sample, id, deferred, table)
+    files = writer.add_frames(column, table.offsets, sample)
+    tasks = [
+        FrameTask(id, deferred.key, part, deferred.read, table, files) for part in deferred.parts
+    ]
+    if len(tasks) <= 1 or (num_workers is None and table.num_frames < WORTH_PROCESSES):
         num_workers = 0
     filled: Records = []
     with local_pool(num_workers and min(num_workers, len(tasks))) as pool:
@@ -82,50 +80,51 @@ def write_pictures(
             filled += records
             num_done = sum(end - first for first, end in filled)
             progress.converting(min(writer.num_rows, num_done))
-    _check_cover(id, filled, table.num_pictures)
+    _check_cover(id, filled, table.num_frames)
 
 
-def write_part(task: Task) -> Records:
-    """Write the pictures of one part and return where; runs in a worker."""
+def write_part(task: FrameTask) -> Records:
+    """Write the frames of one part and return where; runs in a worker."""
     filled: Records = []
     with closing(task.files) as files, closing(task.read(task.part)) as blocks:
         for run in _runs(task.id, task.key, blocks, task.table):
             files.write(run)
-            first = int(task.table.offsets[run.trajectory]) + run.trajectory + run.position
-            after = first + len(run.pictures)
-            if filled and filled[-1][1] == first:
+            first = record_of(task.table.offsets, run.trajectory, run.position)
+            after = first + len(run.frames)
+            if filled and filled[-1][1] == first:  # continues the last run: one run together
                 first = filled.pop()[0]
             filled.append((first, after))
     return filled
 
 
-def _runs(id: str, key: Key, blocks: Iterator[Block], table: PictureTable) -> Iterator[Run]:
+def _runs(id: str, key: Key, blocks: Iterator[Block], table: FrameTable) -> Iterator[FrameRun]:
     for block in read_blocks(id, blocks):
-        assert block.start is not None, "a block of pictures says where it begins"
+        assert block.start is not None, "a block of frames says where it begins"
         yield from table.runs(block.start, block.columns[key])
 
 
-def _sample(id: str, pictures: DeferredFrames, table: PictureTable, count: int) -> np.ndarray:
-    """Return about the first ``count`` pictures that the parts give, uint8 ``[n, *shape]``."""
-    found = [np.zeros((0, *pictures.shape), np.uint8)]
+def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) -> np.ndarray:
+    """Return about the first ``count`` frames that the parts give, uint8 ``[n, *shape]``."""
+    found = [np.zeros((0, *deferred.shape), np.uint8)]
     num_found = 0
-    for part in pictures.parts:
-        with closing(pictures.read(part)) as blocks:
-            for run in _runs(id, pictures.key, blocks, table):
-                found.append(run.pictures[: count - num_found].copy())
+    for part in deferred.parts:
+        with closing(deferred.read(part)) as blocks:
+            for run in _runs(id, deferred.key, blocks, table):
+                found.append(run.frames[: count - num_found].copy())
                 num_found += len(found[-1])
                 if num_found == count:
                     return np.concatenate(found)
     return np.concatenate(found)
 
 
-def _check_cover(id: str, filled: Records, num_pictures: int) -> None:
+def _check_cover(id: str, filled: Records, num_frames: int) -> None:
+    """Check that the runs cover every record once: in order, each begins where one ends."""
     end = 0
-    for first, after in [*sorted(filled), (num_pictures, num_pictures)]:
+    for first, after in [*sorted(filled), (num_frames, num_frames)]:
         if first != end:
             problem = "twice" if first < end else "never"
             raise SourceError(
-                f"{id}: the picture of record {min(first, end)} comes {problem}. Its files do not "
-                "fit together, or its recipe is wrong."
+                f"{id}: the frame of record {min(first, end)} comes {problem}; expected every "
+                "frame once. Its files do not fit together, or its recipe is wrong."
             )
         end = after

@@ -1,4 +1,4 @@
-"""What is installed: finding it, verifying and removing it."""
+"""What is installed: finding it, verifying it and removing it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def installed_id(
     config: Config,
     options: Mapping[str, str] | None = None,
     *,
-    accept_stand_in: bool = True,
+    accept_fallback: bool = True,
 ) -> str:
     """Return the id of an installed dataset that a user means; its recipe may be gone.
 
@@ -33,7 +33,7 @@ def installed_id(
         text: an id, or a name that resolves to one.
         config: the root.
         options: of the family, which make a variant of it.
-        accept_stand_in: whether another dataset may answer for one that is not there.
+        accept_fallback: whether a dataset that is not there may be answered for by its fallback.
 
     Raises:
         DatasetNotInstalled: it is known, but not under this root.
@@ -45,16 +45,18 @@ def installed_id(
     resolved = resolve(text, root, options=options)
     if is_installed(root, resolved.id):
         return resolved.id
-    if accept_stand_in and (other := stand_in(resolved, root, options or {})):
-        return other
+    if accept_fallback and (fallback := installed_fallback(resolved, root, options or {})):
+        return fallback
     raise DatasetNotInstalled(
         f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id} "
         "(in Python, download=True)"
     )
 
 
-def stand_in(resolved: Resolved, root: CacheRoot, options: Mapping[str, str]) -> str | None:
-    """Return the id of the installed dataset that answers for one that is not, and say so."""
+def installed_fallback(
+    resolved: Resolved, root: CacheRoot, options: Mapping[str, str]
+) -> str | None:
+    """Return the id of a dataset's fallback, if that is installed, and say so."""
     name = resolved.recipe.fallback(resolved.name, options)
     id = f"{resolved.recipe.family}/{name}"
     if name is None or not is_installed(root, id):
@@ -69,10 +71,10 @@ def is_installed(root: CacheRoot, id: str) -> bool:
 
 
 def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
-    """Return the folder of an installed dataset that is to have a layout, if one is asked for.
+    """Return the folder of an installed dataset, which must have the layout that is asked for.
 
     Raises:
-        UsageError: it has another.
+        UsageError: it has another one.
         DamagedDataset: a file is missing or has another size.
     """
     manifest = read_manifest(root.dataset(id))
@@ -107,10 +109,10 @@ def remove(text: str, config: Config) -> str:
     """Delete an installed dataset and what is left of its downloads; return its id.
 
     Raises:
-        DatasetNotInstalled: it is not there; nothing that stands in for it is deleted.
+        DatasetNotInstalled: it is not there; a fallback is never deleted in its place.
     """
     root = CacheRoot(config.root)
-    id = installed_id(text, config, accept_stand_in=False)
+    id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
         remove_dataset(root, id)
         remove_raw(root, id)

@@ -1,4 +1,4 @@
-"""What a user wishes for when a dataset is installed, and what that would do."""
+"""What a user asks for when a dataset is installed, and what that would do."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class InstallOptions:
 
     Args:
         layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
-        force: install anew; the good copy stays until the new one is committed.
+        force: install again; the good copy stays until the new one is committed.
         source: a folder or URL that holds this dataset's raw files under their own names.
         accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
         keep_raw: keep the downloaded files after the commit.
         options: of the family, by their names: ``checkpoints``, ``upstream``.
-        num_workers: processes that convert what can be converted in parts; all cores where None,
+        num_workers: processes that write frames which are read in parts; all cores where None,
             this process where 0. The bytes do not depend on it.
     """
 
@@ -40,7 +40,6 @@ class InstallOptions:
             raise UsageError(
                 f"The layout {self.layout!r} does not exist. Expected one of: {', '.join(LAYOUTS)}."
             )
-
         if self.num_workers is not None and self.num_workers < 0:
             raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
 
@@ -60,15 +59,16 @@ class Plan:
         id: the full id.
         installed: whether it is there already, so that nothing would be done.
         resources: the files it is made of.
-        folder: where it lies, or will lie.
-        instead_of: the id that was asked for, where its publisher refuses it and this one is taken.
+        folder: where it is, or will be.
+        fallback_for: the id that was asked for, where its publisher refuses it and this dataset is
+            its fallback.
     """
 
     id: str
     installed: bool
     resources: tuple[Resource, ...]
     folder: Path
-    instead_of: str | None = None
+    fallback_for: str | None = None
 
     @property
     def size(self) -> int | None:
@@ -80,7 +80,7 @@ class Plan:
         """Return the plan as JSON values."""
         return {
             "id": self.id,
-            "instead_of": self.instead_of,
+            "instead_of": self.fallback_for,
             "installed": self.installed,
             "folder": str(self.folder),
             "bytes": self.size,

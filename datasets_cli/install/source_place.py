@@ -1,4 +1,4 @@
-"""The place that ``--source`` names: a folder, or a URL that files lie below."""
+"""The place that ``--source`` names: a folder, or a URL that files are below."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Folder:
         return f"--source {self.path}"
 
     def names(self) -> list[str]:
-        """Return the names of the files in the folder; what lies in folders below is no part."""
+        """Return the names of the files in the folder; what is in folders below it is left out."""
         return sorted(path.name for path in self.path.glob("*") if path.is_file())
 
     def has(self, filename: str) -> bool:
@@ -61,7 +61,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Address:
-    """A URL that files lie below.
+    """A URL that files are below.
 
     Args:
         base: the URL.
@@ -75,7 +75,7 @@ class Address:
         return f"--source {self.base}"
 
     def names(self) -> None:
-        """Return None: what lies below a URL cannot be listed."""
+        """Return None: what is below a URL cannot be listed."""
 
     def has(self, filename: str) -> bool:
         """Tell whether a file of that name is there."""

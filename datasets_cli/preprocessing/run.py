@@ -1,7 +1,7 @@
-"""A run: parts on any executor, then one commit.
+"""A run: tasks on any executor, then one commit.
 
-Each part of the rows writes its own bytes of preallocated files and then a mark, so that any number
-of workers on any executor gives the same bytes, and a run that was killed goes on.
+Each task writes its rows' bytes into preallocated files and then a mark, so that any number of
+workers on any executor gives the same bytes, and the next run continues one that was killed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import cloudpickle
-import numpy as np
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
-from datasets_cli.preprocessing.task import Function, Part, apply, write_part
+from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import (
     Work,
     check_destination,
@@ -43,6 +42,7 @@ from datasets_cli.store.schema.columns import (
     write_meta_files,
 )
 from datasets_cli.store.schema.summary import summarise
+from datasets_cli.store.schema.trajectories import first_rows
 from datasets_cli.store.ted.writer import reward_column, write_beside
 from datasets_cli.version import TOOL
 
@@ -70,18 +70,19 @@ def preprocess(
         dest: folder of the new dataset; it must not hold anything.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
         num_workers: processes; all cores where None, the calling process where 0.
-        num_frames: only the first so many rows, to try a function.
-        chunksize: rows of a part, which the function takes at once; some 64 MiB by default.
-        executor: where to run instead; its workers must see both folders.
-        seed: seeds torch anew for every part, so that random functions repeat.
+        num_frames: only the first n rows, to try a function.
+        chunksize: rows of a task, which the function takes at once; about 8 MiB by default.
+        executor: where to run; its workers must see both folders. Processes of this machine, as
+            ``num_workers`` says, where None.
+        seed: torch is seeded from it for every task, so that random functions repeat.
         lock_timeout: seconds to wait for another process that writes ``dest``.
         progress: told of the rows done, and that we wait.
 
     Raises:
         LockedError: another process still writes ``dest``.
-        UsageError: ``dest`` is not empty, or the function returns something else than rows.
+        UsageError: ``dest`` is not empty, or the function does not return rows.
         RldsError: the function raised (the rows are named), or a worker process died. What is done
-            is kept: the same call goes on.
+            is kept: the same call continues.
     """
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
@@ -96,17 +97,17 @@ def preprocess(
     columns = _probe(dataset, function, seed, num_rows)
     pickled = cloudpickle.dumps(function)
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
-    part_rows = chunksize or rows_per_block(row_bytes)
-    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, part_rows, seed))
+    task_rows = chunksize or rows_per_block(row_bytes)
+    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, task_rows, seed))
     with locked(lock_of(dest), str(dest), lock_timeout, progress):
         check_destination(dest)
         work.prepare(columns, num_rows)
-        parts = list(_parts(dataset, work, pickled, columns, num_rows, part_rows, seed))
-        if num_workers is None and len(parts) <= 1:
-            num_workers = 0  # starting a process takes longer than one part
+        tasks = list(_tasks(dataset, work, pickled, columns, num_rows, task_rows, seed))
+        if num_workers is None and len(tasks) <= 1:
+            num_workers = 0  # starting a process takes longer than one task
         # A pool that is handed in belongs to its owner; one made here ends here.
         with nullcontext(executor) if executor else local_pool(num_workers) as pool:
-            _run(pool, parts, work, num_rows, progress or Silent())
+            _run(pool, tasks, work, num_rows, progress or Silent())
         _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
     return open_storage(dest)
 
@@ -117,30 +118,34 @@ def _probe(dataset: Dataset, function: Function, seed: int, num_rows: int) -> tu
     return tuple(column_of(key, values) for key, values in sorted(rows.items()))
 
 
-def _parts(
+def _tasks(
     dataset: Dataset,
     work: Work,
     pickled: bytes,
     columns: tuple[Column, ...],
     num_rows: int,
-    part_rows: int,
+    task_rows: int,
     seed: int,
-) -> Iterator[Part]:
-    """Yield the parts that are not done; their bounds do not depend on the workers."""
-    for number, start in enumerate(range(0, num_rows, part_rows)):
+) -> Iterator[PreprocessTask]:
+    """Yield the tasks that are not done; their bounds do not depend on the workers."""
+    for number, start in enumerate(range(0, num_rows, task_rows)):
         mark = work.mark(number)
         if not mark.exists():
-            stop = min(start + part_rows, num_rows)
-            yield Part(dataset.folder, work.data, mark, start, stop, seed, pickled, columns)
+            stop = min(start + task_rows, num_rows)
+            yield PreprocessTask(
+                dataset.folder, work.data, mark, start, stop, seed, pickled, columns
+            )
 
 
-def _run(pool: Executor, parts: list[Part], work: Work, num_rows: int, progress: Progress) -> None:
-    """Write the parts, and tell of the rows done."""
+def _run(
+    pool: Executor, tasks: list[PreprocessTask], work: Work, num_rows: int, progress: Progress
+) -> None:
+    """Write the tasks' rows, and tell of the rows done."""
     kept = f"What is done is kept in {work.folder}; the same call continues from there."
-    done = num_rows - sum(part.stop - part.start for part in parts)
+    done = num_rows - sum(task.stop - task.start for task in tasks)
     progress.converting(done)
-    for part, _ in run_tasks(pool, write_part, parts, kept):
-        done += part.stop - part.start
+    for task, _ in run_tasks(pool, write_rows, tasks, kept):
+        done += task.stop - task.start
         progress.converting(done)
 
 
@@ -148,8 +153,7 @@ def _commit(
     dataset: Dataset, work: Work, columns: tuple[Column, ...], num_rows: int, id: str
 ) -> None:
     """Write what follows from all rows, and commit the folder."""
-    offsets = dataset.offsets.numpy()
-    offsets = np.append(offsets[offsets < num_rows], num_rows)
+    offsets = first_rows(dataset.offsets.numpy(), num_rows)
     data = work.data
     with disk_errors(data):
         _end_last_trajectory(data, columns, num_rows)
@@ -177,7 +181,10 @@ def _commit(
 
 
 def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:
-    """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory."""
+    """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory.
+
+    A flag is one byte per row, so row n is byte n of its file.
+    """
     single = (column for column in columns if (column.dtype, column.shape) == ("bool", (1,)))
     flags = {column.key: data / column.filename for column in single}
     if not {DONE, TRUNCATED} <= flags.keys():

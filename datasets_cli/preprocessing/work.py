@@ -1,6 +1,7 @@
-"""The folder of a run: what is done lies there until the new dataset has its name.
+"""The folder of a run: what is done stays there until the new dataset has its name.
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done
+<dest's parent>/.<dest's name>.lock               while a process works on the destination
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -37,13 +39,15 @@ class Work:
         self._plan = plan
 
     def mark(self, number: int) -> Path:
-        """Return the file that says that a part is done."""
+        """Return the file that says that a task is done."""
         return self.folder / "parts" / f"{number}.done"
 
     def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
         """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
-        for other in self.dest.parent.glob(f".{self.dest.name}.*.partial"):
-            if other != self.folder:
+        # Exactly those of this destination: the lock of out does not protect those of out.v2.
+        name = re.compile(rf"\.{re.escape(self.dest.name)}\.[0-9a-f]{{16}}\.partial")
+        for other in self.dest.parent.iterdir():
+            if name.fullmatch(other.name) and other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
         path = self.folder / "plan.json"
         if path.is_file() and path.read_bytes() == self._plan:
@@ -60,14 +64,12 @@ class Work:
 
 
 def check_destination(dest: Path) -> None:
-    """Refuse a destination that holds something, or lies within a dataset."""
+    """Refuse a destination that holds something, or is within a dataset."""
     if dest.exists() and any(dest.iterdir()):
         refuse_used(dest)
     for parent in dest.parents:
         if (parent / MANIFEST_FILENAME).is_file():
-            raise UsageError(
-                f"{dest} lies within the dataset {parent}. Choose another destination."
-            )
+            raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
 
 
 def refuse_used(dest: Path) -> NoReturn:
@@ -90,7 +92,7 @@ def make_plan(
     pickled: bytes,
     columns: tuple[Column, ...],
     num_rows: int,
-    part_rows: int,
+    task_rows: int,
     seed: int,
 ) -> bytes:
     """Return what decides the bytes of the result, as JSON."""
@@ -99,7 +101,7 @@ def make_plan(
         "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
         "columns": [column.to_json(num_rows) for column in columns],
         "num_rows": num_rows,
-        "part_rows": part_rows,
+        "part_rows": task_rows,
         "seed": seed,
     }
     return json.dumps(plan).encode()

@@ -1,4 +1,4 @@
-"""Downloading one resource: stream to a part file, resume it, check it, name it."""
+"""Downloading one resource: stream to a partial file, resume it, check it, name it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import requests
 
 from datasets_cli.errors import AccessError, IntegrityError, NetworkError, OfflineError, RldsError
 from datasets_cli.progress import Progress
+from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
 from datasets_cli.sources.failures import TransientError, all_failed, translated
 from datasets_cli.sources.http import Http
-from datasets_cli.sources.partial_download import Note, Part, read_note
-from datasets_cli.sources.resource import Digests, RawFile, Resource, examine
+from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
+from datasets_cli.sources.raw_file import RawFile, verify
+from datasets_cli.sources.resource import Resource
 
 # A connection that stalls loses less than this; larger reads are not faster.
 READ_BYTES = 1 << 16
@@ -29,8 +31,8 @@ def fetch(
     """Return the resource as a checked file in ``folder``, downloading what is missing.
 
     Args:
-        resource: what to fetch; its URLs, each behind its mirrors, are tried in order.
-        folder: where the file, or the part of it that is there, lies.
+        resource: what to fetch; its URLs, each after its mirrors, are tried in order.
+        folder: where the file is, or the part of it that is there already.
         http: the client.
         progress: told of every chunk.
         accept_any: take content whose size or checksum is not the catalogue's.
@@ -51,7 +53,9 @@ def fetch(
     failures: list[RldsError] = []
     for url in chain.from_iterable(map(http.candidates, resource.urls)):
         try:
-            return _Download(resource, Part(target), url, http, progress, accept_any).run()
+            return _Download(
+                resource, PartialDownload(target), url, http, progress, accept_any
+            ).run()
         except OfflineError:
             raise
         except (NetworkError, AccessError, IntegrityError) as error:
@@ -61,23 +65,23 @@ def fetch(
 
 def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None:
     """Return an earlier complete download if its bytes are still what they were."""
-    note = read_note(Path(f"{target}.json"))
-    if note is None or not target.is_file():
+    state = read_state(Path(f"{target}.json"))
+    if state is None or not target.is_file():
         return None
     digests = resource.new_digests()
     digests.read(target)
-    if digests.hex()["sha256"] != note.sha256:
+    if digests.hex()["sha256"] != state.sha256:
         return None
     try:
-        return examine(
-            resource, target, note.url, digests, validator=note.validator, accept_any=accept_any
+        return verify(
+            resource, target, state.url, digests, validator=state.validator, accept_any=accept_any
         )
     except IntegrityError:
         return None
 
 
 class _Restart(Exception):
-    """What lies in the part file cannot be continued."""
+    """What is in the partial file cannot be continued."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class _Download:
     """One resource from one URL."""
 
     resource: Resource
-    part: Part
+    partial: PartialDownload
     url: str
     http: Http
     progress: Progress
@@ -96,70 +100,70 @@ class _Download:
         attempt = 0
         restarts = 0
         while True:
-            before = self.part.size
+            before = self.partial.size
             try:
-                with disk_errors(self.part.path), self.part:
+                with disk_errors(self.partial.path), self.partial:
                     return self._attempt()
             except _Restart as reason:
                 restarts += 1
-                self.part.discard()
+                self.partial.discard()
                 if restarts > MAX_RESTARTS:
                     raise NetworkError(
                         f"{self.url} cannot be continued or read: {reason}."
                     ) from None
             except TransientError as error:
-                attempt = 0 if self.part.size > before else attempt + 1
+                attempt = 0 if self.partial.size > before else attempt + 1
                 if attempt > self.http.retries:
                     raise
                 self.http.pause(attempt, error)
 
     def _attempt(self) -> RawFile:
         digests = self.resource.new_digests()
-        note = self._resume(digests)
-        if note and note.size == digests.size:
-            return self._complete(note, digests)
-        headers = _range(note, digests.size)
+        state = self._resume(digests)
+        if state and state.size == digests.size:
+            return self._complete(state, digests)
+        headers = _range(state, digests.size)
         with self.http.open(self.url, headers, self.resource.no_such_data) as response:
-            if note and response.status_code == 206:
-                note = _continued(response, digests.size, note)
-            elif note and _is_whole(response, digests.size, note):
-                return self._complete(note, digests)
+            if state and response.status_code == 206:
+                state = _continued(response, digests.size, state)
+            elif state and _is_whole(response, digests.size, state):
+                return self._complete(state, digests)
             elif response.status_code != 200:
                 raise _Restart(f"the server answers with HTTP {response.status_code}")
             else:
-                note, digests = self._start(response), self.resource.new_digests()
-            return self._complete(note, digests, response)
+                state, digests = self._start(response), self.resource.new_digests()
+            return self._complete(state, digests, response)
 
-    def _resume(self, digests: Digests) -> Note | None:
+    def _resume(self, digests: Digests) -> DownloadState | None:
         """Open and hash the part if it may grow: it is this URL's and a change can be told."""
-        note = self.part.note
-        if note is None or note.url != self.url:
+        state = self.partial.state
+        if state is None or state.url != self.url:
             return None
-        can_tell = note.validator or (self.resource.checksums and not self.accept_any)
-        return note if can_tell and self.part.resume(digests) else None
+        can_tell = state.validator or (self.resource.checksums and not self.accept_any)
+        return state if can_tell and self.partial.resume(digests) else None
 
-    def _start(self, response: requests.Response) -> Note:
-        """Check what the headers promise and begin a new part file."""
+    def _start(self, response: requests.Response) -> DownloadState:
+        """Check what the headers promise and begin a new partial file."""
         size = _content_length(response)
         if size is not None and not self.accept_any and not self.resource.accepts_size(size):
             kind = response.headers.get("Content-Type", "no content type")
             raise IntegrityError(
                 f"{self.url}: expected {self.resource.size} bytes, the server offers {size} "
-                f"({kind}). It is not the published file; --no-verify takes it all the same."
+                f"({kind}). It is not the published file; --no-verify accepts it."
             )
         etag = response.headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None
-        note = Note(self.url, strong or response.headers.get("Last-Modified"), size)
+        state = DownloadState(self.url, strong or response.headers.get("Last-Modified"), size)
         if size is not None:
             check_free_space(
-                self.part.target.parent, size, f"{self.resource.filename} from {self.url}"
+                self.partial.target.parent, size, f"{self.resource.filename} from {self.url}"
             )
-        self.part.begin(note)
-        return note
+        self.partial.begin(state)
+        return state
 
-    def _stream(self, response: requests.Response, note: Note, digests: Digests) -> None:
-        """Write and hash the body behind the ``digests.size`` bytes that are already here."""
-        total = note.size
+    def _stream(self, response: requests.Response, state: DownloadState, digests: Digests) -> None:
+        """Write and hash the body after the ``digests.size`` bytes that are already here."""
+        total = state.size
         if total is None and not self.accept_any:
             total = self.resource.largest_size
         head_size = max(1, len(self.resource.magic))
@@ -170,36 +174,36 @@ class _Download:
                 self.resource.check_magic(digests.head, self.url)
             if total is not None and digests.size > total:
                 raise IntegrityError(f"{self.url}: expected {total} bytes, the server sends more.")
-            self.part.write(data)
+            self.partial.write(data)
             self.progress.fetching(self.resource.filename, digests.size, total)
-        self.part.flush()
-        if self._is_short(note, digests.size):
+        self.partial.flush()
+        if self._is_short(state, digests.size):
             raise TransientError(f"{self.url} stopped at byte {digests.size} of {total}.")
 
-    def _is_short(self, note: Note, size: int) -> bool:
-        if note.size is not None:
-            return size < note.size
+    def _is_short(self, state: DownloadState, size: int) -> bool:
+        if state.size is not None:
+            return size < state.size
         return not (self.accept_any or self.resource.accepts_size(size))
 
     def _complete(
-        self, note: Note, digests: Digests, response: requests.Response | None = None
+        self, state: DownloadState, digests: Digests, response: requests.Response | None = None
     ) -> RawFile:
         """Stream what is missing, check the whole file and give it its name."""
         resumed = digests.size > 0
         try:
             if response is not None:
-                self._stream(response, note, digests)
+                self._stream(response, state, digests)
             self.resource.check_magic(digests.head, self.url)
-            file = examine(
+            file = verify(
                 self.resource,
-                self.part.target,
+                self.partial.target,
                 self.url,
                 digests,
-                validator=note.validator,
+                validator=state.validator,
                 accept_any=self.accept_any,
             )
         except IntegrityError as error:
-            self.part.discard()  # bytes known to be wrong are never continued
+            self.partial.discard()  # bytes known to be wrong are never continued
             if resumed:
                 raise _Restart(str(error)) from error
             if self.url in str(error):
@@ -208,14 +212,14 @@ class _Download:
                 f"{error} It came from {self.url}. Try another --mirror; --no-verify takes it all "
                 "the same."
             ) from error
-        self.part.publish(replace(note, size=digests.size, sha256=file.sha256))
+        self.partial.publish(replace(state, size=digests.size, sha256=file.sha256))
         return file
 
 
-def _range(note: Note | None, offset: int) -> dict[str, str]:
-    if note is None:
+def _range(state: DownloadState | None, offset: int) -> dict[str, str]:
+    if state is None:
         return {}
-    condition = {"If-Range": note.validator} if note.validator else {}
+    condition = {"If-Range": state.validator} if state.validator else {}
     return {"Range": f"bytes={offset}-", **condition}
 
 
@@ -229,24 +233,24 @@ def _chunks(response: requests.Response, url: str) -> Iterator[bytes]:
         yield from response.raw.stream(READ_BYTES, decode_content=False)
 
 
-def _continued(response: requests.Response, offset: int, note: Note) -> Note:
-    """Check that a 206 continues exactly the bytes that are here; return the note with the size."""
+def _continued(response: requests.Response, offset: int, state: DownloadState) -> DownloadState:
+    """Check that a 206 continues exactly the bytes that are here; return the state and the size."""
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if match is None or int(match[1]) != offset:
         raise _Restart(f"the server answers with another range than bytes {offset}-")
-    size = note.size if match[2] == "*" else int(match[2])
-    if note.size not in (None, size):
+    size = state.size if match[2] == "*" else int(match[2])
+    if state.size not in (None, size):
         raise _Restart("the file on the server has another size now")
-    is_etag = note.validator is not None and note.validator.startswith('"')
+    is_etag = state.validator is not None and state.validator.startswith('"')
     validator = response.headers.get("ETag" if is_etag else "Last-Modified")
-    if note.validator and validator and validator != note.validator:
+    if state.validator and validator and validator != state.validator:
         raise _Restart("the file on the server has changed")
-    return replace(note, size=size)
+    return replace(state, size=size)
 
 
-def _is_whole(response: requests.Response, offset: int, note: Note) -> bool:
+def _is_whole(response: requests.Response, offset: int, state: DownloadState) -> bool:
     """Tell whether a 416 says that nothing is missing, where the size was not known before."""
     content_range = response.headers.get("Content-Range")
     return (
-        response.status_code == 416 and note.size is None and content_range == f"bytes */{offset}"
+        response.status_code == 416 and state.size is None and content_range == f"bytes */{offset}"
     )

@@ -1,11 +1,12 @@
-"""The part file of a download: bytes so far, on this disk, until they get their name.
+"""A partial download: bytes so far, on this disk, until they get their name.
 
-    FILE.part        bytes so far          FILE.part.json   the note: what they belong to
-    FILE             complete and checked  FILE.json        the same note, and the sha256
+    FILE.part        bytes so far          FILE.part.json   the state: what they belong to
+    FILE             complete and checked  FILE.json        the same state, and the sha256
 
 Two processes may fetch the same file where locks do not work. Nothing is appended blindly or cut
-short under the other one: who continues a part writes the same bytes at the same offsets, who
-begins anew does so in a new file, and who is done names the very bytes that it wrote and checked.
+short under the other one: a process that continues writes the same bytes at the same offsets, one
+that starts again does so in a new file, and one that is done names the very bytes that it wrote and
+checked.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import make_folder
-from datasets_cli.sources.resource import Digests
 
 
 @dataclass(frozen=True)
-class Note:
+class DownloadState:
     """What the bytes of a file belong to.
 
     Args:
@@ -40,15 +41,15 @@ class Note:
     sha256: str | None = None
 
 
-def read_note(path: Path) -> Note | None:
-    """Return the note in a file; None where there is none or it is garbled."""
+def read_state(path: Path) -> DownloadState | None:
+    """Return the state in a file; None where there is none or it is garbled."""
     try:
-        return Note(**json.loads(path.read_bytes()))
+        return DownloadState(**json.loads(path.read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
 
-class Part:
+class PartialDownload:
     """The bytes of one download so far.
 
     Use it in a ``with`` statement around one attempt: what is there is continued (``resume``) or
@@ -61,10 +62,10 @@ class Part:
     def __init__(self, target: Path) -> None:
         self.target = target
         self.path = Path(f"{target}.part")
-        self._note_path = Path(f"{target}.part.json")
+        self._state_path = Path(f"{target}.part.json")
         self._file: BinaryIO | None = None
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> PartialDownload:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,9 +80,9 @@ class Part:
             return 0
 
     @property
-    def note(self) -> Note | None:
+    def state(self) -> DownloadState | None:
         """What the bytes so far belong to; None where nothing tells."""
-        return read_note(self._note_path)
+        return read_state(self._state_path)
 
     def resume(self, digests: Digests) -> bool:
         """Open the bytes so far, for more to follow, and hash them; False where there are none."""
@@ -92,7 +93,7 @@ class Part:
         digests.read_file(self._file)
         return digests.size > 0
 
-    def begin(self, note: Note) -> None:
+    def begin(self, state: DownloadState) -> None:
         """Replace what is there by an empty file."""
         self._close()
         self.discard()
@@ -100,7 +101,7 @@ class Part:
         fresh = self._new_path()
         self._file = fresh.open("x+b")
         fresh.replace(self.path)
-        _write_note(self._note_path, note)
+        _write_state(self._state_path, state)
 
     def write(self, data: bytes) -> None:
         """Add bytes at the end."""
@@ -112,25 +113,25 @@ class Part:
         file.flush()
         os.fsync(file.fileno())
 
-    def publish(self, note: Note) -> None:
+    def publish(self, state: DownloadState) -> None:
         """Give the bytes that this object has read and written their name."""
         make_folder(self.target.parent)
-        _write_note(Path(f"{self.target}.json"), note)
+        _write_state(Path(f"{self.target}.json"), state)
         with suppress(FileNotFoundError):
             self.path.replace(self.target)
         if not self._has_file_at(self.target):
-            # Another process has begun anew, or is done: its file had the name of our part.
+            # Another process has started again, or is done: its file had the name of ours.
             copy = self._new_path()
             with copy.open("xb") as file:
                 self._open_file().seek(0)
                 shutil.copyfileobj(self._open_file(), file)
             copy.replace(self.target)
-        self._note_path.unlink(missing_ok=True)
+        self._state_path.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Delete what is there."""
         self.path.unlink(missing_ok=True)
-        self._note_path.unlink(missing_ok=True)
+        self._state_path.unlink(missing_ok=True)
 
     def _open_file(self) -> BinaryIO:
         assert self._file is not None, "resume or begin comes first"
@@ -151,5 +152,5 @@ class Part:
             self._file = None
 
 
-def _write_note(path: Path, note: Note) -> None:
-    path.write_text(json.dumps(asdict(note)), encoding="utf-8")
+def _write_state(path: Path, state: DownloadState) -> None:
+    path.write_text(json.dumps(asdict(state)), encoding="utf-8")

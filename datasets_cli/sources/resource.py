@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from datasets_cli.errors import IntegrityError, SourceError
+from datasets_cli.sources.digests import Digests
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HTML = (b"<!doctype", b"<html")
-CHUNK_BYTES = 1 << 20
-HEAD_BYTES = 512
 
 
 NoSuchData = Callable[[int, bytes], str | None]
@@ -103,7 +100,7 @@ class Resource:
         return (Content(self.size, self.checksums), *self.older)
 
     def accepts_size(self, size: int) -> bool:
-        """Tell whether some accepted content may have so many bytes."""
+        """Tell whether some accepted content may have this size in bytes."""
         return any(content.size in (None, size) for content in self.contents)
 
     @property
@@ -135,7 +132,7 @@ class Resource:
         """Check how a file begins, before its checksum, for a clearer message.
 
         Raises:
-            SourceError: it begins otherwise; says so when it looks like a web page or LFS pointer.
+            SourceError: it begins with other bytes; the message names a web page or LFS pointer.
                 Without a magic anything but a web page is accepted.
         """
         start = first_bytes[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -153,110 +150,3 @@ class Resource:
             f"{self.filename} from {origin}: expected {kind}, found {found}. "
             "Try another --mirror or --source."
         )
-
-
-class Digests:
-    """Several running hashes of one stream of bytes."""
-
-    def __init__(self, algorithms: Iterable[str]) -> None:
-        self._hashes = {name: hashlib.new(name) for name in sorted(algorithms)}
-        self.size = 0
-        self.head = b""
-
-    def update(self, data: bytes) -> None:
-        """Add the next bytes."""
-        if self.size < HEAD_BYTES:
-            self.head += data[: HEAD_BYTES - self.size]
-        self.size += len(data)
-        for running in self._hashes.values():
-            running.update(data)
-
-    def hex(self) -> dict[str, str]:
-        """Return the digests so far."""
-        return {name: running.hexdigest() for name, running in self._hashes.items()}
-
-    def read(self, path: Path) -> bytes:
-        """Add a whole file and return its first bytes."""
-        with path.open("rb") as file:
-            self.read_file(file)
-        return self.head
-
-    def read_file(self, file: BinaryIO) -> None:
-        """Add the rest of an open file."""
-        while data := file.read(CHUNK_BYTES):
-            self.update(data)
-
-
-@dataclass(frozen=True)
-class RawFile:
-    """A resource that lies on this disk, with what was actually seen.
-
-    Args:
-        path: the file.
-        filename: the resource's name.
-        url: where it came from, or the path given by ``--source``.
-        size: bytes.
-        sha256: digest of the bytes.
-        validator: the server's ETag or Last-Modified, if any.
-        checked: ``"sha256"``, ``"md5"``, ``"size"`` or ``"nothing"``: what the catalogue could
-            confirm; or how the file differs, when ``--no-verify`` took it all the same.
-        version: label of an older published version; empty for the current one.
-    """
-
-    path: Path
-    filename: str
-    url: str
-    size: int
-    sha256: str
-    validator: str | None = None
-    checked: str = "nothing"
-    version: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest's entry, without the local path."""
-        entry = {
-            "filename": self.filename,
-            "url": self.url,
-            "bytes": self.size,
-            "sha256": self.sha256,
-            "validator": self.validator,
-            "checked": self.checked,
-        }
-        return entry | ({"version": self.version} if self.version else {})
-
-
-def examine(
-    resource: Resource,
-    path: Path,
-    url: str,
-    digests: Digests,
-    *,
-    validator: str | None = None,
-    accept_any: bool = False,
-) -> RawFile:
-    """Return the checked file, given the digests of all its bytes.
-
-    Args:
-        resource: what it should be.
-        path: where it lies.
-        url: where it came from.
-        digests: over the whole file.
-        validator: the server's ETag or Last-Modified.
-        accept_any: take a file that differs, and record how (``--no-verify``).
-
-    Raises:
-        IntegrityError: it differs and ``accept_any`` is off.
-    """
-    found = digests.hex()
-    version = ""
-    try:
-        content = resource.identify(digests.size, found)
-        known = next(iter(content.checksums), "size" if content.size is not None else "nothing")
-        checked, version = known, content.label
-    except IntegrityError as error:
-        if not accept_any:
-            raise
-        checked = f"not verified: {error}"
-    return RawFile(
-        path, resource.filename, url, digests.size, found["sha256"], validator, checked, version
-    )

@@ -2,9 +2,9 @@
 
 <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
 <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
-<root>/tmp/<slug>-<uuid>/            a conversion under way
+<root>/tmp/<slug>-<uuid>/            a dataset that is being written
 <root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
-<root>/locks/<slug>.lock             one lock per id (economy only, never correctness)
+<root>/locks/<slug>.lock             one lock per id, while it is held (economy, not correctness)
 <root>/catalogue/                    cached remote catalogues
 """
 
@@ -52,7 +52,7 @@ class CacheRoot:
         return self.path / "catalogue" / f"{check_id(family)}.json"
 
     def new_staging(self, id: str) -> Path:
-        """Return a new folder name, on the same disk, for a conversion of this id."""
+        """Return a new folder name, on the same disk, for a copy of this id to be written."""
         owner = f"{_host()}-{os.getpid()}"
         return self.path / "tmp" / f"{_slug(id)}-{owner}-{uuid.uuid4().hex}"
 
@@ -61,7 +61,7 @@ class CacheRoot:
         return self.path / "tmp" / f"trash-{_slug(id)}-{uuid.uuid4().hex}"
 
     def staged(self, id: str) -> list[Path]:
-        """Return what conversions of this id left behind whose process has ended."""
+        """Return what processes that have ended left of copies of this id."""
         found = sorted((self.path / "tmp").glob(f"{_slug(id)}-*"))
         return [folder for folder in found if not _may_be_in_use(folder)]
 

@@ -1,4 +1,4 @@
-"""Opening a committed dataset: mapped read-only, handing out copies alone."""
+"""Opening a committed dataset: mapped read-only; every tensor it returns is a copy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rows(Protocol):
         Args:
             key: a leaf that has a successor.
             index: rows int64 ``[B]``.
-            age: how many rows of its trajectory lie before each, int64 ``[B]``.
+            age: how many rows of its trajectory come before each, int64 ``[B]``.
             length: steps up to the row itself; before a trajectory's first step it is repeated.
 
         Returns:
@@ -65,7 +65,7 @@ class Dataset:
         self._files = Files(folder, device_options.storage_device)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
-        self.gather = self._rows.gather  # one call less in every batch
+        self.gather = self._rows.gather  # one call fewer in every batch
 
     def __len__(self) -> int:
         return self.manifest.num_transitions
@@ -107,7 +107,7 @@ class Dataset:
         return whole
 
     def rows_of(self, keys: frozenset[Key]) -> Rows:
-        """Return the rows with these leaves alone; no other is read."""
+        """Return the rows with only these leaves; no other is read."""
         manifest = self.manifest
         if manifest.layout == "compact":
             record = Record.from_json(manifest.record).only(keys)
@@ -125,7 +125,7 @@ class Dataset:
         return self.gather(torch.arange(start, stop))
 
     def check_memory(self, num_rows: int) -> None:
-        """Check that a copy of so many rows fits into half of the free memory.
+        """Check that a copy of n rows fits into half of the free memory.
 
         Raises:
             UsageError: it does not.

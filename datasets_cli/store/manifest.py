@@ -34,7 +34,7 @@ class Manifest:
         successors: which rule of the format gave ``next.observation`` and how many rows it dropped.
         metadata: what the publisher says: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
-        record: how the columns lie in records, in the ``compact`` layout.
+        record: how the columns are laid out in records, in the ``compact`` layout.
         parent: id and manifest digest of the dataset this one was derived from.
         tool: name and version of the program that wrote it.
         format_version: version of this file's layout.

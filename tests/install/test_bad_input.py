@@ -337,7 +337,7 @@ def test_folder_without_the_file_is_refused_by_its_name(config: Config, path: Pa
 
 SMALL_DISK = """
 import json, resource, sys
-from datasets_cli.install import install
+from datasets_cli.install import install, installation
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull
@@ -345,13 +345,13 @@ from datasets_cli.errors import DiskFull
 def limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, resource.RLIM_INFINITY))
 
-commit = install.commit
+commit = installation.commit
 def limit_and_commit(*arguments, **options):
     limit()
     return commit(*arguments, **options)
 
 if {in_commit}:
-    install.commit = limit_and_commit
+    installation.commit = limit_and_commit
 else:
     limit()
 try:
@@ -368,7 +368,7 @@ except DiskFull as error:
     [(0, False), (1000, False), (40_000, False), (100, True)],
     ids=["no byte", "little", "most", "all but the manifest"],
 )
-def test_full_disk_while_converting_leaves_the_older_copy(
+def test_full_disk_while_installing_leaves_the_older_copy(
     size: int, in_commit: bool, config: Config, path: Path
 ) -> None:
     save(path, steps(path, (4, 2), num_steps=3000))

@@ -39,7 +39,7 @@ CUT = 100_000
 
 CHILD = """
 import os, signal, sys
-from datasets_cli.install import install
+from datasets_cli.install import install, installation
 from datasets_cli.config import load_config
 
 def die():
@@ -88,39 +88,39 @@ remove(sys.argv[1], load_config())
 """
 
 TELL_AT_LOCK = """
-locked = install.locked
+locked = installation.locked
 def tell_and_lock(*arguments):
     print("at the lock", flush=True)
     return locked(*arguments)
-install.locked = tell_and_lock
+installation.locked = tell_and_lock
 """
 
 WITHOUT_LOCK = """
 import contextlib
-install.locked = lambda *arguments: contextlib.nullcontext()
+installation.locked = lambda *arguments: contextlib.nullcontext()
 """
 
-PAUSE_BEFORE_CONVERSION = """
-convert = install.convert
-def pause_and_convert(*arguments):
-    pause("before the conversion")
-    return convert(*arguments)
-install.convert = pause_and_convert
+PAUSE_BEFORE_STAGING = """
+stage = installation.stage
+def pause_and_stage(*arguments):
+    pause("before the staging")
+    return stage(*arguments)
+installation.stage = pause_and_stage
 """
 
-PAUSE_IN_CONVERSION = """
+PAUSE_IN_STAGING = """
 from datasets_cli.store.ted.writer import TedWriter
 write = TedWriter.write
 def write_and_pause(*arguments):
     write(*arguments)
-    pause("in the conversion")
+    pause("in the staging")
     TedWriter.write = write
 TedWriter.write = write_and_pause
 """
 
 HOLD_LOCK = """
 from datasets_cli.store.cache_root import CacheRoot
-with install.locked(CacheRoot(load_config().root).lock(sys.argv[1]), sys.argv[1], 1.0):
+with installation.locked(CacheRoot(load_config().root).lock(sys.argv[1]), sys.argv[1], 1.0):
     pause("locked")
 sys.exit()
 """
@@ -293,7 +293,7 @@ def test_killed_between_two_files(
     ],
     ids=["after the first write", "after the last write", "before the rename"],
 )
-def test_killed_during_a_conversion(
+def test_killed_while_rows_are_written(
     before: str, machine: Machine, origin: Origin, undisturbed: dict
 ) -> None:
     machine.run_killed(before)
@@ -316,7 +316,7 @@ def replaced(machine: Machine, origin: Origin, published: dict[str, bytes]) -> M
 @pytest.mark.parametrize(
     "before",
     [DIE_AFTER_WRITES.format(count=1), DIE_BEFORE_RENAME_TO.format(part="trash-")],
-    ids=["during the conversion", "before the first rename"],
+    ids=["while rows are written", "before the first rename"],
 )
 def test_killed_replacement_leaves_the_old_copy(
     before: str, replaced: Machine, undisturbed: dict
@@ -445,13 +445,13 @@ def test_two_downloads_at_once_where_locks_do_not_work(
     assert (machine.installed(), machine.leftovers()) == ([ID], [])
 
 
-@pytest.mark.parametrize("pause", [PAUSE_BEFORE_CONVERSION, PAUSE_IN_CONVERSION])
+@pytest.mark.parametrize("pause", [PAUSE_BEFORE_STAGING, PAUSE_IN_STAGING])
 def test_another_process_does_it_all_meanwhile_where_locks_do_not_work(
     pause: str, machine: Machine, undisturbed: dict
 ) -> None:
     slow = machine.start(WITHOUT_LOCK + pause)
     assert slow.stdout
-    assert "conversion" in slow.stdout.readline()
+    assert "staging" in slow.stdout.readline()
     dataset = install_dataset(ID, machine.config)
     inode = dataset.stat().st_ino
     assert go_on(slow) == 0
@@ -460,14 +460,12 @@ def test_another_process_does_it_all_meanwhile_where_locks_do_not_work(
     assert (machine.installed(), machine.leftovers()) == ([ID], [])
 
 
-def test_two_conversions_at_once_where_locks_do_not_work(
-    machine: Machine, undisturbed: dict
-) -> None:
+def test_two_stagings_at_once_where_locks_do_not_work(machine: Machine, undisturbed: dict) -> None:
     children = []
     for _ in range(2):
-        child = machine.start(WITHOUT_LOCK + PAUSE_IN_CONVERSION)
+        child = machine.start(WITHOUT_LOCK + PAUSE_IN_STAGING)
         assert child.stdout
-        assert "conversion" in child.stdout.readline()
+        assert "staging" in child.stdout.readline()
         children.append(child)
     assert [go_on(child) for child in children] == [0, 0]
     assert machine.files() == undisturbed["old"]

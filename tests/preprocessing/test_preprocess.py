@@ -237,7 +237,7 @@ def test_a_wrong_number_of_frames_is_refused(
 
 
 def test_a_destination_within_a_dataset_is_refused(replay: ExperienceReplay) -> None:
-    with pytest.raises(UsageError, match="lies within the dataset"):
+    with pytest.raises(UsageError, match="is within the dataset"):
         replay.preprocess(noisy, dest=replay.data_path / "inner", num_workers=0)
 
 

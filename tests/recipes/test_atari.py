@@ -20,7 +20,7 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.schema.frame_table import Bounds
+from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from tests.support.ale_games import Episode, play
 from tests.support.atari_files import CAP, Key, expected, record
 
@@ -181,15 +181,15 @@ def test_an_episode_whose_beginning_is_missing_is_not_counted_up_to_the_limit(
 def test_the_comparison_finds_a_leaf_too_many(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Bounds.take
+    take = FrameTableBuilder.take
     leak = {("info", "leak"): np.zeros(1)}
 
-    def taken(self: Bounds, rows: Any) -> Any:
+    def taken(self: FrameTableBuilder, rows: Any) -> Any:
         return take(self, rows) | {
             key: zero.repeat(len(rows["action",])) for key, zero in leak.items()
         }
 
-    monkeypatch.setattr(Bounds, "take", taken)
+    monkeypatch.setattr(FrameTableBuilder, "take", taken)
     episodes = invented([30, 20])
     logger = record(tmp_path / "run", episodes, 40)
     with pytest.raises(AssertionError):

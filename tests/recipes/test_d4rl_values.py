@@ -26,7 +26,9 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
-from datasets_cli.sources.resource import Digests, Resource, examine
+from datasets_cli.sources.digests import Digests
+from datasets_cli.sources.raw_file import verify
+from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.schema import columns, summary
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
@@ -344,10 +346,10 @@ def test_both_published_versions_of_a_v2_file_are_accepted() -> None:
         catalogue.OLDER: Seen(int(row["older_bytes"]), row["older_sha256"]),
     }
     for version, digests in seen.items():
-        file = examine(resource, Path("file"), "url", digests)
+        file = verify(resource, Path("file"), "url", digests)
         assert (file.checked, file.version) == ("sha256", version)
     with pytest.raises(IntegrityError, match="not the published file"):
-        examine(resource, Path("file"), "url", Seen(int(row["bytes"]), row["older_sha256"]))
+        verify(resource, Path("file"), "url", Seen(int(row["bytes"]), row["older_sha256"]))
 
 
 def test_older_version_is_named_in_the_manifest(

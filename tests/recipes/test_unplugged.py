@@ -15,11 +15,13 @@ from PIL import Image
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
-from datasets_cli.install.conversion import convert
+from datasets_cli.install.staging import stage
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source
 from datasets_cli.recipes.atari_dqn import unplugged_reader as unplugged
-from datasets_cli.sources.resource import Digests, Resource, examine
+from datasets_cli.sources.digests import Digests
+from datasets_cli.sources.raw_file import verify
+from datasets_cli.sources.resource import Resource
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest
@@ -73,9 +75,9 @@ def install(config: Config, tmp_path: Path) -> Install:
             (tmp_path / resource.filename).write_bytes(data)
             digests = Digests(["sha256"])
             digests.read(tmp_path / resource.filename)
-            raw.append(examine(resource, tmp_path / resource.filename, "", digests))
+            raw.append(verify(resource, tmp_path / resource.filename, "", digests))
         resolved, root = Resolved(recipe, "run", CatalogueEntry("run")), CacheRoot(config.root)
-        manifest, folder = convert(resolved, raw, root, layout, progress or Silent(), workers)
+        manifest, folder = stage(resolved, raw, root, layout, progress or Silent(), workers)
         write_manifest(folder, manifest)
         return open_dataset(folder)
 

@@ -180,8 +180,8 @@ def test_a_long_row_map_has_wider_numbers(tmp_path: Path, monkeypatch: pytest.Mo
 # Frames
 
 
-def pictures(num: int, seed: int = 0) -> np.ndarray:
-    """Random but alike pictures uint8 ``[num, 36, 36]``, each different."""
+def frames_of(num: int, seed: int = 0) -> np.ndarray:
+    """Random but similar frames uint8 ``[num, 36, 36]``, each different."""
     rng = np.random.default_rng(seed)
     scene = rng.integers(0, 4, (36, 36)).astype(np.uint8) * 60
     shots = np.stack([np.roll(scene, number, axis=1) for number in range(num)])
@@ -195,7 +195,7 @@ def pixel_rows(lengths: list[int]) -> Rows:
     num_steps = sum(lengths) + len(lengths)
     starts = np.cumsum([0, *(length + 1 for length in lengths)])[:-1]
     row = np.concatenate([np.arange(n) + s for n, s in zip(lengths, starts, strict=True)])
-    shots = pictures(num_steps)
+    shots = frames_of(num_steps)
     rows["observation",], rows["next", "observation"] = shots[row], shots[row + 1].copy()
     last = np.cumsum(lengths) - 1
     rows["next", "observation"][last[rows["next", "terminated"][last, 0]]] = 0
@@ -228,7 +228,7 @@ def test_frames_whose_successor_is_another_are_refused_by_row(tmp_path: Path, cu
 
 
 def test_two_threads_read_right_frames(tmp_path: Path) -> None:
-    shots = pictures(2000)
+    shots = frames_of(2000)
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
     writer.write(shots)
     writer.finish()
@@ -257,14 +257,14 @@ def test_frames_that_are_read_stay_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [0, 1, 7, 8])
 def test_a_few_frames_need_no_dictionary(tmp_path: Path, number: int) -> None:
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
-    writer.write(pictures(number) if number else np.zeros((0, 36, 36), np.uint8))
+    writer.write(frames_of(number) if number else np.zeros((0, 36, 36), np.uint8))
     writer.finish()
     kept = (tmp_path / "x.zst.dictionary").exists()
     assert kept == (number >= dictionary.FRAMES_PER_DICTIONARY_FRAME)
 
 
-def test_a_dictionary_is_whole_pictures_spread_over_the_first_ones() -> None:
-    shots = pictures(1000).reshape(1000, -1)
+def test_a_dictionary_is_whole_frames_spread_over_the_first_ones() -> None:
+    shots = frames_of(1000).reshape(1000, -1)
     content = np.frombuffer(dictionary.choose_dictionary(shots), np.uint8)
     chosen = dictionary.DICTIONARY_BYTES // shots.shape[1]
     assert content.tobytes() == shots[[n * 1000 // chosen for n in range(chosen)]].tobytes()
@@ -274,7 +274,7 @@ def test_a_dictionary_is_whole_pictures_spread_over_the_first_ones() -> None:
 @pytest.mark.parametrize("name", ["x.zst", "x.zst.dictionary"])
 def test_frames_that_are_damaged_say_so(tmp_path: Path, name: str) -> None:
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
-    writer.write(pictures(100))
+    writer.write(frames_of(100))
     writer.finish()
     path = tmp_path / name
     path.write_bytes(b"?" * path.stat().st_size)
@@ -369,14 +369,14 @@ def test_no_rows_of_frames_are_no_frames(tmp_path: Path, index: Any, length: int
 
 def test_leaves_of_like_names_keep_their_own_frames(tmp_path: Path) -> None:
     rows = pixel_rows([12])
-    rows["info", "a.b"], rows["info", "a", "b"] = pictures(12, 1), pictures(12, 2)
+    rows["info", "a.b"], rows["info", "a", "b"] = frames_of(12, 1), frames_of(12, 2)
     dataset = write(CompactWriter, tmp_path / "rows", rows)
     assert_same(everything(dataset), rows | {("episode",): np.zeros(12, np.int64)})
 
 
 def test_frames_of_two_shapes_are_not_shared(tmp_path: Path) -> None:
     rows = pixel_rows([12])
-    rows["info", "x"], rows["next", "info", "x"] = pictures(12, 1), pictures(12, 2)[:, :32]
+    rows["info", "x"], rows["next", "info", "x"] = frames_of(12, 1), frames_of(12, 2)[:, :32]
     dataset = write(CompactWriter, tmp_path / "rows", rows)
     assert_same(everything(dataset), rows | {("episode",): np.zeros(12, np.int64)})
 

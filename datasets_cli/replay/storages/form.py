@@ -26,7 +26,7 @@ class TensorDictForm:
     def __init__(self, keys: Sequence[Key]) -> None:
         self.keys = tuple(keys)
         self._plan = TreePlan(self.keys)
-        self._places = [self._plan.place(key) for key in self.keys]
+        self._places = [self._plan.slot(key) for key in self.keys]
 
     @property
     def names(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""The dictionary of a column of frames: whole pictures that the others are compressed against.
+"""The dictionary of a column of frames: whole frames that the others are compressed against.
 
-Screens of one game share long runs of bytes with a few of its pictures. Measured on real ALE
-frames against a dictionary of 16 KiB trained by zstd: 112 bytes a frame instead of 152, and 0.8 of
-the time to decode, because long matches are copied and not pieced together.
+The frames of one game share long runs of bytes with a few of them. Measured on real ALE frames
+against a dictionary of 16 KiB trained by zstd: 112 bytes per frame, not 152, and 0.8 of the time to
+decode, because long matches are copied and not pieced together.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ FRAMES_PER_DICTIONARY_FRAME = 8
 
 
 def choose_dictionary(frames: np.ndarray) -> bytes:
-    """Return pictures spread over the first ones, or nothing where they would not pay.
+    """Return frames spread over the first ones, or nothing where they would not pay.
 
     Args:
-        frames: the first pictures of a column, uint8 ``[n, ...]``; of more than
-            ``SAMPLED_FRAMES`` the others are not looked at.
+        frames: the first frames of a column, uint8 ``[n, ...]``; those after the first
+            ``SAMPLED_FRAMES`` are not looked at.
     """
     frames = frames[:SAMPLED_FRAMES]
     room = DICTIONARY_BYTES // math.prod(frames.shape[1:])
     count = min(room, len(frames) // FRAMES_PER_DICTIONARY_FRAME)
+    # Every n/count-th frame, from the first on.
     chosen: bytes = frames[np.arange(count) * len(frames) // max(1, count)].tobytes()
     return chosen
 
 
 def write_dictionary(path: Path, content: bytes) -> None:
-    """Keep the pictures, if any, in a file: one zstd frame."""
+    """Keep the frames, if any, in a file: one zstd frame."""
     if content:
         path.write_bytes(zstandard.compress(content))
 
@@ -48,7 +49,7 @@ def read_dictionary(path: Path) -> bytes:
 
 
 def for_zstd(content: bytes) -> zstandard.ZstdCompressionDict | None:
-    """Return the pictures as zstd takes them, to refer to and nothing else; None for nothing."""
+    """Return the frames as zstd takes them, to be referred to as they are; None for nothing."""
     if not content:
         return None
     return zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_RAWCONTENT)

@@ -1,10 +1,10 @@
-"""Writing frames: pictures compressed one by one; see ``frames`` for the files.
+"""Writing frames, compressed one by one; see ``frames`` for the files.
 
-Every run of pictures whose records follow one another goes to a part of its own, and the parts are
-joined in the order of their records, whatever the order in which, and the number of processes by
-which, they were written:
+Every run of frames whose records follow one another is written to a segment of its own, and the
+segments are joined in the order of their records, whatever the order in which, and the number of
+processes by which, they were written:
 
-frames/observation.zst.part/000000000000.zst     pictures from record 0 on, one behind the other
+frames/observation.zst.part/000000000000.zst     frames from record 0 on, one after the other
 frames/observation.zst.part/000000000000.ends    int64: where each of them ends in that file
 """
 
@@ -29,11 +29,11 @@ BUFFER_BYTES = 1 << 18
 
 
 class FrameWriter:
-    """Compresses pictures that come in the order of their records.
+    """Compresses frames that come in the order of their records.
 
     Args:
         path: the ``.zst`` file; its folder is created.
-        frame_bytes: size of a picture in bytes.
+        frame_bytes: size of a frame in bytes.
     """
 
     def __init__(self, path: Path, frame_bytes: int) -> None:
@@ -41,59 +41,60 @@ class FrameWriter:
         self._frame_bytes = frame_bytes
         self._waiting: list[np.ndarray] = []
         self._num_waiting = 0
-        self._parts: FrameParts | None = None
+        self._segments: FrameSegments | None = None
         self.num_frames = 0
 
     def write(self, frames: np.ndarray) -> None:
-        """Add pictures uint8 ``[n, ...]``; the first ones wait until a dictionary is chosen."""
+        """Add frames uint8 ``[n, ...]``; the first ones wait until a dictionary is chosen."""
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
-        if self._parts is None:
+        if self._segments is None:
             self._waiting.append(frames.copy())
             self._num_waiting += len(frames)
             if self._num_waiting >= SAMPLED_FRAMES:
                 self._begin()
         else:
-            self._parts.write(self.num_frames, frames)
+            self._segments.write(self.num_frames, frames)
         self.num_frames += len(frames)
 
     def finish(self) -> None:
         """Write what waits and join it all."""
-        if self._parts is None:
+        if self._segments is None:
             self._begin()
         self.close()
-        join_parts(self._path, self.num_frames)
+        join_segments(self._path, self.num_frames)
 
     def close(self) -> None:
-        """Close the files; what was written is rubbish unless ``finish`` returned."""
-        if self._parts is not None:
-            self._parts.close()
+        """Close the files; what was written is of no use unless ``finish`` returned."""
+        if self._segments is not None:
+            self._segments.close()
 
     def _begin(self) -> None:
         frames = np.concatenate(self._waiting or [np.zeros((0, self._frame_bytes), np.uint8)])
         self._waiting.clear()
-        self._parts = FrameParts(self._path, self._frame_bytes, make_dictionary(self._path, frames))
-        self._parts.write(0, frames)
+        dictionary = make_dictionary(self._path, frames)
+        self._segments = FrameSegments(self._path, self._frame_bytes, dictionary)
+        self._segments.write(0, frames)
 
 
 def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
-    """Choose a dictionary among the first pictures uint8 ``[n, ...]`` and keep it beside them."""
+    """Choose a dictionary among the first frames uint8 ``[n, ...]`` and keep it beside them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = choose_dictionary(frames)
     write_dictionary(Path(f"{path}.dictionary"), content)
     return content
 
 
-class FrameParts:
-    """Compresses runs of pictures into parts.
+class FrameSegments:
+    """Compresses runs of frames into segments.
 
     Args:
-        path: the ``.zst`` file that the parts will make.
-        frame_bytes: size of a picture in bytes.
+        path: the ``.zst`` file that the segments will make.
+        frame_bytes: size of a frame in bytes.
         dictionary: what ``make_dictionary`` returned.
     """
 
     def __init__(self, path: Path, frame_bytes: int, dictionary: bytes) -> None:
-        self._folder = parts_folder(path)
+        self._folder = segments_folder(path)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._frame_bytes = frame_bytes
         self._compressor = zstandard.ZstdCompressor(
@@ -107,16 +108,17 @@ class FrameParts:
         self._end = 0
 
     def write(self, record: int, frames: np.ndarray) -> None:
-        """Add pictures uint8 ``[n, ...]`` of the records from ``record`` on."""
+        """Add frames uint8 ``[n, ...]`` of the records from ``record`` on."""
         if not len(frames):
             return
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
         if self._files is None or record != self._next_record:
             self._files = self._begin(record)
         blob, ends = self._files
+        # What zstandard calls a segment: first byte and size of each frame, as uint64 pairs.
         starts = np.arange(len(frames), dtype=np.uint64) * np.uint64(self._frame_bytes)
-        segments = np.stack([starts, np.full_like(starts, self._frame_bytes)], axis=1)
-        source = zstandard.BufferWithSegments(frames.data.cast("B"), segments.tobytes())
+        pairs = np.stack([starts, np.full_like(starts, self._frame_bytes)], axis=1)
+        source = zstandard.BufferWithSegments(frames.data.cast("B"), pairs.tobytes())
         compressed = list(cast(Any, self._compressor.multi_compress_to_buffer(source, threads=0)))
         blob.writelines(compressed)
         sizes = np.fromiter(map(len, compressed), np.int64, len(compressed))
@@ -125,7 +127,7 @@ class FrameParts:
         self._next_record = record + len(frames)
 
     def close(self) -> None:
-        """Close the part that is open."""
+        """Close the segment that is open."""
         for file in self._files or ():
             file.close()
         self._files = None
@@ -133,42 +135,43 @@ class FrameParts:
     def _begin(self, record: int) -> tuple[BinaryIO, BinaryIO]:
         self.close()
         self._end = 0
-        blob, ends = part_files(self._folder, record)
+        blob, ends = segment_files(self._folder, record)
         return blob.open("xb", buffering=BUFFER_BYTES), ends.open("xb")
 
 
-def parts_folder(path: Path) -> Path:
-    """Return the folder of the parts of a ``.zst`` file."""
+def segments_folder(path: Path) -> Path:
+    """Return the folder of the segments of a ``.zst`` file."""
     return Path(f"{path}.part")
 
 
-def part_files(folder: Path, record: int) -> tuple[Path, Path]:
-    """Return the two files of the part that begins with a record."""
+def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
+    """Return the two files of the segment that begins with a record."""
     return folder / f"{record:012d}.zst", folder / f"{record:012d}.ends"
 
 
-def join_parts(path: Path, num_frames: int) -> None:
-    """Make the ``.zst`` file and its offsets of their parts, which go on the way.
+def join_segments(path: Path, num_frames: int) -> None:
+    """Make the ``.zst`` file and its offsets of their segments, which are removed on the way.
 
     Args:
         path: the ``.zst`` file.
-        num_frames: pictures of all parts together; none is missing or double.
+        num_frames: frames of all segments together; none is missing or double.
     """
-    folder = parts_folder(path)
+    folder = segments_folder(path)
     firsts = sorted(int(file.stem) for file in folder.glob("*.ends"))
     if firsts:
-        part_files(folder, firsts[0])[0].replace(path)  # mostly the only one
+        segment_files(folder, firsts[0])[0].replace(path)  # mostly the only one
     end = record = 0
     with path.open("ab") as blob, Path(f"{path}.offsets").open("xb") as offsets:
         offsets.write(np.zeros(1, np.int64).data)
         for first in firsts:
             assert first == record, (path.name, first, record)
-            part, part_ends = part_files(folder, first)
-            ends = np.fromfile(part_ends, np.int64)
+            segment, segment_ends = segment_files(folder, first)
+            ends = np.fromfile(segment_ends, np.int64)
             if record:
-                with part.open("rb") as file:
+                with segment.open("rb") as file:
                     shutil.copyfileobj(file, blob, 1 << 20)
-                part.unlink()
+                segment.unlink()
+            # Ends count from the segment's first byte; offsets from the joined file's.
             offsets.write((ends + end).data)
             end += int(ends[-1])
             record += len(ends)

@@ -1,9 +1,9 @@
-"""Frames: pictures compressed one by one, so that any of them can be read without the others.
+"""Frames compressed one by one, so that any of them can be read without the others.
 
-frames/observation.zst              one zstd frame a picture, one behind the other
-frames/observation.zst.offsets      int64 [S + 1]: picture s is bytes offsets[s]:offsets[s + 1]
-frames/observation.zst.dictionary   pictures that the others are compressed against, themselves
-                                    one zstd frame; absent where there are too few to choose from
+frames/observation.zst              each frame as a zstd frame of its own, one after the other
+frames/observation.zst.offsets      int64 [S + 1]: frame s is bytes offsets[s]:offsets[s + 1]
+frames/observation.zst.dictionary   frames that the others are compressed against, together one
+                                    zstd frame; absent where there are too few to choose from
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from datasets_cli.store.schema.mapping import map_file
 
 
 class FrameReader:
-    """Reads pictures by the numbers of their records.
+    """Reads frames by the numbers of their records.
 
     Args:
         path: the ``.zst`` file.
-        num_frames: pictures S.
-        shape: of one picture.
+        num_frames: frames S, one per record.
+        shape: of one frame.
 
     Raises:
         DamagedDataset: here and in ``read``: what was compressed is not what comes out.
@@ -43,20 +43,21 @@ class FrameReader:
             self._blob = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         with self._damage_errors():
             self._dictionary = for_zstd(read_dictionary(Path(f"{path}.dictionary")))
-        # A decompressor that two threads share gives wrong pictures.
+        # A decompressor that two threads share gives wrong frames.
         self._local = threading.local()
 
     def read(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the pictures ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
+        """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
         if not len(index):  # the decoder divides by their number
             return torch.empty((0, *self._shape), dtype=torch.uint8)
+        # zstandard takes first byte and size of each frame, as pairs of 8-byte integers.
         starts = self._offsets.index_select(0, index)
         sizes = self._offsets.index_select(0, index + 1) - starts
         segments = torch.stack((starts, sizes), dim=1).numpy().tobytes()
         source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
         with self._damage_errors():
             decoded = self._decompressor().multi_decompress_to_buffer(source, threads=0)
-        # zstandard sizes its output buffers by the compressed size, so well compressed pictures
+        # zstandard sizes its output buffers by the compressed size, so well compressed frames
         # come back in many of them.
         joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
         return torch.frombuffer(joined, dtype=torch.uint8).view(len(index), *self._shape)
@@ -67,8 +68,8 @@ class FrameReader:
             yield
         except (zstandard.ZstdError, ValueError) as error:
             raise DamagedDataset(
-                f"{self._path}: a picture cannot be decoded ({error}). The file is not what was "
-                "written; find out which with rlds verify, and download the dataset again."
+                f"{self._path}: a frame cannot be decoded ({error}). The file is not what was "
+                "written; rlds verify names every such file. Download the dataset again."
             ) from error
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:

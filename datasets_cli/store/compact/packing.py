@@ -21,11 +21,12 @@ from datasets_cli.store.compact.records import (
     row_map_dtype,
 )
 from datasets_cli.store.schema.columns import EPISODE, Column, Key, rows_per_block, successor_of
+from datasets_cli.store.schema.trajectories import ends_of, num_records, numbers_of
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of transitions and where their records lie.
+    """A run of transitions and where their records are.
 
     Args:
         start: first transition.
@@ -42,6 +43,7 @@ class Chunk:
     @property
     def row(self) -> np.ndarray:
         """The record of each transition, int64 ``[n]``."""
+        # Each trajectory before a transition has one record more than it has transitions.
         row: np.ndarray = np.arange(self.start, self.stop) + self.episode
         return row
 
@@ -57,9 +59,8 @@ def chunks(offsets: np.ndarray, row_bytes: int) -> Iterator[Chunk]:
     step = rows_per_block(row_bytes)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        rows = np.arange(start, stop)
-        episode = np.searchsorted(offsets, rows, side="right") - 1
-        yield Chunk(start, stop, episode, rows + 1 == offsets[episode + 1])
+        episode, is_end = numbers_of(offsets, start, stop), ends_of(offsets, start, stop)
+        yield Chunk(start, stop, episode, is_end)
 
 
 def pack(
@@ -95,7 +96,7 @@ def pack(
     fields, size, left = lay_out([pair for pair in pairs if pair[0].key not in shared], same)
     record = Record(
         size=size,
-        num_records=int(offsets[-1]) + len(offsets) - 1,
+        num_records=num_records(offsets),
         fields=fields,
         constants=tuple((column, constants[column.key]) for column in left),
         made=tuple(made),
@@ -173,6 +174,8 @@ def _is_shared(source: Path, column: Column, successor: Column | None, offsets: 
             rows = leaf.read(chunk.stop - chunk.start)
             after = following.read(chunk.stop - chunk.start)
             inside = ~chunk.is_end
+            # The first row against the successor that ended the last chunk, then each row against
+            # the successor of the one before it; at a trajectory's end nothing is shared.
             if expected is not None and not (rows[0] == expected).all():
                 return False
             if not (rows[1:][inside[:-1]] == after[:-1][inside[:-1]]).all():
@@ -196,12 +199,15 @@ def _write(source: Path, record: Record, offsets: np.ndarray, target: Path) -> N
             num_rows = chunk.stop - chunk.start
             row = chunk.row
             block = np.zeros((num_rows + int(chunk.is_end.sum()), record.size), np.uint8)
-            own, behind = row - row[0], (row - row[0] + 1)[chunk.is_end]
+            # Records of this chunk: one for each transition, and after each trajectory's last one
+            # a record for its final observation, whose other fields stay zero.
+            own = row - row[0]
+            final = own[chunk.is_end] + 1
             for field, leaf, successor in zip(record.fields, leaves, successors, strict=True):
                 span = slice(field.offset, field.offset + field.column.row_bytes)
                 block[own, span] = leaf.read(num_rows)
                 if successor is not None:
-                    block[behind, span] = successor.read(num_rows)[chunk.is_end]
+                    block[final, span] = successor.read(num_rows)[chunk.is_end]
             records.write(block.data)
             row_map.write(row.astype(dtype).data)
     for open_leaf in [*leaves, *(leaf for leaf in successors if leaf is not None)]:

@@ -6,11 +6,11 @@ A trajectory of T transitions is T + 1 consecutive records, the last for its fin
     transition    0          1                     2
     row map    [  0,         1,                    3  ]                   int32, int64 from 2**31 on
 
-Transition i is record ``row[i]`` and the one behind it: its ``next.observation`` is the following
+Transition i is record ``row[i]`` and the one after it: its ``next.observation`` is the following
 record's ``observation``, so both come with one gather of two records. Fields are ordered by element
 size, so that each is aligned. What is the same in every row is kept here and not in the records,
 unless it fits into their padding, where it costs nothing and comes with the gather; ``episode`` is
-made from the row map; frames lie compressed beside the records.
+made from the row map; frames are compressed beside the records.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class FrameField:
 
     @property
     def filename(self) -> str:
-        """The file of the compressed frames; ``.offsets`` and ``.dictionary`` lie beside it."""
+        """The file of the compressed frames; ``.offsets`` and ``.dictionary`` are beside it."""
         return "frames/" + self.column.filename.removesuffix(".memmap") + ".zst"
 
 
 @dataclass(frozen=True)
 class Record:
-    """How the columns of a dataset lie in records.
+    """How the columns of a dataset are laid out in records.
 
     Args:
         size: bytes of a record.
@@ -76,7 +76,7 @@ class Record:
     frames: tuple[FrameField, ...]
 
     def only(self, keys: frozenset[Key]) -> Record:
-        """Return the record with what it takes to give these keys, at the same places."""
+        """Return the record with what it takes to give these keys, at the same offsets."""
         return replace(
             self,
             fields=tuple(f for f in self.fields if f.column.key in keys or f.successor in keys),
@@ -126,7 +126,7 @@ class Record:
 
 
 def is_frame(column: Column) -> bool:
-    """Tell whether a column's rows are pictures, to be compressed one by one."""
+    """Tell whether a column's rows are frames, to be compressed one by one."""
     return column.dtype == "uint8" and column.row_bytes >= FRAME_BYTES
 
 
@@ -148,16 +148,17 @@ def lay_out(
     def alignment(pair: tuple[Column, Key | None]) -> int:
         return ITEM_BYTES[pair[0].dtype]
 
-    # By element size, and by type within a size: the fields of one type lie in one zone.
+    # By element size, and by type within a size: the fields of one type are side by side.
     ordered = sorted(pairs, key=lambda pair: (-alignment(pair), pair[0].dtype, pair[0].key))
     fields, offset = [], 0
     for column, successor in ordered:
         fields.append(Field(column, successor, offset))
         offset += column.row_bytes
     unit = max([8, *(alignment(pair) for pair in ordered)])
-    size = max(unit, -(-offset // unit) * unit)
+    size = max(unit, -(-offset // unit) * unit)  # rounded up to whole units
     left = []
     for column in constants:
+        # A byte type needs no alignment: it fits into the padding after the fields.
         if ITEM_BYTES[column.dtype] == 1 and 0 < column.row_bytes <= size - offset:
             fields.append(Field(column, None, offset))
             offset += column.row_bytes

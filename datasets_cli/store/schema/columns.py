@@ -70,7 +70,7 @@ class Column:
 
     @property
     def filename(self) -> str:
-        """Path of the leaf's file, relative to the dataset folder, with ``/`` between parts."""
+        """Path of the leaf's file, relative to the dataset folder, with ``/`` between names."""
         return "/".join(encode_name(name) for name in self.key) + ".memmap"
 
     def to_json(self, num_rows: int) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Column:
 
 
 def rows_per_block(row_bytes: int) -> int:
-    """Return how many rows of so many bytes are handled at a time, so that memory stays bounded."""
+    """Return how many rows of this size are handled at a time, so that memory stays bounded."""
     return max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
 
 
@@ -129,7 +129,7 @@ def show_key(key: Key) -> str:
 
 
 def encode_name(name: str) -> str:
-    """Return the file name of one key part, percent-encoded as tensordict does."""
+    """Return the file name of one name of a key, percent-encoded as tensordict does."""
     if name in (".", ".."):
         return "%2E" * len(name)
     return "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)

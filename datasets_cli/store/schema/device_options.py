@@ -21,7 +21,7 @@ class DeviceOptions:
     Args:
         device: where batches go.
         pin_memory: leave the rows on the disk and let batches pass through page-locked memory, from
-            which a copy to the device does not hold up the process.
+            which a copy to the device does not block the process.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
     """
 
@@ -53,19 +53,19 @@ def choose_device_options(
 
     See ``can_page_lock`` for ``pin_memory``.
     """
-    place = None if device is None else torch.device(device)
-    return DeviceOptions(place, can_page_lock(pin_memory), contiguous)
+    chosen = None if device is None else torch.device(device)
+    return DeviceOptions(chosen, can_page_lock(pin_memory), contiguous)
 
 
-def can_page_lock(wished: bool) -> bool:
-    """Tell whether memory is to be page-locked, where that is wished.
+def can_page_lock(is_asked: bool) -> bool:
+    """Tell whether memory is to be page-locked, where a user asks for it.
 
-    It can be only where there is an accelerator to copy to: elsewhere the wish is met with a
+    It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
     warning and nothing else, as in ``torch.utils.data.DataLoader``.
     """
-    if wished and not torch.accelerator.is_available():
+    if is_asked and not torch.accelerator.is_available():
         warnings.warn(
             "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4
         )
         return False
-    return wished
+    return is_asked

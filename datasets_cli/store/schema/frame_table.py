@@ -1,12 +1,12 @@
-"""Pictures that are read apart from their steps: where each of them belongs.
+"""Frames that are read apart from their steps: where each of them belongs.
 
-A source may have its pictures in files of their own, too large to be read in the order of the
-steps. Its other columns come first, in order, and give the rows; then the pictures come, in any
-order, each by the number of its step:
+A source may have its frames in files of their own, too large to be read in the order of the steps.
+Its other columns come first, in order, and give the rows; then the frames come, in any order, each
+by the number of its step:
 
     step          0    1    2T   3    4    5|      T terminated, | cut off
     row           0    1    2    3    4    -       the successor rule of ``ted``
-    record        0    1    2 z  4    5    6       each picture once; z: zeros, no picture follows
+    record        0    1    2 z  4    5    6       each frame once; z: zeros, no frame follows
 """
 
 from __future__ import annotations
@@ -18,43 +18,44 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from datasets_cli.store.schema.columns import DONE, TERMINATED, Key
+from datasets_cli.store.schema.trajectories import num_records, offsets_from_ends
 
 STEP: Key = ("number of the step",)
 """A column that numbers the steps on their way to rows; no dataset has it."""
 
 
-class Run(NamedTuple):
-    """Pictures of consecutive steps of one trajectory.
+class FrameRun(NamedTuple):
+    """Frames of consecutive steps of one trajectory.
 
     Args:
         trajectory: its number.
-        position: 0 for the picture of its first row; T for its last successor.
-        pictures: uint8 ``[n, *shape]``.
+        position: 0 for the frame of its first row; T for the one after its last row.
+        frames: uint8 ``[n, *shape]``.
     """
 
     trajectory: int
     position: int
-    pictures: np.ndarray
+    frames: np.ndarray
 
 
-class PictureFiles(Protocol):
-    """Where a layout keeps pictures; what can be pickled, and opens its files in each process."""
+class FrameFiles(Protocol):
+    """Where a layout keeps frames; can be pickled, and opens its files in each process."""
 
-    def write(self, run: Run) -> None:
-        """Write the pictures of one run."""
+    def write(self, run: FrameRun) -> None:
+        """Write the frames of one run."""
 
     def close(self) -> None:
         """Write what is left and close the files."""
 
 
 @dataclass(frozen=True)
-class PictureTable:
+class FrameTable:
     """Which steps the trajectories of a dataset are made of.
 
     Args:
         offsets: rows int64 ``[K + 1]``, as in the trajectory table.
         first_steps: the step of each trajectory's first row, int64 ``[K]``, rising.
-        terminated: whether no picture follows its last row, bool ``[K]``; otherwise that of the
+        terminated: whether no frame follows its last row, bool ``[K]``; otherwise that of the
             following step does.
     """
 
@@ -63,34 +64,36 @@ class PictureTable:
     terminated: np.ndarray
 
     @property
-    def num_pictures(self) -> int:
-        """One a row, and one behind each trajectory."""
-        return int(self.offsets[-1]) + len(self.first_steps)
+    def num_frames(self) -> int:
+        """One for each row, and one after each trajectory."""
+        return num_records(self.offsets)
 
-    def runs(self, start: int, pictures: np.ndarray) -> Iterator[Run]:
-        """Yield the pictures of consecutive steps by trajectory, and the zeros behind its end.
+    def runs(self, start: int, frames: np.ndarray) -> Iterator[FrameRun]:
+        """Yield the frames of consecutive steps by trajectory, and the zeros after its end.
 
         Args:
             start: number of the first step.
-            pictures: uint8 ``[n, *shape]``; those of steps without a place are left out.
+            frames: uint8 ``[n, *shape]``; those of steps that no row needs are left out.
         """
-        stop = start + len(pictures)
+        stop = start + len(frames)
+        # The last trajectory that begins at or before the first step; its rows may reach it.
         number = max(0, int(np.searchsorted(self.first_steps, start, side="right")) - 1)
         while number < len(self.first_steps) and self.first_steps[number] < stop:
             first = int(self.first_steps[number])
             num_rows = int(self.offsets[number + 1] - self.offsets[number])
             ends_in_zeros = bool(self.terminated[number])
+            # T rows need the frames of T steps, and of the step after them unless it is zeros.
             low = max(start, first)
             high = min(stop, first + num_rows + (not ends_in_zeros))
             if low < high:
-                yield Run(number, low - first, pictures[low - start : high - start])
+                yield FrameRun(number, low - first, frames[low - start : high - start])
                 if ends_in_zeros and high == first + num_rows:
-                    yield Run(number, num_rows, np.zeros((1, *pictures.shape[1:]), np.uint8))
+                    yield FrameRun(number, num_rows, np.zeros((1, *frames.shape[1:]), np.uint8))
             number += 1
 
 
-class Bounds:
-    """Finds the table while the rows go by, first as steps, then as transitions."""
+class FrameTableBuilder:
+    """Finds the table while the rows pass, first as steps, then as transitions."""
 
     def __init__(self) -> None:
         self._num_steps = 0
@@ -101,14 +104,15 @@ class Bounds:
         self._terminated: list[np.ndarray] = []
 
     def number(self, steps: Mapping[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """Return the next steps with their numbers as a column more."""
+        """Return the next steps with their numbers as one more column."""
         start = self._num_steps
         self._num_steps += len(next(iter(steps.values())))
         return {**steps, STEP: np.arange(start, self._num_steps)}
 
     def take(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
-        """Return the next rows without that column, and note where trajectories begin and end."""
+        """Return the next rows without that column, and keep where trajectories begin and end."""
         steps, done = rows[STEP], rows[DONE][:, 0]
+        # A row is its trajectory's first where the row before it is done.
         is_first = np.concatenate(([self._previous_done], done[:-1]))
         self._previous_done = bool(done[-1])
         self._first_steps.append(steps[is_first])
@@ -117,11 +121,9 @@ class Bounds:
         self._num_rows += len(steps)
         return {key: values for key, values in rows.items() if key != STEP}
 
-    def table(self) -> PictureTable:
-        """Return the table of all that went by."""
-        ends = np.concatenate(self._ends)
-        offsets = np.zeros(len(ends) + 1, np.int64)
-        offsets[1:] = ends + 1
-        return PictureTable(
+    def table(self) -> FrameTable:
+        """Return the table of all rows that passed, the last of which is done."""
+        offsets = offsets_from_ends(np.concatenate(self._ends), self._num_rows)
+        return FrameTable(
             offsets, np.concatenate(self._first_steps), np.concatenate(self._terminated)
         )

@@ -2,6 +2,7 @@
 
     row      0  1  2  3  4  5  6
     episode  0  0  0  1  1  1  1        offsets = [0, 3, 7]
+    ends           2           6        lengths = [3, 4]
 
 Trajectory ``k`` is the rows ``offsets[k]`` up to, and not including, ``offsets[k + 1]``.
 """
@@ -9,12 +10,10 @@ Trajectory ``k`` is the rows ``offsets[k]`` up to, and not including, ``offsets[
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from datasets_cli.errors import DamagedDataset
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FILENAME = "trajectories.npy"
 
@@ -29,20 +28,60 @@ def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
     Raises:
         DamagedDataset: the last trajectory has no end.
     """
-    import numpy as np
-
     if num_rows and (len(ends) == 0 or int(ends[-1]) != num_rows - 1):
         raise DamagedDataset(f"The last trajectory has no end: row {num_rows - 1} is not done.")
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
     offsets[1:] = ends
-    offsets[1:] += 1
+    offsets[1:] += 1  # a trajectory ends at the row before the next one begins
     return offsets
+
+
+def lengths_of(offsets: np.ndarray) -> np.ndarray:
+    """Return the rows of each trajectory, int64 ``[K]``."""
+    return np.diff(offsets)
+
+
+def numbers_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Return the number of the trajectory of each row from ``start`` up to ``stop``, int64."""
+    # How many offsets are at or before a row; the first offset, 0, always is.
+    numbers = np.searchsorted(offsets, np.arange(start, stop), side="right") - 1
+    return numbers.astype(np.int64, copy=False)
+
+
+def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Return whether each row from ``start`` up to ``stop`` is its trajectory's last, bool."""
+    is_end = np.zeros(stop - start, np.bool_)
+    # Row r ends a trajectory where r + 1 is one of offsets[1:].
+    first = int(np.searchsorted(offsets, start + 1, side="left"))
+    last = int(np.searchsorted(offsets, stop, side="right"))
+    is_end[offsets[first:last] - 1 - start] = True
+    return is_end
+
+
+def first_rows(offsets: np.ndarray, num_rows: int) -> np.ndarray:
+    """Return the offsets of a dataset's first rows alone; the last trajectory may be cut."""
+    return np.append(offsets[offsets < num_rows], num_rows)
+
+
+def num_records(offsets: np.ndarray) -> int:
+    """Return the steps of all trajectories: one for each row, and each trajectory's last one."""
+    return int(offsets[-1]) + len(offsets) - 1
+
+
+def record_of(offsets: np.ndarray, trajectory: int, position: int) -> int:
+    """Return the number of a step among the steps of all trajectories.
+
+    Args:
+        offsets: int64 ``[K + 1]``.
+        trajectory: number of the step's trajectory.
+        position: 0 for the step of its first row; T for the one after its last row.
+    """
+    # Each of the trajectories before this one has a step more than it has rows.
+    return int(offsets[trajectory]) + trajectory + position
 
 
 def write_offsets(path: Path, offsets: np.ndarray) -> None:
     """Write offsets int64 ``[K + 1]`` as a plain ``.npy`` file."""
-    import numpy as np
-
     np.save(path, offsets, allow_pickle=False)
 
 
@@ -52,8 +91,6 @@ def read_offsets(path: Path, num_rows: int) -> np.ndarray:
     Raises:
         DamagedDataset: the file is not a one-dimensional int64 array that rises from 0 to num_rows.
     """
-    import numpy as np
-
     try:
         offsets = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -64,7 +101,7 @@ def read_offsets(path: Path, num_rows: int) -> np.ndarray:
         raise DamagedDataset(
             f"{path}: expected int64 [K+1], found {offsets.dtype} {list(offsets.shape)}."
         )
-    if offsets[0] != 0 or offsets[-1] != num_rows or bool((np.diff(offsets) <= 0).any()):
+    if offsets[0] != 0 or offsets[-1] != num_rows or bool((lengths_of(offsets) <= 0).any()):
         raise DamagedDataset(
             f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
             f"{offsets[-1]}, or a trajectory without rows."

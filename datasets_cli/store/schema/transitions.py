@@ -49,12 +49,12 @@ class Transitions:
 
     Args:
         id: named in every message.
-        apart: a column whose rows come later, if there is one; see ``pictures``.
+        deferred: a column whose rows come later, if there is one; see ``frame_table``.
     """
 
-    def __init__(self, id: str, apart: Key | None = None) -> None:
+    def __init__(self, id: str, deferred: Key | None = None) -> None:
         self.id = id
-        self._apart = {apart} if apart else set()
+        self._deferred = {deferred} if deferred else set()
         self.num_dropped = 0
         self.num_skipped_trajectories = 0
         self._columns: dict[Key, Column] | None = None
@@ -77,6 +77,8 @@ class Transitions:
             return None
         if held := self._held:
             checked = {key: np.concatenate((held[key], rows)) for key, rows in checked.items()}
+        # The last step is held back: if the source ends here, it ends a trajectory. By the
+        # successor rule the one before it is, too: if the last step is cut off it becomes the end.
         num_held = 1 if self._recorded else 2
         num_steps = len(checked[TERMINATED])
         ready = max(0, num_steps - num_held)
@@ -130,7 +132,7 @@ class Transitions:
         if rewards.shape[1:] != (1,) or rewards.dtype.kind != "f":
             raise SourceError(
                 f"{self.id}: rewards are {rewards.dtype} {list(rewards.shape)}; "
-                "expected one number a step."
+                "expected one number per step."
             )
         return rewards
 
@@ -169,7 +171,7 @@ class Transitions:
 
     def _check_names(self, found: Mapping[Key, Column]) -> None:
         for root in (("observation",), ("action",), REWARD):
-            if not any(key[: len(root)] == root for key in found.keys() | self._apart):
+            if not any(key[: len(root)] == root for key in found.keys() | self._deferred):
                 raise SourceError(
                     f"{self.id}: there is no {show_key(root)}. "
                     f"Found only: {', '.join(show_key(key) for key in sorted(found))}."
@@ -187,7 +189,7 @@ class Transitions:
         if after and after != before:
             raise SourceError(
                 f"{self.id}: next.observation has other parts or shapes or types than observation: "
-                f"{after} instead of {before}."
+                f"{after}, not {before}."
             )
 
     def _emit(self, steps: Rows, ready: int) -> Rows | None:
@@ -197,8 +199,10 @@ class Transitions:
         terminated = steps[TERMINATED]
         done = terminated | steps[TRUNCATED] | steps[TRAJECTORY_END]
         dropped = done & ~terminated
+        # Step t becomes the truncated end where step t + 1 is dropped and of the same trajectory.
         before_dropped = np.zeros_like(dropped)
         before_dropped[:-1] = dropped[1:] & ~done[:-1]
+        # A trajectory of one step that is dropped has no row.
         starts = np.concatenate(([self._previous_done], done[:-1]))
         self._previous_done = bool(done[ready - 1])
         self.num_dropped += int(dropped[:ready].sum())

@@ -1,4 +1,4 @@
-"""Nested dicts of leaves, planned once so that filling one a batch costs almost nothing."""
+"""Nested dicts of leaves, planned once so that filling one per batch costs almost nothing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from datasets_cli.store.schema.columns import Key
 Tree = dict[str, Any]
 """``{name: leaf or Tree}``: the content of a TensorDict before it is one."""
 
-
-Place = tuple[int, str]
+Slot = tuple[int, str]
 """Which of a plan's dicts holds a key, and under which name."""
 
 
 class TreePlan:
-    """Where each key of a fixed set stands in a nested dict.
+    """Where each key of a fixed set is in a nested dict.
 
     Args:
         keys: every leaf.
@@ -25,18 +24,18 @@ class TreePlan:
     def __init__(self, keys: Iterable[Key]) -> None:
         self._nodes: dict[Key, int] = {(): 0}
         self._links: list[tuple[int, int, str]] = []
-        self._places: dict[Key, Place] = {}
+        self._slots: dict[Key, Slot] = {}
         for key in keys:
             for depth in range(1, len(key)):
                 if key[:depth] not in self._nodes:
                     self._nodes[key[:depth]] = len(self._nodes)
                     parent = self._nodes[key[: depth - 1]]
                     self._links.append((parent, self._nodes[key[:depth]], key[depth - 1]))
-            self._places[key] = self._nodes[key[:-1]], key[-1]
+            self._slots[key] = self._nodes[key[:-1]], key[-1]
 
-    def place(self, key: Key) -> Place:
+    def slot(self, key: Key) -> Slot:
         """Return which of the dicts that ``new`` gives holds a key, and under which name."""
-        return self._places[key]
+        return self._slots[key]
 
     def new(self) -> list[Tree]:
         """Return the linked, empty dicts; the first is the root."""
@@ -68,6 +67,6 @@ def grow_tree(leaves: Mapping[Key, Any]) -> Tree:
     plan = TreePlan(leaves)
     nodes = plan.new()
     for key, leaf in leaves.items():
-        node, name = plan.place(key)
+        node, name = plan.slot(key)
         nodes[node][name] = leaf
     return nodes[0]

@@ -1,1 +1,1 @@
-"""The ``ted`` layout: one file a leaf."""
+"""The ``ted`` layout: one file per leaf."""

@@ -1,4 +1,4 @@
-"""The rows of the ``ted`` layout: one mapped file a leaf, one gather a leaf."""
+"""The rows of the ``ted`` layout: one mapped file per leaf, one gather per leaf."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LeafRows:
         num_rows: int,
         device_options: DeviceOptions,
     ) -> None:
-        self._home, self._pinned = files.device, device_options.pin_memory
+        self._device, self._pinned = files.device, device_options.pin_memory
         self._to_output = device_options.to_output
         self._plan = TreePlan(column.key for column in columns)
         self._leaves = [
@@ -35,15 +35,15 @@ class LeafRows:
                 files.load(
                     column.filename, getattr(torch, column.dtype), (num_rows, *column.shape)
                 ),
-                *self._plan.place(column.key),
+                *self._plan.slot(column.key),
             )
             for column in columns
         ]
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        if self._home is not None:
-            index = index.to(self._home)
+        if self._device is not None:
+            index = index.to(self._device)
         nodes = self._plan.new()
         for leaf, node, name in self._leaves:
             rows = leaf.index_select(0, index)
@@ -54,8 +54,9 @@ class LeafRows:
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
-        if self._home is not None:
-            index, age = index.to(self._home), age.to(self._home)
+        if self._device is not None:
+            index, age = index.to(self._device), age.to(self._device)
+        # Step n before the row is row - n, but never before the trajectory's first: row - age.
         back = torch.arange(length - 1, -1, -1, device=index.device)
         steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
         leaf, following = self._leaf(key), self._leaf(successor_of(key))
@@ -65,5 +66,5 @@ class LeafRows:
         return self._to_output(run)
 
     def _leaf(self, key: Key) -> torch.Tensor:
-        place = self._plan.place(key)
-        return next(leaf for leaf, *found in self._leaves if tuple(found) == place)
+        slot = self._plan.slot(key)
+        return next(leaf for leaf, *found in self._leaves if tuple(found) == slot)

@@ -25,9 +25,10 @@ from datasets_cli.store.schema.columns import (
     Column,
     Key,
     column_of,
+    successor_of,
     write_meta_files,
 )
-from datasets_cli.store.schema.frame_table import Run
+from datasets_cli.store.schema.frame_table import FrameRun
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectories import write_offsets
@@ -37,7 +38,7 @@ BUFFER_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Written:
-    """What a finished writer left in its folder; every field goes into the manifest."""
+    """What a finished writer left in its folder; every field becomes part of the manifest."""
 
     layout: str
     num_transitions: int
@@ -68,7 +69,7 @@ class TedWriter:
         self._files: dict[Key, BinaryIO] = {}
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` behind the last ones.
+        """Write rows ``[n, ...]`` after the last ones.
 
         Raises:
             DiskFull: no room.
@@ -81,20 +82,20 @@ class TedWriter:
                     file.write(np.ascontiguousarray(rows[key], column.dtype).data)
         self.num_rows += len(next(iter(rows.values())))
 
-    def add_pictures(
+    def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
-    ) -> LeafPictures:
-        """Return where to write a column's pictures, and its successor's, that are read apart.
+    ) -> LeafFrames:
+        """Return where to write a column's frames, and its successor's, that are read apart.
 
         Args:
             column: their key, element type and shape.
-            offsets: the trajectory table of the rows, all of which are written by now.
-            sample: gives about so many of the pictures, for a layout that learns from them.
+            offsets: the trajectory table int64 ``[K + 1]`` of the rows, all of which are written.
+            sample: gives about n of the frames, for a layout that learns from them.
 
         Raises:
             DiskFull: no room for them all.
         """
-        following = Column(("next", *column.key), column.dtype, column.shape)
+        following = Column(successor_of(column.key), column.dtype, column.shape)
         own, after = (self.folder / each.filename for each in (column, following))
         size = self.num_rows * column.row_bytes
         check_free_space(self.folder, 2 * size, self.id)
@@ -104,13 +105,13 @@ class TedWriter:
                 path.touch(exist_ok=False)
                 os.truncate(path, size)
         self._columns |= {each.key: each for each in (column, following)}
-        return LeafPictures(own, after, column.row_bytes, offsets)
+        return LeafFrames(own, after, column.row_bytes, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Write what follows from all rows, flush everything to the disk and hash it.
 
         Args:
-            extra_files: ``{name: bytes}`` to lay beside the leaves.
+            extra_files: ``{name: bytes}`` to write beside the leaves.
 
         Raises:
             SourceError: no rows.
@@ -150,7 +151,7 @@ class TedWriter:
         return summarise(self.folder, reward_column(self.columns), offsets)
 
     def close(self) -> None:
-        """Close every file; what was written is rubbish unless ``finish`` returned."""
+        """Close every file; what was written is of no use unless ``finish`` returned."""
         with ExitStack() as stack:  # closes every one, though one may fail on a full disk
             for file in self._files.values():
                 stack.callback(file.close)
@@ -172,14 +173,14 @@ class TedWriter:
 
 
 @dataclass
-class LeafPictures:
-    """``PictureFiles`` of the ted layout, where a picture is one row's and the next one's.
+class LeafFrames:
+    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it.
 
     Args:
         path: the file of the column.
         following: the file of its successor.
-        row_bytes: size of a picture in bytes.
-        offsets: the trajectory table.
+        row_bytes: size of a frame in bytes.
+        offsets: the trajectory table int64 ``[K + 1]``.
     """
 
     path: Path
@@ -188,8 +189,13 @@ class LeafPictures:
     offsets: np.ndarray
     _files: tuple[BinaryIO, ...] = field(default=(), init=False)
 
-    def write(self, run: Run) -> None:
-        """Write the pictures of one run at their rows."""
+    def write(self, run: FrameRun) -> None:
+        """Write the frames of one run: frame t is row t's own and row t - 1's successor.
+
+        position    0    1    2    3      of a trajectory of T = 3 rows
+        own         0    1    2    -      the last frame is no row's own
+        following   -    0    1    2      no row comes before the first frame
+        """
         first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
         row = first + run.position
         with disk_errors(self.path):
@@ -197,10 +203,10 @@ class LeafPictures:
                 self._files = (self.path.open("r+b"), self.following.open("r+b"))
             own, following = self._files
             own.seek(row * self.row_bytes)
-            own.write(np.ascontiguousarray(run.pictures[: stop - row]).data)
-            skipped = int(run.position == 0)  # nothing comes before a trajectory's first picture
+            own.write(np.ascontiguousarray(run.frames[: stop - row]).data)
+            skipped = int(run.position == 0)
             following.seek((row - 1 + skipped) * self.row_bytes)
-            following.write(np.ascontiguousarray(run.pictures[skipped:]).data)
+            following.write(np.ascontiguousarray(run.frames[skipped:]).data)
 
     def close(self) -> None:
         """Close the files; ``write`` opens them again."""
@@ -211,9 +217,9 @@ class LeafPictures:
 
 
 def reward_column(columns: Iterable[Column]) -> Column | None:
-    """Return ``next.reward`` if it is one number a row, which a derived dataset's need not be."""
-    numbers = ("float16", "float32", "float64")
-    found = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in numbers)
+    """Return ``next.reward`` if it is one number per row; a derived dataset's need not be."""
+    floats = ("float16", "float32", "float64")
+    found = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in floats)
     return next(found, None)
 
 

@@ -1,4 +1,4 @@
-"""Converting raw files into a staging folder that is ready to be committed."""
+"""Staging: raw files become the rows of a folder that is ready to be committed."""
 
 from __future__ import annotations
 
@@ -6,90 +6,86 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
+from datasets_cli.install.deferred_frames import write_frames
 from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Description, Source
-from datasets_cli.sources.resource import RawFile
+from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import UNVERIFIED, Manifest
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.frame_table import FrameTableBuilder
+from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.ted.writer import Written
+from datasets_cli.store.writer import DatasetWriter, best_layout, new_writer
 from datasets_cli.version import TOOL
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from datasets_cli.store.compact.writer import CompactWriter
-    from datasets_cli.store.schema.frame_table import Bounds
-    from datasets_cli.store.schema.transitions import Transitions
-    from datasets_cli.store.ted.writer import TedWriter, Written
-
-
-def convert(
+def stage(
     resolved: Resolved,
     files: list[RawFile],
     root: CacheRoot,
-    wished_layout: str | None,
+    layout: str | None,
     progress: Progress,
     num_workers: int | None = 0,
 ) -> tuple[Manifest, Path]:
-    """Convert raw files into a staging folder; return its manifest and the folder.
+    """Write a dataset into a staging folder; return its manifest and the folder.
 
     Args:
         resolved: the dataset.
         files: what its recipe reads.
         root: where the folder is made.
-        wished_layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
+        layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
         progress: told of notes and of the rows done.
-        num_workers: processes for pictures that are read apart; all cores where None, this process
+        num_workers: processes for frames that are read apart; all cores where None, this process
             where 0. The bytes do not depend on it.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
         DiskFull: no room.
     """
-    from datasets_cli.install.deferred_frames import write_pictures
-    from datasets_cli.store.schema.frame_table import Bounds
-    from datasets_cli.store.schema.transitions import Transitions
-
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
-    staging = root.new_staging(resolved.id)
-    writer: TedWriter | CompactWriter | None = None
+    folder = root.new_staging(resolved.id)
+    writer: DatasetWriter | None = None
     try:
         with source_errors(resolved.id):
             description = resolved.recipe.describe(source)
-            pictures = resolved.recipe.deferred_frames(source)
+            deferred = resolved.recipe.deferred_frames(source)
         for note in description.notes:
             progress.note(f"{resolved.id}: {note}")
-        transitions = Transitions(resolved.id, pictures.key if pictures else None)
-        bounds = Bounds() if pictures else None
-        for rows in _rows(resolved, source, transitions, bounds):
-            layout = wished_layout or ("compact" if pictures else best_layout(rows))
-            writer = writer or new_writer(layout, staging, resolved.id)
+        transitions = Transitions(resolved.id, deferred.key if deferred else None)
+        builder = FrameTableBuilder() if deferred else None
+        for rows in _rows(resolved, source, transitions, builder):
+            if writer is None:
+                chosen = layout or ("compact" if deferred else best_layout(rows))
+                writer = new_writer(chosen, folder, resolved.id)
             writer.write(rows)
-            if not pictures:
+            if not deferred:
                 progress.converting(writer.num_rows)
         if writer is None:
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
-        if pictures and bounds:
-            table = bounds.table()
-            write_pictures(resolved.id, pictures, table, writer, num_workers, progress)
+        if deferred and builder:
+            table = builder.table()
+            write_frames(resolved.id, deferred, table, writer, num_workers, progress)
         written = writer.finish(description.files)
     except BaseException:
         if writer is not None:
             with suppress(OSError):  # a full disk: closing writes what is still buffered
                 writer.close()
-        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     for file in files:
         if file.version:
             progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
         if file.checked.startswith(UNVERIFIED):
             progress.note(f"{resolved.id}: {file.checked}")
-    return _manifest(resolved, files, description, transitions.rule, written), staging
+    return _manifest(resolved, files, description, transitions.rule, written), folder
 
 
 def _manifest(
@@ -117,34 +113,16 @@ def _manifest(
 
 
 def _rows(
-    resolved: Resolved, source: Source, transitions: Transitions, bounds: Bounds | None
+    resolved: Resolved,
+    source: Source,
+    transitions: Transitions,
+    builder: FrameTableBuilder | None,
 ) -> Iterator[dict[Key, np.ndarray]]:
-    """Yield the complete rows, but for pictures that are read apart."""
-    from datasets_cli.store.schema.transitions import iterate_rows
-
+    """Yield the complete rows, without frames that are read apart."""
     blocks = read_blocks(resolved.id, resolved.recipe.blocks(source))
     steps = (block.columns for block in blocks)
-    if bounds is None:
+    if builder is None:
         yield from iterate_rows(transitions, steps)
         return
-    for rows in iterate_rows(transitions, map(bounds.number, steps)):
-        yield bounds.take(rows)
-
-
-def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
-    """Return the layout for rows that nobody chose one for: compact where there are frames."""
-    from datasets_cli.store.compact.records import is_frame
-    from datasets_cli.store.schema.columns import column_of
-
-    frames = any(is_frame(column_of(key, values)) for key, values in rows.items())
-    return "compact" if frames else "ted"
-
-
-def new_writer(
-    layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
-) -> TedWriter | CompactWriter:
-    """Return what writes a layout into a new folder; see ``TedWriter`` for the arguments."""
-    from datasets_cli.store.compact.writer import CompactWriter
-    from datasets_cli.store.ted.writer import TedWriter
-
-    return (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
+    for rows in iterate_rows(transitions, map(builder.number, steps)):
+        yield builder.take(rows)

@@ -1,4 +1,4 @@
-"""Pictures apart from their steps, as workers read them; imports little, for workers import it."""
+"""Frames apart from their steps, as workers read them; imports little, for workers import it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Part = list[tuple[int, int]]
 
 
 def shots() -> np.ndarray:
-    """Return the pictures of all steps, uint8 ``[18, 36, 36]``, each different."""
+    """Return the frames of all steps, uint8 ``[18, 36, 36]``, each different."""
     scene = np.random.default_rng(0).integers(0, 255, (36, 36)).astype(np.uint8)
     return np.stack([np.roll(scene, number, axis=1) for number in range(NUM_STEPS)])
 
 
 def read(part: Part) -> Generator[Block, None, None]:
-    """Yield the pictures of one part, all in the same memory."""
+    """Yield the frames of one part, all in the same memory."""
     memory = np.empty((NUM_STEPS, 36, 36), np.uint8)
     for start, stop in part:
         memory[: stop - start] = shots()[start:stop]
@@ -30,7 +30,7 @@ def read(part: Part) -> Generator[Block, None, None]:
 
 
 def broken(part: Part) -> Generator[Block, None, None]:
-    """Fail behind the first run."""
+    """Fail after the first run."""
     yield from read(part[:1])
     raise EOFError("no more")
 

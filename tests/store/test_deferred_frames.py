@@ -1,4 +1,4 @@
-"""Pictures that are read apart from their steps: any order, any cut, any number of workers."""
+"""Frames that are read apart from their steps: any order, any cut, any number of workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DiskFull, RldsError, SourceError
-from datasets_cli.install.conversion import convert
+from datasets_cli.install.staging import stage
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Key, Recipe, Source
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import write_manifest
 from tests.store.test_compact import Rows, assert_same, everything
-from tests.support.picture_parts import NUM_STEPS, Part, broken, killed, read, shots
+from tests.support.frame_parts import NUM_STEPS, Part, broken, killed, read, shots
 
 FLAGS = "....T.c||..T...T.."
 """A step each: T terminated, | truncated, c cut off, and the end of the source."""
@@ -60,7 +60,7 @@ def install(
     config: Config, recipe: Recipe, layout: str | None = None, workers: int = 0
 ) -> tuple[Rows, Any]:
     resolved = Resolved(recipe, "steps", CatalogueEntry("steps"))
-    manifest, folder = convert(resolved, [], CacheRoot(config.root), layout, Silent(), workers)
+    manifest, folder = stage(resolved, [], CacheRoot(config.root), layout, Silent(), workers)
     write_manifest(folder, manifest)
     return everything(open_dataset(folder)), manifest
 
@@ -91,7 +91,7 @@ def expected() -> Rows:
     cut=st.integers(0, 5),
     layout=st.sampled_from(["ted", "compact"]),
 )
-def test_pictures_in_any_order_and_any_parts_give_the_same_files(
+def test_frames_in_any_order_and_any_parts_give_the_same_files(
     order: Part, cut: int, layout: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = load_config(root=tmp_path_factory.mktemp("root"))
@@ -99,7 +99,7 @@ def test_pictures_in_any_order_and_any_parts_give_the_same_files(
     assert_same(whole, expected())
     rows, other = install(config, recipe([order[:cut], order[cut:]]), layout)
     assert_same(rows, expected())
-    if layout == "ted":  # the other one's dictionary is made of the pictures that come first
+    if layout == "ted":  # the other one's dictionary is made of the frames that come first
         assert other.files == manifest.files
 
 
@@ -119,13 +119,13 @@ def test_workers_do_not_change_a_byte(config: Config, layout: str) -> None:
 @pytest.mark.parametrize(
     ("parts", "problem"),
     [
-        ([[(0, 4), (6, 18)]], "picture of record 4 comes never"),
-        ([[(0, 12)]], "picture of record 12 comes never"),
-        ([[(0, 18)], [(10, 11)]], "picture of record 9 comes twice"),
+        ([[(0, 4), (6, 18)]], "frame of record 4 comes never"),
+        ([[(0, 12)]], "frame of record 12 comes never"),
+        ([[(0, 18)], [(10, 11)]], "frame of record 9 comes twice"),
     ],
 )
 @pytest.mark.parametrize("layout", ["ted", "compact"])
-def test_pictures_that_are_missing_or_double_are_refused(
+def test_frames_that_are_missing_or_double_are_refused(
     config: Config, parts: list[Part], problem: str, layout: str
 ) -> None:
     with pytest.raises(SourceError, match=f"test/steps: the {problem}"):
@@ -146,7 +146,7 @@ def test_a_worker_that_dies_is_reported_and_leaves_nothing(config: Config) -> No
     assert not list((config.root / "tmp").iterdir())
 
 
-def test_pictures_that_do_not_fit_on_the_disk_are_not_begun(
+def test_frames_that_do_not_fit_on_the_disk_are_not_begun(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = SimpleNamespace(free=2 * 14 * 36 * 36 - 1)

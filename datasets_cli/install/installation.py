@@ -1,0 +1,150 @@
+"""The steps of an installation: resolve, lock, fetch, stage, commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from datasets_cli.catalogue.names import Resolved, resolve
+from datasets_cli.config import Config
+from datasets_cli.errors import AccessError, RldsError, SourceError
+from datasets_cli.install.installed import (
+    installed_fallback,
+    installed_folder,
+    is_installed,
+    remove_raw,
+)
+from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
+from datasets_cli.install.staging import stage
+from datasets_cli.progress import Progress, Silent
+from datasets_cli.sources.http import Http
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.lock import locked
+
+
+class Installation:
+    """Installs datasets with the same options.
+
+    Args:
+        config: root, mirrors, offline mode.
+        install_options: how to install.
+        http: the client; one of this configuration where None.
+        progress: told of what happens; where None, only the log is told that we wait for a lock.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        install_options: InstallOptions,
+        http: Http | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._config = config
+        self._root = CacheRoot(config.root)
+        self._install_options = install_options
+        self._http = http or Http(config)
+        self._lock_progress = progress
+        self._progress = progress or Silent()
+
+    def plan(self, text: str) -> Plan:
+        """Return what ``run`` would do; the publisher is asked for sizes where needed."""
+        resolved = self._resolve(text)
+        if id := self._find_installed(resolved):
+            return Plan(id, True, (), self._root.dataset(id))
+        try:
+            resources = resources_of(resolved, self._install_options, self._http)
+        except AccessError as refusal:
+            found = self._without_options().plan(self._fallback_id(resolved, refusal))
+            return replace(found, fallback_for=resolved.id)
+        return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
+
+    def run(self, text: str) -> Path:
+        """Return the folder of a dataset, installing it first if needed."""
+        root, layout, force = self._root, self._install_options.layout, self._install_options.force
+        resolved = self._resolve(text)
+        known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
+        if known not in (asked, f"{resolved.recipe.family}/{asked}"):
+            self._progress.note(f"{text} is {resolved.id}, its newest version")
+        if id := self._find_installed(resolved):
+            return installed_folder(root, id, layout)
+        timeout = self._config.lock_timeout
+        with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
+            restore(root, resolved.id)
+            if is_installed(root, resolved.id) and not force:
+                return installed_folder(root, resolved.id, layout)
+            try:
+                return self._install(resolved)
+            except (RldsError, OSError):
+                # Where locks do not work another process may be done, and have swept our files.
+                if force or not is_installed(root, resolved.id):
+                    raise
+                return installed_folder(root, resolved.id, layout)
+
+    def _resolve(self, text: str) -> Resolved:
+        return resolve(
+            text,
+            self._root,
+            unlisted=self._install_options.source is not None,
+            web=self._http,
+            options=self._install_options.options,
+        )
+
+    def _find_installed(self, resolved: Resolved) -> str | None:
+        """Return the id of what is there already, if that will do."""
+        if self._install_options.force:
+            return None
+        if is_installed(self._root, resolved.id):
+            return resolved.id
+        if self._install_options.source is not None:
+            return None
+        return installed_fallback(resolved, self._root, self._install_options.options)
+
+    def _install(self, resolved: Resolved) -> Path:
+        """Install a dataset whose lock is held, or its fallback where its publisher refuses it."""
+        try:
+            resources = resources_of(resolved, self._install_options, self._http)
+        except AccessError as refusal:
+            fallback = self._fallback_id(resolved, refusal)
+            self._progress.note(
+                f"{resolved.id} is refused by its publisher; {fallback} is taken instead"
+            )
+            try:
+                return self._without_options().run(fallback)
+            except AccessError as error:
+                message = f"{resolved.id} could not be had, and {fallback} neither:"
+                raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
+        root, options = self._root, self._install_options
+        check_room(root, resolved.id, resources, options)
+        files = [
+            raw_file(resource, root, resolved.id, options, self._http, self._progress)
+            for resource in resources
+        ]
+        try:
+            manifest, staging = stage(
+                resolved, files, root, options.layout, self._progress, options.num_workers
+            )
+        except SourceError:
+            if options.source_folder is None:
+                distrust(files)
+            raise
+        if not commit(root, staging, manifest, replace=options.force):
+            self._progress.note(
+                f"{resolved.id} was installed by another process meanwhile; its copy is kept"
+            )
+        if not options.keep_raw and options.source_folder is None:
+            remove_raw(root, resolved.id)
+        return root.dataset(resolved.id)
+
+    def _fallback_id(self, resolved: Resolved, refusal: AccessError) -> str:
+        """Return the id to install where the publisher refuses the files, or raise the refusal."""
+        name = resolved.recipe.fallback(resolved.name, self._install_options.options)
+        if name is None or self._install_options.source is not None:
+            raise refusal
+        return f"{resolved.recipe.family}/{name}"
+
+    def _without_options(self) -> Installation:
+        """Return the installation of a fallback, which has none of the family's options."""
+        install_options = replace(self._install_options, options={})
+        return Installation(self._config, install_options, self._http, self._lock_progress)

@@ -1,0 +1,86 @@
+"""A raw file: a resource that is on this disk, and how far it is known to be the published one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import IntegrityError
+from datasets_cli.sources.digests import Digests
+from datasets_cli.sources.resource import Resource
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A resource that is on this disk, with what was actually seen.
+
+    Args:
+        path: the file.
+        filename: the resource's name.
+        url: where it came from, or the path given by ``--source``.
+        size: bytes.
+        sha256: digest of the bytes.
+        validator: the server's ETag or Last-Modified, if any.
+        checked: ``"sha256"``, ``"md5"``, ``"size"`` or ``"nothing"``: what the catalogue could
+            confirm; or how the file differs, where ``--no-verify`` accepted it.
+        version: label of an older published version; empty for the current one.
+    """
+
+    path: Path
+    filename: str
+    url: str
+    size: int
+    sha256: str
+    validator: str | None = None
+    checked: str = "nothing"
+    version: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest's entry, without the local path."""
+        entry = {
+            "filename": self.filename,
+            "url": self.url,
+            "bytes": self.size,
+            "sha256": self.sha256,
+            "validator": self.validator,
+            "checked": self.checked,
+        }
+        return entry | ({"version": self.version} if self.version else {})
+
+
+def verify(
+    resource: Resource,
+    path: Path,
+    url: str,
+    digests: Digests,
+    *,
+    validator: str | None = None,
+    accept_any: bool = False,
+) -> RawFile:
+    """Return the checked file, given the digests of all its bytes.
+
+    Args:
+        resource: what it should be.
+        path: where it is.
+        url: where it came from.
+        digests: over the whole file.
+        validator: the server's ETag or Last-Modified.
+        accept_any: take a file that differs, and record how (``--no-verify``).
+
+    Raises:
+        IntegrityError: it differs and ``accept_any`` is off.
+    """
+    found = digests.hex()
+    version = ""
+    try:
+        content = resource.identify(digests.size, found)
+        known = next(iter(content.checksums), "size" if content.size is not None else "nothing")
+        checked, version = known, content.label
+    except IntegrityError as error:
+        if not accept_any:
+            raise
+        checked = f"not verified: {error}"
+    return RawFile(
+        path, resource.filename, url, digests.size, found["sha256"], validator, checked, version
+    )
