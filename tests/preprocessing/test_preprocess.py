@@ -262,3 +262,14 @@ def test_flags_of_another_shape_are_left_as_the_function_made_them(
     done = storage.column(("next", "done"))
     assert isinstance(done, torch.Tensor)
     assert not done.any()
+
+
+def test_a_run_leaves_those_of_other_destinations_alone(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    theirs = tmp_path / f".out.v2.{'0' * 16}.partial"  # of a run to out.v2, under its own lock
+    ours = tmp_path / f".out.{'0' * 16}.partial"  # of a killed run to out
+    theirs.mkdir()
+    ours.mkdir()
+    replay.preprocess(noisy, dest=tmp_path / "out", num_workers=0)
+    assert theirs.exists() and not ours.exists()
