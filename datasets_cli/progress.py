@@ -1,8 +1,9 @@
-"""How long work reports what it is doing; the command line draws it, a library user may too."""
+"""How long work reports what it does; the command line draws it, and a Python user may too."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -10,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Receives what happens while a dataset is fetched and converted."""
+    """Receives what happens while a dataset is fetched and written."""
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
         """``done`` of ``total`` bytes of one file are on disk; total is None where unknown."""
 
-    def converting(self, num_transitions: int) -> None:
-        """So many transitions are written."""
+    def writing(self, num_transitions: int) -> None:
+        """``num_transitions`` rows are written so far."""
 
     def note(self, text: str) -> None:
         """One line that a person should see: a choice made, a field skipped, a known trap."""
@@ -28,11 +29,42 @@ class Silent:
     def fetching(self, filename: str, done: int, total: int | None) -> None:
         """Ignore."""
 
-    def converting(self, num_transitions: int) -> None:
+    def writing(self, num_transitions: int) -> None:
         """Ignore."""
 
     def note(self, text: str) -> None:
         """Ignore."""
+
+
+class _Converting:
+    """A ``Progress`` of a user's own that has ``converting``, the name of ``writing`` in 0.1."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        self._progress.fetching(filename, done, total)
+
+    def writing(self, num_transitions: int) -> None:
+        self._progress.converting(num_transitions)
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
+
+
+def reporting_to(progress: Progress | None) -> Progress:
+    """Return where to report: ``progress``, or nowhere where it is None."""
+    if progress is None:
+        return Silent()
+    if not hasattr(progress, "writing") and hasattr(progress, "converting"):
+        warnings.warn(
+            f"{type(progress).__name__}.converting is called writing now; rename it. The old name "
+            "works for one release.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        return _Converting(progress)
+    return progress
 
 
 class Bars:
@@ -59,8 +91,8 @@ class Bars:
         """Draw bytes, speed and remaining time of one file."""
         self._draw(filename, done, total, "B")
 
-    def converting(self, num_transitions: int) -> None:
-        """Draw the steps converted."""
+    def writing(self, num_transitions: int) -> None:
+        """Draw the rows written."""
         self._draw("steps written", num_transitions, self._num_transitions, " steps")
 
     def note(self, text: str) -> None:

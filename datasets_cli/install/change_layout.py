@@ -14,7 +14,7 @@ import torch
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import installed_id
-from datasets_cli.progress import Progress, Silent
+from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_sizes
@@ -50,7 +50,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
     root = CacheRoot(config.root)
     id = installed_id(text, config)
     with locked(root.lock(id), id, config.lock_timeout, progress):
-        progress = progress or Silent()
+        progress = reporting_to(progress)
         restore(root, id)
         dataset = open_dataset(root.dataset(id))
         if dataset.manifest.layout == layout:
@@ -62,7 +62,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         try:
             for rows in read_rows(dataset):
                 writer.write(rows)
-                progress.converting(writer.num_rows)
+                progress.writing(writer.num_rows)
             written = writer.finish(extra_files(dataset))
         except BaseException:
             with suppress(OSError):  # a full disk: closing writes what is still buffered

@@ -79,7 +79,7 @@ def write_frames(
         for _, records in run_tasks(pool, write_part, tasks, "What has been downloaded is kept."):
             filled += records
             num_done = sum(end - first for first, end in filled)
-            progress.converting(min(writer.num_rows, num_done))
+            progress.writing(min(writer.num_rows, num_done))
     _check_cover(id, filled, table.num_frames)
 
 

@@ -17,7 +17,7 @@ from datasets_cli.install.installed import (
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
 from datasets_cli.install.staging import stage
-from datasets_cli.progress import Progress, Silent
+from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
@@ -46,7 +46,7 @@ class Installation:
         self._install_options = install_options
         self._http = http or Http(config)
         self._lock_progress = progress
-        self._progress = progress or Silent()
+        self._progress = reporting_to(progress)
 
     def plan(self, text: str) -> Plan:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
@@ -113,7 +113,7 @@ class Installation:
             try:
                 return self._without_options().run(fallback)
             except AccessError as error:
-                message = f"{resolved.id} could not be had, and {fallback} neither:"
+                message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
         root, options = self._root, self._install_options
         check_room(root, resolved.id, resources, options)

@@ -17,7 +17,7 @@ class InstallOptions:
     """How a dataset is to be installed.
 
     Args:
-        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
+        layout: ``"ted"`` or ``"compact"``; None takes compact where there are frames, else ted.
         force: install again; the good copy stays until the new one is committed.
         source: a folder or URL that holds this dataset's raw files under their own names.
         accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.

@@ -67,7 +67,7 @@ def stage(
                 writer = new_writer(chosen, folder, resolved.id)
             writer.write(rows)
             if not deferred:
-                progress.converting(writer.num_rows)
+                progress.writing(writer.num_rows)
         if writer is None:
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
         if deferred and builder:

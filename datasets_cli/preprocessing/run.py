@@ -25,7 +25,7 @@ from datasets_cli.preprocessing.work import (
     make_plan,
     refuse_used,
 )
-from datasets_cli.progress import Progress, Silent
+from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.sources.disk import disk_errors, sha256_of
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
@@ -105,9 +105,9 @@ def preprocess(
         tasks = list(_tasks(dataset, work, pickled, columns, num_rows, task_rows, seed))
         if num_workers is None and len(tasks) <= 1:
             num_workers = 0  # starting a process takes longer than one task
-        # A pool that is handed in belongs to its owner; one made here ends here.
+        # An executor that a caller gives is the caller's to end; one made here ends here.
         with nullcontext(executor) if executor else local_pool(num_workers) as pool:
-            _run(pool, tasks, work, num_rows, progress or Silent())
+            _run(pool, tasks, work, num_rows, reporting_to(progress))
         _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
     return open_storage(dest)
 
@@ -143,10 +143,10 @@ def _run(
     """Write the tasks' rows, and tell of the rows done."""
     kept = f"What is done is kept in {work.folder}; the same call continues from there."
     done = num_rows - sum(task.stop - task.start for task in tasks)
-    progress.converting(done)
+    progress.writing(done)
     for task, _ in run_tasks(pool, write_rows, tasks, kept):
         done += task.stop - task.start
-        progress.converting(done)
+        progress.writing(done)
 
 
 def _commit(

@@ -108,7 +108,7 @@ def make_plan(
 
 
 def _code_digest(function: Function) -> str:
-    """Return a digest of the file that a function comes from: it is pickled by its name alone."""
+    """Return a digest of the file that a function comes from: only its name is pickled."""
     module = sys.modules.get(getattr(function, "__module__", type(function).__module__) or "")
     path = getattr(module, "__file__", None)
     return sha256_of(Path(path)) if path and Path(path).is_file() else ""

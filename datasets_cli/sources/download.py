@@ -240,7 +240,7 @@ def _continued(response: requests.Response, offset: int, state: DownloadState) -
         raise _Restart(f"the server answers with another range than bytes {offset}-")
     size = state.size if match[2] == "*" else int(match[2])
     if state.size not in (None, size):
-        raise _Restart("the file on the server has another size now")
+        raise _Restart("the file on the server has changed its size")
     is_etag = state.validator is not None and state.validator.startswith('"')
     validator = response.headers.get("ETag" if is_etag else "Last-Modified")
     if state.validator and validator and validator != state.validator:

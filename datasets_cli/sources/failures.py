@@ -1,4 +1,4 @@
-"""What the answers and failures of servers mean, as errors of ours."""
+"""What the answers and failures of servers mean, as errors of this package."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MAX_WORDS_BYTES = 1 << 16  # of a refusal that is read for its words
 WORST = (IntegrityError, NetworkError, AccessError)
 UNREACHABLE = (
     "Check the connection. Without a network, --source (in Python source=) reads files that you "
-    "have, and --offline (RLDS_OFFLINE=1) spares the attempt; --mirror (RLDS_MIRRORS) asks another "
-    "server; what is downloaded is kept."
+    "have, and --offline (RLDS_OFFLINE=1) skips the attempt; --mirror (RLDS_MIRRORS) asks another "
+    "server. What is downloaded is kept."
 )
 
 
@@ -70,7 +70,7 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     found = (error for kind in WORST for error in failures if isinstance(error, kind))
     worst = next(found, failures[0])
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
-    heading = f"{what} could not be had from any of its origins:"
+    heading = f"{what} could not be downloaded from any of its origins:"
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
         return NetworkError(f"{worst} {UNREACHABLE}") if is_transient else worst
@@ -95,7 +95,7 @@ def check_status(
         raise UnknownDataset(f"{url} answered HTTP {status}: {words}.")
     if status in REFUSALS:
         refusal = AccessError(
-            f"{url} cannot be had: HTTP {status}, {REFUSALS[status]}. "
+            f"{url} cannot be downloaded: HTTP {status}, {REFUSALS[status]}. "
             "Use --mirror PREFIX=REPLACEMENT (RLDS_MIRRORS) or --source DIR|URL (in Python "
             "source=) if you have a copy."
         )
@@ -135,7 +135,7 @@ def host_of(url: str) -> str:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    # No further: what lies below may be an exception that our caller was handling.
+    # No further: what is below may be an exception that our caller was handling.
     below = error.__context__
     while isinstance(below, THEIRS) and not isinstance(below, RldsError):
         error, below = below, below.__context__

@@ -173,10 +173,10 @@ class Http:
             yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:
-        """Sleep before the next attempt: the server's wish, else exponential with jitter.
+        """Sleep before the next attempt: as long as the server asks, else exponential with jitter.
 
         Raises:
-            NetworkError: the server wishes for longer than two minutes.
+            NetworkError: the server asks for more than two minutes.
             TransientError: the error itself, where the host has no address for the second time.
         """
         if error.unresolved is not None:
@@ -196,7 +196,7 @@ class Http:
 
 
 def _authorization(url: str) -> dict[str, str]:
-    """Return the user's Hugging Face token for that host alone; requests drops it on redirects."""
+    """Return the user's Hugging Face token, for that host only; requests drops it on redirects."""
     token = os.environ.get("HF_TOKEN")
     return {"Authorization": f"Bearer {token}"} if token and _is_hugging_face(url) else {}
 

@@ -72,7 +72,7 @@ class Resource:
     """One remote file.
 
     Args:
-        urls: where it can be had, tried in order.
+        urls: where it can be downloaded, tried in order.
         filename: its own name, also under a ``--source`` folder; may hold ``/``.
         size: bytes, or None.
         checksums: ``{algorithm: hex}`` of the current version.

@@ -109,7 +109,7 @@ def _may_be_in_use(staging: Path) -> bool:
     """Tell whether the process that made a staging folder may still run.
 
     To hold the lock of its id proves nothing where locks do not work. Of another machine's
-    processes nothing is known; their folders are left alone for a day.
+    processes nothing is known; their folders are not touched for a day.
     """
     match = re.search(r"-([^-]+)-(\d+)-[^-]+$", staging.name)
     if match is None:

@@ -1,9 +1,9 @@
-"""Putting a finished folder in place, and taking one away, so that no half is ever seen.
+"""Giving a finished folder its name, and deleting one, so that no half is ever seen.
 
 A dataset exists exactly when its manifest does. The manifest is written last, everything is brought
 to the disk, and one rename on one disk makes the folder visible. A folder that has files cannot be
 renamed over, so a replacement is two renames, with the old copy in the trash between them; a run
-killed there is mended by the next one (``restore``).
+killed there is repaired by the next one (``restore``).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def remove(root: CacheRoot, id: str) -> None:
 
 
 def restore(root: CacheRoot, id: str) -> None:
-    """Mend what killed runs left: bring back a replaced copy, sweep stagings and trash.
+    """Repair what killed runs left: bring back a replaced copy, sweep stagings and trash.
 
     The caller holds the lock of ``id``.
     """

@@ -1,4 +1,4 @@
-"""Mapping a file read-only as a tensor. The tensor must never be handed out, only copies of it."""
+"""Mapping a file read-only as a tensor. Only copies of the tensor leave the store."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class RunningMoments(Generic[Number]):
     """Count, mean and squared deviations of what arrived so far.
 
     Args:
-        mean: 0.0 for numbers, or zeros of the shape of a row whose numbers are each for themselves.
+        mean: 0.0 for numbers, or zeros of the shape of a row, for the mean of each of its numbers.
         squares: likewise; becomes the sum of the squared deviations from the mean.
         count: numbers, or rows, so far.
     """

@@ -59,7 +59,7 @@ def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def first_rows(offsets: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return the offsets of a dataset's first rows alone; the last trajectory may be cut."""
+    """Return the offsets of a dataset's first rows; the last trajectory may be cut."""
     return np.append(offsets[offsets < num_rows], num_rows)
 
 
