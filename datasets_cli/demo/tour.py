@@ -77,8 +77,8 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
     with serve() as mirrors:
         config = load_config(root=root, offline=False, mirrors=mirrors)
         for stop in STOPS:
-            wish = InstallOptions(accept_any=not stop.published)
-            folder = install_dataset(stop.id, config, wish, progress=progress)
+            install_options = InstallOptions(accept_any=not stop.published)
+            folder = install_dataset(stop.id, config, install_options, progress=progress)
             manifest = verify(stop.id, config)
             replay = ExperienceReplay(
                 stop.id,

@@ -347,7 +347,7 @@ def test_a_server_without_an_answer_ends_with_what_to_do(http: Http, origin: Ori
         http.json(origin.url + "a")
     assert type(caught.value) is NetworkError
     assert "HTTP 503" in str(caught.value)
-    assert str(caught.value).endswith("what is downloaded is kept.")
+    assert str(caught.value).endswith("What is downloaded is kept.")
 
 
 def test_offline_mode_opens_no_socket(
