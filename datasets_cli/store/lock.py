@@ -30,7 +30,8 @@ QUIET_SECONDS = 1.0
 
 _HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES})
 _REMOVED = frozenset({errno.ENOENT, errno.ESTALE})
-_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK})
+# EBADF: NFS does not lock what is open only to read, such as another user's file.
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
 
 
 @contextmanager
@@ -55,7 +56,9 @@ def locked(
         yield
     finally:
         with suppress(OSError):  # the folder may be gone, with all that is in it
-            path.unlink()
+            # Somebody who deleted our file by hand may have made room for another holder's.
+            if _is_at(path, descriptor):
+                path.unlink()
         os.close(descriptor)
 
 
@@ -93,7 +96,7 @@ def _try(path: Path) -> int | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever held it before may have removed the file after we had opened it.
-            is_kept = os.path.samestat(os.fstat(descriptor), path.stat())
+            is_kept = _is_at(path, descriptor)
         except OSError as error:
             is_kept = error.errno in _NO_LOCKS
             if error.errno in _HELD:
@@ -105,6 +108,11 @@ def _try(path: Path) -> int | None:
                 os.close(descriptor)
         if is_kept:
             return descriptor
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Tell whether an open file is the one of that name."""
+    return os.path.samestat(os.fstat(descriptor), path.stat())
 
 
 def _open(path: Path) -> int:

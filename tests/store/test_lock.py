@@ -126,7 +126,19 @@ def test_a_file_that_its_holder_removed_is_not_taken_for_the_lock(
         assert len(calls) == 2 and calls[1] == path.stat().st_ino != calls[0]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_another_holders_file_is_left_where_ours_was_deleted_by_hand(path: Path) -> None:
+    with locked(path, "d4rl/x", 0):
+        path.unlink()
+        with locked(path, "d4rl/x", 0):
+            theirs = path.stat().st_ino
+            with pytest.raises(LockedError), locked(path, "d4rl/x", 0):
+                pass
+            assert path.stat().st_ino == theirs
+        path.touch()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
 def test_a_file_system_without_locks_is_used_without(
     path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
