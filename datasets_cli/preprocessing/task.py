@@ -84,6 +84,13 @@ def apply(
 ) -> dict[Key, np.ndarray]:
     """Return the function's columns ``[stop - start, ...]`` of consecutive rows.
 
+    Args:
+        dataset: gives the rows.
+        function: maps them.
+        seed: of the run; with ``start`` it seeds torch.
+        start: first row.
+        stop: one past the last.
+
     Raises:
         RldsError: the function raised.
         UsageError: it did not return one row for each row.

@@ -64,7 +64,11 @@ class Work:
 
 
 def check_destination(dest: Path) -> None:
-    """Refuse a destination that holds something, or is within a dataset."""
+    """Refuse a destination that holds something, or is within a dataset.
+
+    Raises:
+        UsageError: it is such a one.
+    """
     if dest.exists() and any(dest.iterdir()):
         refuse_used(dest)
     for parent in dest.parents:
@@ -95,7 +99,17 @@ def make_plan(
     task_rows: int,
     seed: int,
 ) -> bytes:
-    """Return what decides the bytes of the result, as JSON."""
+    """Return what decides the bytes of the result, as JSON.
+
+    Args:
+        dataset: gives the rows.
+        function: maps them; the file that it is from counts too.
+        pickled: the function, by cloudpickle.
+        columns: what it returns.
+        num_rows: rows of the result.
+        task_rows: rows that it takes at once.
+        seed: of the run.
+    """
     plan = {
         "source": sha256_of(dataset.folder / MANIFEST_FILENAME),
         "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],

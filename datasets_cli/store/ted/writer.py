@@ -28,10 +28,10 @@ from datasets_cli.store.schema.columns import (
     successor_of,
     write_meta_files,
 )
-from datasets_cli.store.schema.frame_table import FrameRun
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectories import write_offsets
+from datasets_cli.store.ted.leaf_frames import LeafFrames
 
 BUFFER_BYTES = 1 << 18
 
@@ -172,50 +172,6 @@ class TedWriter:
         self._columns[EPISODE] = column
 
 
-@dataclass
-class LeafFrames:
-    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it.
-
-    Args:
-        path: the file of the column.
-        following: the file of its successor.
-        row_bytes: size of a frame in bytes.
-        offsets: the trajectory table int64 ``[K + 1]``.
-    """
-
-    path: Path
-    following: Path
-    row_bytes: int
-    offsets: np.ndarray
-    _files: tuple[BinaryIO, ...] = field(default=(), init=False)
-
-    def write(self, run: FrameRun) -> None:
-        """Write the frames of one run: frame t is row t's own and row t - 1's successor.
-
-        position    0    1    2    3      of a trajectory of T = 3 rows
-        own         0    1    2    -      the last frame is no row's own
-        following   -    0    1    2      no row comes before the first frame
-        """
-        first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
-        row = first + run.position
-        with disk_errors(self.path):
-            if not self._files:
-                self._files = (self.path.open("r+b"), self.following.open("r+b"))
-            own, following = self._files
-            own.seek(row * self.row_bytes)
-            own.write(np.ascontiguousarray(run.frames[: stop - row]).data)
-            skipped = int(run.position == 0)
-            following.seek((row - 1 + skipped) * self.row_bytes)
-            following.write(np.ascontiguousarray(run.frames[skipped:]).data)
-
-    def close(self) -> None:
-        """Close the files; ``write`` opens them again."""
-        with disk_errors(self.path):
-            for file in self._files:
-                file.close()
-        self._files = ()
-
-
 def reward_column(columns: Iterable[Column]) -> Column | None:
     """Return ``next.reward`` if it is one number per row; a derived dataset's need not be."""
     floats = ("float16", "float32", "float64")
@@ -226,7 +182,17 @@ def reward_column(columns: Iterable[Column]) -> Column | None:
 def write_beside(
     folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> dict[str, dict[str, Any]]:
-    """Write the trajectory table and small extra files; describe them and the files ``names``."""
+    """Write the trajectory table and small extra files; describe them and the files ``names``.
+
+    Args:
+        folder: of the dataset.
+        names: files that are there already, relative to the folder.
+        offsets: trajectories int64 ``[K + 1]``.
+        extra_files: ``{name: bytes}``.
+
+    Returns:
+        ``{name: {"bytes": size, "sha256": digest}}``, sorted; every file is on the disk.
+    """
     write_offsets(folder / TRAJECTORIES, offsets)
     for name, data in extra_files.items():
         (folder / name).write_bytes(data)
