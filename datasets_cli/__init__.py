@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from datasets_cli.replay.storages.memmap import LazyMemmapStorage
     from datasets_cli.replay.storages.protocol import Storage
     from datasets_cli.replay.storages.tensors import LazyTensorStorage, TensorStorage
-    from datasets_cli.replay.trajectories.rollouts import (
-        find_start_stop_traj,
-        split_trajectories,
-    )
+    from datasets_cli.replay.trajectories.split import split_trajectories
+    from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj
     from datasets_cli.replay.transforms.compose import Compose
     from datasets_cli.replay.transforms.crop import RandomCropTensorDict
     from datasets_cli.replay.transforms.frames import CatFrames
@@ -168,8 +166,8 @@ _LAZY_IMPORTS = {
     "RoundRobinWriter": "replay.writers",
     "TensorDictRoundRobinWriter": "replay.writers",
     "TensorDictMaxValueWriter": "replay.writers",
-    "split_trajectories": "replay.trajectories.rollouts",
-    "find_start_stop_traj": "replay.trajectories.rollouts",
+    "split_trajectories": "replay.trajectories.split",
+    "find_start_stop_traj": "replay.trajectories.start_stop",
     "Compose": "replay.transforms.compose",
     "CatTensors": "replay.transforms.tensors",
     "UnsqueezeTransform": "replay.transforms.tensors",

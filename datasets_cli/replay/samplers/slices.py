@@ -12,7 +12,8 @@ from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, beginnings
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, changes
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_ends
 from datasets_cli.store.schema.columns import Key
 
@@ -115,7 +116,7 @@ class SliceSampler(Sampler):
         if ends is not None:
             self._trajectories = index_from_ends(_by_step(ends).bool(), 0)
         elif trajectories is not None:
-            self._trajectories = index_from_ends(changes(_by_step(trajectories)), 0)
+            self._trajectories = index_from_ends(ends_of_numbers(_by_step(trajectories), time=0), 0)
         self._prepared: tuple[Any, ...] = ()
 
     def sample(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.trajectories.bounds import begins_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 Span = bool | int
@@ -90,10 +91,11 @@ class SliceWindows:
 
 def beginnings(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
     """Return which rows begin a slice bool ``[B, 1]``; for arguments see what ``draw`` returns."""
+    ends = last.view(-1)
     if real is None:
-        return last.roll(1, 0)
-    real = real.unsqueeze(1)
-    return (last | ~real).roll(1, 0) & real
+        return begins_of(ends).unsqueeze(1)
+    # Padding counts as ends, so that the row after it begins a slice; but padding begins none.
+    return (begins_of(ends | ~real) & real).unsqueeze(1)
 
 
 def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:

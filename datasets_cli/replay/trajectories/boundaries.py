@@ -1,4 +1,4 @@
-"""Where trajectories end: the columns that tell it, and the runs of rows that follow from them."""
+"""Where trajectories end: the columns that tell it, and the trajectories that follow from them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.trajectories.bounds import bounds_of, ends_of_numbers
 from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_ends
 from datasets_cli.store.schema.columns import DONE, EPISODE, Key, show_key
 
@@ -20,8 +21,8 @@ class TrajectoryKeys:
 
     Args:
         number: numbers that change between trajectories.
-        ends: flags, each of which ends one; those that a storage lacks are passed over.
-        step: numbers of steps in their trajectory; with them its rows may lie apart.
+        ends: flags, each of which ends one; those that a storage does not have are passed over.
+        step: numbers of steps in their trajectory; with them its rows may be apart.
     """
 
     number: Key | None = None
@@ -46,10 +47,10 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
         rows: their columns.
         keys: the columns to go by; with none, the first there is of ``("collector", "traj_ids")``,
             ``"episode"`` and the flags ``("next", "done")``.
-        cursor: the step written next; see ``index_from_ends``.
+        cursor: the step that is written next; see ``index_from_ends``.
 
     Raises:
-        UsageError: rows that lie apart have no numbers that say where they belong.
+        UsageError: rows of a trajectory are apart, and no number says which ones are of it.
     """
     number = keys.number
     if number is None and not keys.ends:
@@ -57,13 +58,14 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
     if keys.step is not None:
         if number is None:
             raise UsageError(
-                "Rows of a trajectory that lie apart are found by its number, and there is none. "
-                "Name the column with traj_key."
+                "Rows of a trajectory that are apart are found by its number, and there is no "
+                "column of numbers. Name the column with traj_key."
             )
         numbers, steps = (_whole(key, rows.scalar_column(key)) for key in (number, keys.step))
         return fragmented_index(numbers, steps, number)
     if number is not None:
-        return index_from_ends(changes(rows.scalar_column(number)).cpu(), cursor)
+        is_end = ends_of_numbers(rows.scalar_column(number), time=0)
+        return index_from_ends(is_end.cpu(), cursor)
     ends = keys.ends or (DONE,)
     # Without any of them the first is asked for, and its rows say that there is none.
     known = [key for key in ends if rows.has(key)] or ends[:1]
@@ -71,17 +73,13 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
     return index_from_ends(flags.any(0).cpu(), cursor)
 
 
-def changes(number: torch.Tensor) -> torch.Tensor:
-    """Return where a number ``[T, W]`` is another one step later; behind the last is the first."""
-    following = torch.arange(1, len(number) + 1, device=number.device) % len(number)
-    return number != number[following]
-
-
 def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> TrajectoryIndex:
-    """Return the runs of trajectories whose rows lie apart, such as those of environments that
-    take turns in a flat storage (pytorch/rl#4180).
+    """Return the trajectories of rows that are apart (pytorch/rl#4180).
 
-        number   0 1 0 1 1 0        runs   rows 0 2, row 5 (step 2 is missing), rows 1 3 4
+    Such are those of environments that take turns in a flat storage. A missing step parts a
+    trajectory in two.
+
+        number   0 1 0 1 1 0        trajectories: rows 0 2, row 5 (step 2 is missing), rows 1 3 4
         step     0 0 1 1 2 3
 
     Args:
@@ -92,6 +90,7 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
     Raises:
         UsageError: two rows are the same step of the same trajectory.
     """
+    # Stable sorts, the second one by the number: rows by number, and of one number by step.
     order = step.argsort(stable=True)
     order = order[number[order].argsort(stable=True)]
     ahead = step[order].diff()
@@ -100,17 +99,18 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
         row = order[int(twice.nonzero()[0, 0])]
         raise UsageError(
             f"{show_key(key)}={int(number[row])} has step {int(step[row])} twice. Trajectories "
-            "whose rows lie apart need numbers of their own: number on over all that is stored."
+            "whose rows are apart need numbers of their own, over all that is stored."
         )
-    starts = (~is_same | (ahead != 1)).nonzero().view(-1) + 1
-    edges = torch.cat((starts.new_zeros(1), starts, starts.new_full((1,), len(order))))
-    return TrajectoryIndex(edges[:-1], edges.diff(), 1, len(order), order)
+    is_end = torch.ones(1, len(order), dtype=torch.bool)
+    is_end[0, :-1] = ~is_same | (ahead != 1)
+    bounds = bounds_of(is_end)
+    return TrajectoryIndex(bounds.first, bounds.lengths, 1, len(order), order)
 
 
 def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
     """Return a column ``[T, W]`` as int64 ``[T * W]``."""
     if column.dtype == torch.bool or column.is_floating_point():
         raise UsageError(
-            f"{show_key(key)} is {column.dtype}; rows that lie apart are found by whole numbers."
+            f"{show_key(key)} is {column.dtype}; rows that are apart are found by whole numbers."
         )
     return column.reshape(-1).long().cpu()

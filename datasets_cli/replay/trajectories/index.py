@@ -1,4 +1,4 @@
-"""Trajectories as runs of rows."""
+"""Trajectories of a storage, as a rule that gives the row of each step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from functools import cached_property
 
 import torch
 
+from datasets_cli.replay.trajectories.bounds import bounds_of, steps_of
+
 
 @dataclass(frozen=True, eq=False)
 class TrajectoryIndex:
-    """Trajectories: step t of run k is row ``(starts[k] + t * stride) % capacity``.
+    """Trajectories: step t of trajectory k is row ``(starts[k] + t * stride) % capacity``.
 
         a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
-                                           step  2 3 4|0 1 2 0 1      the last run goes on at row 0
+                                           step  2 3 4|0 1 2 0 1      the last continues at row 0
 
-    Where the rows of a run lie apart, these are places in ``order``, which has the rows.
+    Where the rows of a trajectory are apart, these are places in ``order``, which has the rows.
 
     Args:
         starts: first rows int64 ``[K]``.
@@ -23,7 +25,7 @@ class TrajectoryIndex:
         stride: rows from one step to the next; more than 1 where several environments write side by
             side.
         capacity: rows of the ring.
-        order: rows int64 ``[N]``, run after run; None where they lie in order.
+        order: rows int64 ``[N]``, trajectory after trajectory; None where they are in order.
     """
 
     starts: torch.Tensor
@@ -33,47 +35,50 @@ class TrajectoryIndex:
     order: torch.Tensor | None = None
 
     def ahead(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[B]`` so many steps int64 ``[B]`` ahead of others, unwrapped."""
+        """Return the rows int64 ``[B]`` that are ``steps`` int64 ``[B]`` ahead, not wrapped."""
         return first + (steps if self.stride == 1 else steps * self.stride)
 
     def rows(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-        """Return the rows ``steps`` int64 ``[T]`` behind first rows int64 ``[B]``: ``[B, T]``."""
+        """Return the rows int64 ``[B, T]`` that are some steps ahead of others.
+
+        Args:
+            first: rows int64 ``[B]``, as ``starts`` and ``ahead`` give them.
+            steps: int64 ``[T]``, or ``[B, T]``.
+        """
         if self.stride != 1:
             steps = steps * self.stride
         rows = first.unsqueeze(1) + steps
         if self.order is not None:
             return self.order[rows]
-        # Only a run that goes on at row 0 leaves the capacity.
+        # Only a trajectory that continues at row 0 leaves the capacity.
         return rows.remainder_(self.capacity) if self.wraps else rows
 
     def every_row(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the run, the step and the number int64 ``[N]`` of every row, run after run."""
-        run = torch.repeat_interleave(self.lengths)
-        step = torch.arange(len(run)) - (self.lengths.cumsum(0) - self.lengths)[run]
-        row = (self.starts[run] + step * self.stride) % self.capacity
-        return run, step, row if self.order is None else self.order[row]
+        """Return the trajectory, the step and the row int64 ``[N]`` of every step, in order."""
+        number, step = steps_of(self.lengths)
+        row = (self.starts[number] + step * self.stride) % self.capacity
+        return number, step, row if self.order is None else self.order[row]
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether a run goes on at the first rows."""
-        ends = self.starts + (self.lengths - 1) * self.stride
-        return bool((ends >= self.capacity).any())
+        """Whether a trajectory continues at the first rows."""
+        last = self.starts + (self.lengths - 1) * self.stride
+        return bool((last >= self.capacity).any())
 
 
 def index_from_ends(is_end: torch.Tensor, cursor: int) -> TrajectoryIndex:
-    """Return the runs between ends.
+    """Return the trajectories between ends.
 
     Args:
         is_end: whether a step ends its trajectory, bool ``[T, W]``, in the order of rows: W
             environments side by side, T steps.
-        cursor: the step written next; what lies there is the oldest. Nothing is older than a run
-            that begins there, and no run goes on over it.
+        cursor: the step that is written next; the one there is the oldest. It begins a trajectory,
+            and the step before it ends one.
     """
     num_steps, width = is_end.shape
-    ends = torch.roll(is_end, -cursor, 0).clone()
+    # Turned so that the oldest step is the first, each trajectory is a run of steps.
+    ends = is_end.roll(-cursor, 0)
     ends[-1] = True
-    column, last = ends.T.nonzero().unbind(1)
-    flat = column * num_steps + last
-    lengths = torch.diff(flat, prepend=flat.new_full((1,), -1))
-    first = (last - lengths + 1 + cursor) % num_steps
-    return TrajectoryIndex(first * width + column, lengths, width, num_steps * width)
+    environment, first, _, lengths = bounds_of(ends.T)
+    first = (first + cursor) % num_steps  # turned back
+    return TrajectoryIndex(first * width + environment, lengths, width, num_steps * width)

@@ -15,7 +15,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
-from datasets_cli.replay.transforms.steps import flags, last_of
+from datasets_cli.replay.trajectories.bounds import last_of
+from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import entry
 from datasets_cli.store.schema.columns import Key
 

@@ -7,7 +7,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
-from datasets_cli.replay.transforms.steps import DONE, begins_of, flags, sum_so_far, sum_to_go
+from datasets_cli.replay.trajectories.bounds import begins_of
+from datasets_cli.replay.transforms.steps import DONE, flags, sum_so_far, sum_to_go
 from datasets_cli.replay.transforms.transform import KeyMap, entry
 
 REWARD: NestedKeys = [("next", "reward")]

@@ -1,6 +1,6 @@
-"""Where trajectories begin and end within a batch of consecutive steps, time last.
+"""A batch of steps in a row, time last: the flags that end trajectories, and sums up to them.
 
-row       0 1 2 3 4 5 6        a trajectory begins where the batch does and behind every end
+row       0 1 2 3 4 5 6        a trajectory begins where the batch does and after every end
 done      . . x . . x .        the last row is an end too: nothing is known beyond it
 """
 
@@ -32,28 +32,8 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     return found.reshape(shape).bool()
 
 
-def begins_of(ends: torch.Tensor) -> torch.Tensor:
-    """Return bool ``[*B, T]``: the steps that begin a trajectory."""
-    begins = ends.roll(1, -1)
-    begins[..., :1] = True
-    return begins
-
-
-def first_of(ends: torch.Tensor) -> torch.Tensor:
-    """Return for each step int64 ``[*B, T]`` the first one of its trajectory."""
-    time = torch.arange(ends.shape[-1], device=ends.device)
-    return torch.where(begins_of(ends), time, 0).cummax(-1).values
-
-
-def last_of(ends: torch.Tensor) -> torch.Tensor:
-    """Return for each step int64 ``[*B, T]`` the last one of its trajectory."""
-    size = ends.shape[-1]
-    time = torch.arange(size, device=ends.device)
-    return torch.where(ends, time, size - 1).flip(-1).cummin(-1).values.flip(-1)
-
-
 def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return for each step the discounted sum of its value and those behind it, up to an end.
+    """Return for each step the discounted sum of its value and those after it, up to an end.
 
     Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
     nothing, not even a NaN, gets past an end.

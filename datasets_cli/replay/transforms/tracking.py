@@ -6,7 +6,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms.steps import DONE, begins_of, first_of, flags
+from datasets_cli.replay.trajectories.bounds import begins_of, first_of
+from datasets_cli.replay.transforms.steps import DONE, flags
 
 
 class StepCounter:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from datasets_cli.replay.transforms.steps import first_of, last_of
+from datasets_cli.replay.trajectories.bounds import first_of, last_of
 
 Padding = Literal["same", "constant"]
 
