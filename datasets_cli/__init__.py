@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from datasets_cli.replay.loaders import BatchStream
     from datasets_cli.replay.samplers.distributed import DistributedSampler
     from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
-    from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSliceSampler
     from datasets_cli.replay.samplers.protocol import Sampler
     from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
-    from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
-    from datasets_cli.replay.samplers.slices import SliceSampler
     from datasets_cli.replay.storages.dataset import open_storage
     from datasets_cli.replay.storages.frame_stack import FrameStack
     from datasets_cli.replay.storages.lists import ListStorage
@@ -68,6 +65,11 @@ if TYPE_CHECKING:
         D4RLExperienceReplay,
         MinariExperienceReplay,
         OpenMLExperienceReplay,
+    )
+    from datasets_cli.torchrl.slice_samplers import (
+        PrioritizedSliceSampler,
+        SliceSampler,
+        SliceSamplerWithoutReplacement,
     )
 
 __all__ = [
@@ -139,7 +141,7 @@ _LAZY_IMPORTS = {
     "MinariExperienceReplay": "torchrl.families",
     "OpenMLExperienceReplay": "torchrl.families",
     "PrioritizedSampler": "replay.samplers.prioritized",
-    "PrioritizedSliceSampler": "replay.samplers.prioritized_slices",
+    "PrioritizedSliceSampler": "torchrl.slice_samplers",
     "ReplayBuffer": "replay.buffers.buffer",
     "ReplayBufferEnsemble": "replay.ensembles.ensemble",
     "SamplerEnsemble": "replay.ensembles.members",
@@ -153,8 +155,8 @@ _LAZY_IMPORTS = {
     "SamplerWithoutReplacement": "replay.samplers.random",
     "BatchStream": "replay.loaders",
     "DistributedSampler": "replay.samplers.distributed",
-    "SliceSampler": "replay.samplers.slices",
-    "SliceSamplerWithoutReplacement": "replay.samplers.slice_epochs",
+    "SliceSampler": "torchrl.slice_samplers",
+    "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
     "open_storage": "replay.storages.dataset",
     "ImmutableDatasetWriter": "replay.writers",
     "ListStorage": "replay.storages.lists",

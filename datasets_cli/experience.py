@@ -21,8 +21,9 @@ from datasets_cli.progress import Bars, Progress
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
-from datasets_cli.replay.samplers.slice_epochs import SliceSamplerWithoutReplacement
-from datasets_cli.replay.samplers.slices import SliceSampler
+from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
+from datasets_cli.replay.samplers.slices import UniformSlices
+from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
@@ -255,8 +256,8 @@ def choose_sampler(
     """Return the sampler that the arguments of ``ExperienceReplay`` describe."""
     if num_slices is None and slice_len is None:
         return RandomSampler() if replacement else SamplerWithoutReplacement()
-    kind = SliceSampler if replacement else SliceSamplerWithoutReplacement
-    return kind(num_slices=num_slices, slice_len=slice_len, strict_length=strict_length)
+    slicing = Slicing(num_slices=num_slices, slice_len=slice_len, strict_length=strict_length)
+    return UniformSlices(slicing) if replacement else SliceEpochs(slicing)
 
 
 def _installed_folder(

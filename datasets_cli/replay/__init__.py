@@ -10,7 +10,10 @@ from typing import Any
 import datasets_cli
 from datasets_cli import _LAZY_IMPORTS
 
-__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith("replay.")]
+# TorchRL's samplers of slices are samplers, too.
+_HERE = ("replay.", "torchrl.slice_samplers")
+
+__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith(_HERE)]
 
 
 def __getattr__(name: str) -> Any:

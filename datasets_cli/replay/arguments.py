@@ -6,9 +6,10 @@ import operator
 import reprlib
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
+from numpy.typing import ArrayLike
 
 from datasets_cli.errors import UsageError
 from datasets_cli.store.schema.columns import Key
@@ -26,6 +27,8 @@ NestedKey = str | tuple[str, ...]
 NestedKeys = NestedKey | Sequence[NestedKey]
 """One key or several. A tuple of names is one nested key; several stand in a list."""
 
+Numbers = torch.Tensor | ArrayLike
+"""A number or several, as a tensor, an array of numpy or nested lists."""
 
 REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda several: several.amax(1),
@@ -33,10 +36,10 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda several: several.mean(1),
     "median": lambda several: several.median(1).values,
 }
-"""By name, of numbers ``[n, k]`` one a row ``[n]``."""
+"""By name: functions that make one number a row ``[n]`` of several a row ``[n, k]``."""
 
 
-def whole_number(name: str, value: Any, least: int | None = None) -> int:
+def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> int:
     """Return a whole number as an int.
 
     Args:
@@ -63,6 +66,11 @@ def key_of(name: NestedKey) -> Key:
     return (name,) if isinstance(name, str) else tuple(name)
 
 
+def optional_key(name: NestedKey | None) -> Key | None:
+    """Return one key as a tuple of names, or None."""
+    return None if name is None else key_of(name)
+
+
 def keys_of(names: NestedKeys) -> list[Key]:
     """Return one key or several as tuples of names."""
     if isinstance(names, str) or (isinstance(names, tuple) and _is_one(names)):
@@ -86,7 +94,7 @@ def choose_generator(generator: torch.Generator | None, seed: int | None) -> tor
 
 
 def seed_of(generator: torch.Generator) -> int | None:
-    """Return what a pickled copy begins anew with; None for torch's global generator."""
+    """Return the seed that a pickled copy starts from; None for torch's global generator."""
     return None if generator is torch.default_generator else generator.initial_seed()
 
 

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree
 
 
-class TrajectoryRows:
+class TrajectoryRows(Storage):
     """A storage whose only column is the row number."""
-
-    revision = 0
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.offsets = torch.tensor([0, *itertools.accumulate(lengths)])
@@ -30,6 +29,9 @@ class TrajectoryRows:
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         return TrajectoryIndex(self.offsets[:-1], self.offsets.diff(), 1, len(self))
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        return torch.arange(len(self)).unsqueeze(1)
 
     def gather(self, index: torch.Tensor) -> Tree:
         return {"row": index.clone()}

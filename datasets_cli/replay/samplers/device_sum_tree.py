@@ -1,11 +1,10 @@
 """The sum tree of ``sum_tree``, made of torch tensors for devices that numpy does not know.
 
-Nothing here waits for the device, but ``total`` and ``least``, which are numbers.
+Nodes are numbered as there. Nothing here waits for the device, except ``total`` and ``least``,
+which are numbers.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 
@@ -15,7 +14,7 @@ class DeviceSumTree:
 
     Args:
         capacity: leaves, all without weight at first.
-        device: where the tree lives.
+        device: where the tree is.
     """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
@@ -48,7 +47,7 @@ class DeviceSumTree:
         """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
         return self._nodes.index_select(0, leaf + self._width)
 
-    def set(self, leaf: torch.Tensor, weights: Any) -> None:
+    def set(self, leaf: torch.Tensor, weights: torch.Tensor) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves one of them counts."""
         nodes, pairs = self._nodes, self._nodes.view(-1, 2)
         node = leaf + self._width

@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.protocol import Info, Sampler, State
 from datasets_cli.replay.storages.protocol import Storage
 
 
@@ -61,7 +61,7 @@ class DistributedSampler(Sampler):
         self._share: _Share | None = None  # made once an epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; epochs follow one another by themselves otherwise."""
+        """Begin an epoch; otherwise one follows another by itself."""
         self.epoch = whole_number("epoch", epoch, 0)
         self._done, self.ran_out, self._share = 0, False, None
 
@@ -70,7 +70,10 @@ class DistributedSampler(Sampler):
     ) -> tuple[torch.Tensor, Info]:
         """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
 
-        An epoch begins anew where the number of rows has changed.
+        The epoch begins again where the number of rows has changed.
+
+        Raises:
+            UsageError: there are fewer rows than processes, and ``drop_last``.
         """
         num_rows = len(storage)
         if self.ran_out:
@@ -80,16 +83,17 @@ class DistributedSampler(Sampler):
         if self._share is None:
             self._share = self._share_out(num_rows)
         rows, processes = self._share.rows, self._share.processes
+        # Of the rows that all processes together have drawn since, an equal part is this one's.
         start = (self._done - self._share.begin) // processes
         mine = rows[start : start + batch_size].clone()
         self._done += len(mine) * processes
         self.ran_out = start + batch_size >= len(rows)
         return mine, {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         return {**self.__dict__, "_share": None}  # the seed gives it again
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the epoch and how much of it all processes together have drawn.
 
         It may be loaded where there are fewer or more of them: they share what is left.
@@ -102,7 +106,7 @@ class DistributedSampler(Sampler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of the epoch that ``state`` names."""
+        """Continue in the middle of the epoch that ``state`` names."""
         self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
         self._done, self.ran_out = int(state["done"]), bool(state["ran_out"])
         self._share = None
@@ -115,8 +119,9 @@ class DistributedSampler(Sampler):
             seeded = torch.Generator().manual_seed(self.seed + self.epoch)
             order = torch.randperm(num_rows, generator=seeded)
         rest = order[self._done :]
-        even = len(rest) // processes * processes
+        even = len(rest) // processes * processes  # rows that all processes can share equally
         if even < len(rest):
+            # One more round, filled up from the beginning; with few rows the epoch is repeated.
             fill = [] if self.drop_last else [rest, order.repeat(1 + processes // num_rows)]
             rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
         if not len(rest):
@@ -126,7 +131,14 @@ class DistributedSampler(Sampler):
 
 @dataclass(frozen=True, eq=False)
 class _Share:
-    """The rows int64 ``[n]`` of one process, from where ``begin`` rows of the epoch were drawn."""
+    """What one process draws of the rest of an epoch.
+
+    Args:
+        rows: int64 ``[n]``.
+        processes: how many share the epoch.
+        begin: rows of the epoch that were drawn before, by all processes together.
+        num_rows: rows of the storage.
+    """
 
     rows: torch.Tensor
     processes: int

@@ -1,4 +1,4 @@
-"""An epoch: every item of a row of items once, in an order that a seed gives."""
+"""An epoch: every item of some items once, in an order that a seed gives."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.samplers.protocol import Sampler, State
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
 
 class Epoch:
-    """Hands out each of some items once, then begins anew.
+    """Hands out each of some items once, then begins again.
 
     Its state is a seed and a position, never the permutation, so that it stays small and can be
     resumed in the middle. Only an epoch whose order no seed gives, because it began in TorchRL,
@@ -36,7 +37,7 @@ class Epoch:
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
         """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
 
-        An epoch begins anew where the number of items has changed, and with ``drop_last`` where
+        Another epoch begins where the number of items has changed, and with ``drop_last`` where
         fewer are left than asked for, as after smaller shares.
 
         Raises:
@@ -64,7 +65,7 @@ class Epoch:
         return items
 
     def begin(self) -> None:
-        """Begin anew with the next share."""
+        """Begin another epoch with the next share."""
         self._position, self.ran_out, self._order, self._given = 0, False, None, None
 
     def _permutation(self, num_items: int) -> torch.Tensor:
@@ -72,10 +73,10 @@ class Epoch:
             return torch.arange(num_items)
         return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         return {**self.__dict__, "_order": None}  # the seed gives it again
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return the seed of the epoch, and how many of how many items were handed out.
 
         ``order`` is None, or the int64 items of an epoch whose order no seed gives.
@@ -89,7 +90,7 @@ class Epoch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue where ``state`` was taken."""
         given = state["order"]
         self._seed = int(state["seed"])
         self._position = int(state["position"])
@@ -99,8 +100,40 @@ class Epoch:
         self._order = None
 
 
-def given_epoch(items: torch.Tensor, num_items: int) -> dict[str, Any]:
-    """Return the state of an epoch that goes on with some items, in this order.
+class EpochSampler(Sampler):
+    """What samplers without replacement have in common: an epoch, and how far it is.
+
+    Args:
+        drop_last: leave out a last batch that would be short.
+        shuffle: draw in random order; in storage order otherwise.
+    """
+
+    def __init__(self, drop_last: bool, shuffle: bool) -> None:
+        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
+
+    def on_clear(self) -> None:
+        """Begin another epoch."""
+        self._epoch.begin()
+        self.ran_out = False
+
+    def state_dict(self) -> State:
+        """Return the epoch's seed and position."""
+        return self._epoch.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue in the middle of the epoch that ``state`` names."""
+        self._epoch.load_state_dict(state)
+        self.ran_out = self._epoch.ran_out
+
+    def _take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
+        """Return the next items int64 ``[count]`` of the epoch; see ``Epoch.take``."""
+        items = self._epoch.take(count, num_items, generator)
+        self.ran_out = self._epoch.ran_out
+        return items
+
+
+def given_epoch(items: torch.Tensor, num_items: int) -> State:
+    """Return the state of an epoch that continues with some items, in this order.
 
     Args:
         items: what is left of the epoch, int64.

@@ -7,43 +7,80 @@ Row i is drawn with probability ``(p_i + eps)^alpha / sum_j (p_j + eps)^alpha`` 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
 from datasets_cli.replay.samplers.sum_tree import SumTree
 
+Array = TypeVar("Array", np.ndarray, torch.Tensor)
 
-class Priorities:
+
+class WeightTree(Protocol[Array]):
+    """A sum tree, and what it takes to work with its kind of array; ``SumTree`` says more."""
+
+    def array(self, values: torch.Tensor) -> Array:
+        """Return a tensor as the kind of array that this tree works on."""
+
+    def tensor(self, values: Array) -> torch.Tensor:
+        """Return an array as a tensor."""
+
+    def power(self, values: Array, exponent: float) -> Array:
+        """Return ``values ** exponent``."""
+
+    @property
+    def total(self) -> float:
+        """The sum of all weights."""
+
+    def weights(self, leaf: Array) -> Array:
+        """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
+
+    def set(self, leaf: Array, weights: Array) -> None:
+        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
+
+    def set_run(self, start: int, weights: Array) -> None:
+        """Give the leaves from ``start`` on weights float64 ``[n]``."""
+
+    def scan(self, mass: Array) -> Array:
+        """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall."""
+
+    def least(self, count: int) -> float:
+        """Return the least weight of the first ``count`` leaves that have one, or infinity."""
+
+
+class Priorities(Generic[Array]):
     """The priorities of the rows of a storage, and a sum tree over their powers.
 
-    Its arrays are numpy's on the CPU and torch's elsewhere; only what both have is used. Not safe
-    for two threads at once.
+    Its arrays are those of the tree; only what both kinds have is used. Not safe for two threads at
+    once.
 
     Args:
+        tree: without weights, of ``capacity`` leaves.
         capacity: most rows that the storage can have.
         alpha: the power.
         eps: added to every priority.
-        device: where the arrays live.
+        device: where the arrays of the tree are.
     """
 
-    def __init__(self, capacity: int, alpha: float, eps: float, device: torch.device) -> None:
+    def __init__(
+        self, tree: WeightTree[Array], capacity: int, alpha: float, eps: float, device: torch.device
+    ) -> None:
         self.capacity = capacity
         self.eps = eps
         self._alpha = alpha
-        cpu = device.type == "cpu"
-        self._tree: Any = SumTree(capacity) if cpu else DeviceSumTree(capacity, device)
+        self._tree: WeightTree[Array] = tree
         unknown = torch.full((capacity,), -1.0, dtype=torch.float64, device=device)
-        self._raw: Any = self._tree.array(unknown)  # -1 marks a row without a priority
-        self._allowed: Any = None  # bool [capacity], or None where every row may be drawn
+        self._raw: Array = tree.array(unknown)  # -1 marks a row without a priority
+        self._allowed: Array | None = None  # bool [capacity], or None where every row may be drawn
         self._num_known = 0  # no row from here on has a priority
         self._num_covered = 0  # rows that the storage had when it was last looked at
 
     @property
     def alpha(self) -> float:
-        """The power; setting it weighs every row anew."""
+        """The power; setting it works out the weight of every row again."""
         return self._alpha
 
     @alpha.setter
@@ -54,8 +91,7 @@ class Priorities:
     @property
     def known(self) -> torch.Tensor:
         """The priorities float64 ``[n]`` of the rows up to the last that has one; -1 for none."""
-        known: torch.Tensor = self._tree.tensor(self._raw[: self._num_known])
-        return known
+        return self._tree.tensor(self._raw[: self._num_known])
 
     def set(self, rows: torch.Tensor, priority: torch.Tensor) -> float:
         """Give rows priorities and return the highest; of equal rows the last counts.
@@ -74,7 +110,7 @@ class Priorities:
                 raise UsageError(
                     f"There is no row {first}: rows count from 0, and -1 is one that was refused."
                 )
-            meant = row >= 0
+            meant = row >= 0  # those that the writer took
             row, value = row[meant], value[meant] if value.ndim else value
         if not len(row):
             return -1.0
@@ -97,7 +133,7 @@ class Priorities:
         self._weigh(0, self._num_known)
 
     def clear(self, rows: torch.Tensor) -> None:
-        """Take their priorities from rows int64 ``[B]``; they must be given new ones at once."""
+        """Take the priorities from rows int64 ``[B]``, which must get new ones before a draw."""
         self._raw[self._tree.array(rows[rows >= 0])] = -1
 
     def has_size(self, num_rows: int) -> bool:
@@ -109,8 +145,8 @@ class Priorities:
 
         Args:
             num_rows: rows of the storage. Priorities of later rows are forgotten.
-            default: the priority of those rows that were not given one, as in a storage that was
-                filled before.
+            default: the priority of rows that do not have one, as in a storage that was filled
+                before.
 
         Raises:
             UsageError: there are more rows than the capacity.
@@ -131,7 +167,7 @@ class Priorities:
         self._num_covered = self._num_known = num_rows
 
     def set_mask(self, allowed: torch.Tensor) -> None:
-        """Draw only among the rows that ``allowed`` bool ``[N]`` marks, until it is called anew."""
+        """Draw only among the rows that ``allowed`` bool ``[N]`` marks, until the next call."""
         if self._allowed is None:
             everything = torch.ones(self.capacity, dtype=torch.bool, device=allowed.device)
             self._allowed = self._tree.array(everything)
@@ -170,3 +206,19 @@ class Priorities:
         if self._allowed is not None:
             weights *= self._allowed[start:stop]
         self._tree.set_run(start, weights)
+
+
+def priorities_on(
+    device: torch.device, capacity: int, alpha: float, eps: float
+) -> Priorities[np.ndarray] | Priorities[torch.Tensor]:
+    """Return priorities without any known: with numpy's arrays on the CPU, torch's elsewhere.
+
+    Args:
+        device: where rows are drawn.
+        capacity: most rows that the storage can have.
+        alpha: the power.
+        eps: added to every priority.
+    """
+    if device.type == "cpu":
+        return Priorities(SumTree(capacity), capacity, alpha, eps, device)
+    return Priorities(DeviceSumTree(capacity, device), capacity, alpha, eps, device)

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import REDUCTIONS, whole_number
-from datasets_cli.replay.samplers.priorities import Priorities
+from datasets_cli.replay.arguments import REDUCTIONS, Numbers, whole_number
+from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
 from datasets_cli.replay.samplers.priority_files import read_priorities, write_priorities
-from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
+from datasets_cli.replay.samplers.protocol import Info, PrioritySampler, State
 from datasets_cli.replay.storages.protocol import Storage
 
 
@@ -22,22 +23,20 @@ class Prioritized(PrioritySampler):
     """What prioritised samplers have in common: priorities, and how they change.
 
     Args:
-        max_capacity: most rows that the storage can have.
-        alpha: how much priorities matter; 0 draws uniformly.
-        beta: how much importance weights correct for it; 1 corrects fully.
-        eps: added to every priority, so that none is 0.
-        dtype: of the importance weights; priorities and their sums are float64.
-        reduction: how several numbers a row become one priority: ``"max"``, ``"min"``, ``"mean"``
-            or ``"median"``.
-        max_priority_within_buffer: new rows get the highest priority among the rows that are there,
-            rather than the highest that ever was.
-        device: where rows are drawn; the CPU by default.
+        max_capacity: see ``PrioritizedSampler``, as for the others.
+        alpha: how much priorities matter.
+        beta: how much importance weights correct for it.
+        eps: added to every priority.
+        dtype: of the importance weights.
+        reduction: how several numbers a row become one.
+        max_priority_within_buffer: which priority new rows get.
+        device: where rows are drawn.
 
     Raises:
         UsageError: an argument is out of its range.
     """
 
-    priorities: Priorities
+    priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]
     _highest: float  # of all priorities that ever were; below 0 before there was any
 
     def __init__(
@@ -45,11 +44,11 @@ class Prioritized(PrioritySampler):
         max_capacity: int,
         alpha: float,
         beta: float,
-        eps: float = 1e-8,
-        dtype: torch.dtype = torch.float,
-        reduction: str = "max",
-        max_priority_within_buffer: bool = False,
-        device: torch.device | str | None = None,
+        eps: float,
+        dtype: torch.dtype,
+        reduction: str,
+        max_priority_within_buffer: bool,
+        device: torch.device | str | None,
     ) -> None:
         self.max_capacity = whole_number("max_capacity", max_capacity, 1)
         if not dtype.is_floating_point or reduction not in REDUCTIONS:
@@ -61,7 +60,7 @@ class Prioritized(PrioritySampler):
         self.reduction = reduction
         self.max_priority_within_buffer = max_priority_within_buffer
         self.device = torch.device("cpu" if device is None else device)
-        self.revision = 0  # raised whenever rows were written or forgotten
+        self.revision = 0  # raised whenever rows were written or cleared
         self._beta = _not_negative("beta", beta)
         self._start(_not_negative("alpha", alpha), _not_negative("eps", eps))
 
@@ -79,7 +78,7 @@ class Prioritized(PrioritySampler):
 
     @property
     def alpha(self) -> float:
-        """How much priorities matter; setting it weighs every row anew."""
+        """How much priorities matter; setting it works out the weight of every row again."""
         return self.priorities.alpha
 
     @alpha.setter
@@ -109,18 +108,18 @@ class Prioritized(PrioritySampler):
             highest = float(known.max()) if len(known) else -1.0
         return highest if highest >= 0 else 1.0
 
-    def update_priority(self, index: Any, priority: Any) -> None:
+    def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Give rows new priorities.
 
         Args:
-            index: rows int64 ``[B]``, or of any shape; -1 is passed over, which is what a writer
-                returns for a row that it refused. Of equal rows the last counts.
+            index: rows int64 ``[B]``, or of any shape; -1 is passed over: a writer returns it for a
+                row that it refused. Of equal rows the last counts.
             priority: one number for all; or one a row, such as ``[B]`` or ``[B, 1]``; or several a
                 row, ``[B, T]``, which are reduced. Their sign does not matter.
 
         Raises:
             UsageError: a priority is NaN or infinite, the shapes do not fit together, or a row is
-                no whole number from -1 on and below the capacity.
+                no whole number from -1 up to the capacity.
         """
         rows = torch.as_tensor(index).reshape(-1)
         if rows.dtype != torch.int64:
@@ -133,19 +132,19 @@ class Prioritized(PrioritySampler):
         values = self._one_a_row(values, len(rows))
         self._highest = max(self._highest, self.priorities.set(rows, values))
 
-    def on_write(self, index: torch.Tensor) -> None:
+    def on_write(self, rows: torch.Tensor) -> None:
         """Give rows int64 ``[B]`` that were just written the default priority."""
         if self.max_priority_within_buffer:
-            self.priorities.clear(index.reshape(-1))  # what they replace does not count any more
-        self.update_priority(index, self.default_priority)
+            self.priorities.clear(rows.reshape(-1))  # what they replace does not count any more
+        self.update_priority(rows, self.default_priority)
         self.revision += 1
 
     def on_clear(self) -> None:
         """Forget every row."""
         self._start(self.alpha, self.eps)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what it takes to go on with the same draws; as large as the rows there are."""
+    def state_dict(self) -> State:
+        """Return what it takes to continue with the same draws; one priority for each row."""
         return {
             "alpha": self.alpha,
             "beta": self.beta,
@@ -155,7 +154,7 @@ class Prioritized(PrioritySampler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken.
+        """Continue where ``state`` was taken.
 
         Raises:
             UsageError: it has more rows than this capacity.
@@ -185,11 +184,11 @@ class Prioritized(PrioritySampler):
         self.load_state_dict(read_priorities(Path(path), self.max_capacity))
 
     def _start(self, alpha: float, eps: float) -> None:
-        self.priorities = Priorities(self.max_capacity, alpha, eps, self.device)
+        self.priorities = priorities_on(self.device, self.max_capacity, alpha, eps)
         self._highest = -1.0
         self.revision += 1
 
-    def _cover(self, storage: Storage) -> None:
+    def _fit(self, storage: Storage) -> None:
         """Make the rows that can be drawn those of the storage."""
         if not self.priorities.has_size(len(storage)):
             default = self.default_priority
@@ -211,11 +210,41 @@ class Prioritized(PrioritySampler):
 
 
 class PrioritizedSampler(Prioritized):
-    """Draws rows in proportion to a power of their priority; for arguments see ``Prioritized``.
+    """Draws rows in proportion to a power of their priority.
 
     >>> sampler = PrioritizedSampler(max_capacity=1000, alpha=0.7, beta=0.5)
     >>> sampler.update_priority(torch.arange(3), torch.tensor([0.1, 2.0, -1.0]))
+
+    Args:
+        max_capacity: most rows that the storage can have.
+        alpha: how much priorities matter; 0 draws uniformly.
+        beta: how much importance weights correct for it; 1 corrects fully.
+        eps: added to every priority, so that none is 0.
+        dtype: of the importance weights; priorities and their sums are float64.
+        reduction: how several numbers a row become one priority: ``"max"``, ``"min"``, ``"mean"``
+            or ``"median"``.
+        max_priority_within_buffer: new rows get the highest priority among the rows that are there,
+            rather than the highest that ever was.
+        device: where rows are drawn; the CPU by default.
+
+    Raises:
+        UsageError: an argument is out of its range.
     """
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float,
+        reduction: str = "max",
+        max_priority_within_buffer: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__(
+            max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
+        )
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -225,7 +254,7 @@ class PrioritizedSampler(Prioritized):
         Raises:
             UsageError: the storage is larger than the capacity, or there is nothing to draw.
         """
-        self._cover(storage)
+        self._fit(storage)
         rows, weights = self.priorities.draw(batch_size, self.beta, generator)
         return rows, {("priority_weight",): weights.to(self.dtype)}
 

@@ -1,23 +1,21 @@
-"""The prioritised slice sampler: runs of rows that begin at rows drawn by priority."""
+"""The sampler of slices by priority: runs of rows that begin at rows drawn by priority."""
 
 from __future__ import annotations
-
-from typing import Any, Unpack
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.prioritized import Prioritized
 from datasets_cli.replay.samplers.protocol import Info
-from datasets_cli.replay.samplers.slice_options import SliceOptions
-from datasets_cli.replay.samplers.slices import SliceSampler
+from datasets_cli.replay.samplers.slices import Sliced
+from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import overhang, too_short
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.schema.columns import Key
 
 
-class PrioritizedSliceSampler(Prioritized):
+class PrioritizedSlices(Sliced, Prioritized):
     """Draws runs of consecutive rows, each within one trajectory, by the priority of its first row.
 
         trajectory   0 0 0 0 0 1 1 1 2 2
@@ -29,27 +27,27 @@ class PrioritizedSliceSampler(Prioritized):
     own error, or the highest of its slice.
 
     Args:
+        slicing: how slices are cut, without padding and without fragments. With
+            ``strict_length=False`` a trajectory that is shorter than a slice is drawn whole. Of
+            ``span`` only the right side can be given, as ``(False, rows)``: there is no row before
+            a trajectory to begin at.
         max_capacity: most rows that the storage can have.
         alpha: how much priorities matter.
         beta: how much importance weights correct for it.
         eps: added to every priority.
         dtype: of the importance weights.
         reduction: how several numbers a row become one.
-        max_priority_within_buffer: see ``Prioritized``.
+        max_priority_within_buffer: as in ``PrioritizedSampler``.
         device: where rows are drawn.
-        slices: the arguments of ``SliceSampler`` but ``pad_output`` and ``fragmented``. With
-            ``strict_length=False`` a trajectory that is shorter than a slice is drawn whole. Of
-            ``span`` only the right side can be given, as ``(False, rows)``: no row lies before its
-            trajectory to begin at.
 
     Raises:
-        UsageError: an argument is out of its range, or one of those that have no meaning here.
+        UsageError: an argument is out of its range, or one of those that do not have a meaning
+            here.
     """
-
-    has_slices = True
 
     def __init__(
         self,
+        slicing: Slicing,
         max_capacity: int,
         alpha: float,
         beta: float,
@@ -59,20 +57,21 @@ class PrioritizedSliceSampler(Prioritized):
         *,
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
-        **slices: Unpack[SliceOptions],
     ) -> None:
         super().__init__(
             max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
         )
-        if slices.get("pad_output") or slices.get("fragmented"):
+        if slicing.pad_output or _is_fragmented(slicing):
             raise UsageError("Slices that begin by priority are neither padded nor fragmented.")
-        self._slices = SliceSampler(**slices)
-        if self._slices.span[0]:
+        if slicing.span[0]:
             raise UsageError(
                 "A slice that begins at a row drawn by priority has no row before its trajectory. "
-                f"Give span=(False, {self._slices.span[1]}), for the right side alone."
+                f"Give span=(False, {slicing.span[1]}), for the right side alone."
             )
-        self._prepared: tuple[Any, ...] = ()
+        self.slicing = slicing
+        self._prepared: tuple[Storage, int, int, int, TrajectoryIndex] | None = None
+        self._rows_left = torch.empty(0, dtype=torch.int64)  # of each row's trajectory, with it
+        self._all_full = False  # whether no slice is short
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -83,13 +82,14 @@ class PrioritizedSliceSampler(Prioritized):
             UsageError: the batch is not a whole number of slices, no trajectory is long enough, or
                 the storage is larger than the capacity.
         """
-        num_slices, slice_len = self._slices.shape(batch_size)
-        self._cover(storage)
-        runs = self._make_room(storage, slice_len)
+        num_slices, slice_len = self.slicing.shape(batch_size)
+        self._fit(storage)
+        trajectories = self._make_room(storage, slice_len)
         first, weights = self.priorities.draw(num_slices, self.beta, generator)
         steps = torch.arange(slice_len, device=first.device)
-        index = runs.rows(first, steps)
-        left = self._left[first].unsqueeze(1)
+        index = trajectories.rows(first, steps)
+        left = self._rows_left[first].unsqueeze(1)
+        # A slice ends with its last step, or before it where its trajectory does.
         last = (steps == slice_len - 1) | (steps == left - 1)
         weights = weights.to(self.dtype).unsqueeze(1).repeat(1, slice_len)
         if self._all_full:
@@ -97,41 +97,43 @@ class PrioritizedSliceSampler(Prioritized):
         else:
             inside = steps < left
             index, last, weights = index[inside], last[inside], weights[inside]
-        marks = self._slices.marks(storage, last.unsqueeze(1))
+        marks = self.slicing.marks(storage, last.unsqueeze(1))
         return index, {("priority_weight",): weights, **marks}
 
-    @property
-    def truncated_key(self) -> Key | None:  # type: ignore[override]
-        """Where slice ends are marked."""
-        return self._slices.truncated_key
-
-    @property
-    def init_key(self) -> Key | None:  # type: ignore[override]
-        """Where slice beginnings are marked."""
-        return self._slices.init_key
-
     def _make_room(self, storage: Storage, slice_len: int) -> TrajectoryIndex:
-        """Allow the first rows that leave room for a slice, when they may have changed."""
-        asked = (storage, slice_len, storage.revision, self.revision)
-        if self._prepared[:4] == asked:
-            found = self._prepared[4]
-            assert isinstance(found, TrajectoryIndex)
-            return found
-        runs = self._slices.trajectories(storage)
-        lengths = runs.lengths
-        _, right = overhang(self._slices.span, slice_len)
+        """Let the rows that leave room for a slice be drawn; return the trajectories.
+
+        Nothing is to be done where neither the storage nor the priorities were written since.
+        """
+        known, asked = self._prepared, (storage, slice_len, storage.revision, self.revision)
+        if known is not None and known[:4] == asked:
+            return known[4]
+        trajectories = self.slicing.trajectories_of(storage)
+        lengths = trajectories.lengths
+        _, right = overhang(self.slicing.span, slice_len)
+        # The first steps of a trajectory that can begin a slice; a short one is drawn whole, from
+        # its first step on, or not at all.
         room = (lengths - slice_len + 1 + right).clamp(min=1)
-        if self._slices.strict_length:
+        if self.slicing.strict_length:
             room *= lengths >= slice_len
         if not bool(room.any()):
             raise too_short(lengths, slice_len)
-        run, step, row = runs.every_row()
+        number, step, row = trajectories.every_row()
+        # What is known of a step of a trajectory, at its row of the storage.
         begins = torch.zeros(len(storage), dtype=torch.bool)
-        begins[row] = step < room[run]
+        begins[row] = step < room[number]
         left = torch.zeros(len(storage), dtype=torch.int64)
-        left[row] = lengths[run] - step
+        left[row] = lengths[number] - step
         self.priorities.set_mask(begins)
-        self._left = left.to(self.device)
-        self._all_full = self._slices.strict_length and not right
-        self._prepared = (*asked, runs)
-        return runs
+        self._rows_left = left.to(self.device)
+        self._all_full = self.slicing.strict_length and not right
+        self._prepared = (*asked, trajectories)
+        return trajectories
+
+
+def _is_fragmented(slicing: Slicing) -> bool:
+    """Tell whether the rows of a trajectory may be apart."""
+    trajectories = slicing.trajectories
+    if isinstance(trajectories, TrajectoryKeys):
+        return trajectories.step is not None
+    return trajectories.order is not None

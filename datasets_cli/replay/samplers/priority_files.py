@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.samplers.protocol import State
 
 METADATA = "sampler_metadata.json"
 PRIORITIES = "priorities.memmap"
@@ -35,7 +36,7 @@ def write_priorities(folder: Path, state: Mapping[str, Any], max_capacity: int) 
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
 
 
-def read_priorities(folder: Path, max_capacity: int) -> dict[str, Any]:
+def read_priorities(folder: Path, max_capacity: int) -> State:
     """Return the state of ``Priorities`` that a folder holds.
 
     Raises:
@@ -45,14 +46,14 @@ def read_priorities(folder: Path, max_capacity: int) -> dict[str, Any]:
     if not (folder / METADATA).exists():
         raise FileNotFoundError(
             f"{folder} has no priorities ({METADATA}): nothing was dumped there, or a buffer with "
-            "another sampler. Load that into a buffer with such a one."
+            "another kind of sampler. Load that into a buffer with a sampler of that kind."
         )
     metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     capacity, version = int(metadata["_max_capacity"]), metadata.get("_schema_version", 0)
     if capacity != max_capacity:
         raise UsageError(
             f"{folder} holds priorities of a sampler with a max_capacity of {capacity}; this one "
-            f"has {max_capacity}. Make one with {capacity}."
+            f"has {max_capacity}. Make one with max_capacity={capacity}."
         )
     if version > SCHEMA_VERSION:
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")

@@ -10,11 +10,15 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Numbers
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
 Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""
+
+State = dict[str, Any]
+"""What a sampler continues from, by name: numbers, flags and tensors."""
 
 
 class Sampler(Protocol):
@@ -54,10 +58,10 @@ class Sampler(Protocol):
         return
 
     def on_clear(self) -> None:
-        """Learn that the storage has no rows any more."""
+        """Learn that the storage does not have rows any more."""
         return
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Return what it takes to continue with the same draws."""
         return {}
 
@@ -72,7 +76,7 @@ class PrioritySampler(Sampler, Protocol):
     has_priorities: ClassVar[bool] = True
 
     @abstractmethod
-    def update_priority(self, index: Any, priority: Any) -> None:
+    def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Give the rows ``index`` int64 ``[B]`` new priorities, ``[B]`` or one for all."""
 
     def dumps(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Samplers: they draw the rows of a batch.
+"""Samplers of rows, with replacement and without.
 
 A sampler sees a storage only as a number of rows and a table of trajectories, and draws from the
 generator that the buffer hands it: the same generator state gives the same batches.
@@ -6,21 +6,16 @@ generator that the buffer hands it: the same generator state gives the same batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.epoch import Epoch
+from datasets_cli.replay.samplers.epoch import EpochSampler
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
 class RandomSampler(Sampler):
     """Draws rows uniformly, with replacement."""
-
-    ran_out = False
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -34,42 +29,6 @@ class RandomSampler(Sampler):
             raise UsageError(NO_ROWS)
         return torch.randint(num_rows, (batch_size,), generator=generator), {}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: each draw depends on the generator alone."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take nothing."""
-
-
-class EpochSampler(Sampler):
-    """What samplers without replacement have in common: an epoch, and where it stands.
-
-    Args:
-        drop_last: leave out a last batch that would be short.
-        shuffle: draw in random order; in storage order otherwise.
-    """
-
-    def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
-        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
-
-    @property
-    def ran_out(self) -> bool:  # type: ignore[override]
-        """Whether the batch just drawn was the last of an epoch."""
-        return self._epoch.ran_out
-
-    def on_clear(self) -> None:
-        """Begin an epoch anew."""
-        self._epoch.begin()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the epoch's seed and position."""
-        return self._epoch.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on in the middle of the epoch that ``state`` names."""
-        self._epoch.load_state_dict(state)
-
 
 class SamplerWithoutReplacement(EpochSampler):
     """Draws every row once an epoch.
@@ -80,6 +39,9 @@ class SamplerWithoutReplacement(EpochSampler):
         shuffle: draw in random order; in storage order otherwise.
     """
 
+    def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
+        super().__init__(drop_last, shuffle)  # written out, so that messages name this class
+
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
@@ -88,4 +50,4 @@ class SamplerWithoutReplacement(EpochSampler):
         Raises:
             UsageError: with ``drop_last``, a batch larger than the storage.
         """
-        return self._epoch.take(batch_size, len(storage), generator), {}
+        return self._take(batch_size, len(storage), generator), {}

@@ -8,11 +8,12 @@
 The tree is one array of float64, node n above nodes 2n and 2n + 1. A node is always computed from
 the two below it, so rounding errors never pile up. This one is numpy's, for the CPU, where a batch
 of 256 is a matter of microseconds an operation; ``DeviceSumTree`` is torch's, for other devices.
+
+The leaves are the last ``width`` nodes: leaf i is node ``width + i``, and width is a power of 2. A
+level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nodes below node n.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class SumTree:
         """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
         return self._nodes.take(leaf + self._width)
 
-    def set(self, leaf: np.ndarray, weights: Any) -> None:
+    def set(self, leaf: np.ndarray, weights: np.ndarray) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts.
 
         Args:
@@ -68,12 +69,12 @@ class SumTree:
             weights: finite and not negative; not checked.
         """
         nodes = self._nodes
-        pairs = nodes.reshape(-1, 2)  # row n: the two nodes below node n
+        pairs = nodes.reshape(-1, 2)
         node = leaf + self._width
         nodes[node] = weights
         self._keep_least(node)
         width = self._width >> 1
-        while width > 4 * len(leaf):
+        while width > 4 * len(leaf):  # a wide level: only the nodes above the changed ones
             node >>= 1
             pair = pairs.take(node, axis=0)
             nodes[node] = pair[:, 0] + pair[:, 1]
@@ -90,7 +91,7 @@ class SumTree:
         self._least = None
         pairs = self._nodes.reshape(-1, 2)
         while low > 1:
-            low, high = low >> 1, (high + 1) >> 1
+            low, high = low >> 1, (high + 1) >> 1  # the nodes above, of both edges too
             pair = pairs[low:high]
             np.add(pair[:, 0], pair[:, 1], out=self._nodes[low:high])
 
@@ -106,13 +107,14 @@ class SumTree:
         nodes = self._nodes
         width, node, rest = self._look_up(mass)
         while width < self._width:
-            node <<= 1
+            node <<= 1  # to the left node below
             left = nodes.take(node)
             right = rest >= left
             left *= right
-            rest -= left
+            rest -= left  # what is passed over on the way to the right
             node += right
             width <<= 1
+        # Sums that were rounded up let a mass fall beyond the last weight.
         empty = nodes.take(node) <= 0
         if empty.any():
             node[empty] = self._descend(mass[empty])
@@ -122,8 +124,8 @@ class SumTree:
     def least(self, count: int) -> float:
         """Return the least weight of the first ``count`` leaves that have one, or infinity.
 
-        It is kept between calls, and searched anew only when the leaf that had it was set. So every
-        weight must stand in those first leaves.
+        It is kept between calls, and searched again only when the leaf that had it was set. So
+        every weight must be in those first leaves.
         """
         if self._least is None:
             weights = self._nodes[self._width : self._width + count]
@@ -138,24 +140,25 @@ class SumTree:
         """Return a level's width, the nodes there for masses, and what is left of the masses."""
         if len(mass) > SMALL or self._width <= TABLE:
             return 1, np.ones(len(mass), np.int64), mass.copy()
+        # Node i of the level holds the masses from ends[i - 1] up to ends[i].
         level = self._nodes[TABLE : 2 * TABLE]
         ends = level.cumsum()
         place = ends.searchsorted(mass, side="right")
         np.minimum(place, TABLE - 1, out=place)
         rest = mass - ends.take(place)
-        rest += level.take(place)
+        rest += level.take(place)  # mass - ends[i - 1]
         place += TABLE
         return TABLE, place, rest
 
     def _descend(self, mass: np.ndarray) -> np.ndarray:
-        """Return the nodes of the leaves, going nowhere without weight even where sums round."""
+        """Return the nodes of the leaves; none is without weight, even where sums round."""
         node, rest = np.ones(len(mass), np.int64), mass.copy()
         pairs, width = self._nodes.reshape(-1, 2), 1
         while width < self._width:
             pair = pairs.take(node, axis=0)
             right = (pair[:, 1] > 0) & ((rest >= pair[:, 0]) | (pair[:, 0] <= 0))
             rest -= pair[:, 0] * right
-            node = 2 * node + right
+            node = 2 * node + right  # nodes 2n and 2n + 1 are below node n
             width <<= 1
         return node
 

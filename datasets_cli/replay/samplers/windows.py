@@ -9,41 +9,55 @@ from datasets_cli.replay.trajectories.bounds import begins_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 Span = bool | int
-"""How many rows of a slice may lie outside of its trajectory: a number, or True for all but one."""
+"""How many rows of a slice may be outside of its trajectory: a number, or True for all but one."""
 
 
 class SliceWindows:
     """The slices of one length that trajectories have.
 
+        trajectory of 5, slices of 3, span (1, 1)
+
+        rows         0 1 2 3 4
+        start -1   └───┘              the left side: row 0 and 1 are left of it
+        start  0     └───┘
+        ...
+        start  3           └───┘      the right side: row 3 and 4 are left of it
+        room = 5 - 3 + 1 + (1 + 1) = 5 starts
+
     Args:
-        runs: the trajectories.
+        trajectories: where slices are cut out.
         slice_len: rows in a slice.
         strict_length: leave out shorter trajectories; otherwise they are slices of their own.
-        span: rows that may lie before and behind a trajectory, and are left out.
+        span: rows that may be before and after a trajectory, and are left out.
 
     Raises:
         UsageError: no trajectory is long enough, or a span is longer than a slice.
     """
 
     def __init__(
-        self, runs: TrajectoryIndex, slice_len: int, strict_length: bool, span: tuple[Span, Span]
+        self,
+        trajectories: TrajectoryIndex,
+        slice_len: int,
+        strict_length: bool,
+        span: tuple[Span, Span],
     ) -> None:
-        starts, lengths = runs.starts, runs.lengths
+        starts, lengths = trajectories.starts, trajectories.lengths
         left, right = overhang(span, slice_len)
         if strict_length:
             long_enough = lengths >= slice_len
             if not bool(long_enough.any()):
                 raise too_short(lengths, slice_len)
             starts, lengths = starts[long_enough], lengths[long_enough]
-        self._trajectories = runs
+        self._trajectories = trajectories
         self._starts = starts
         self._lengths = lengths
         self._left = left
-        # float64: a float32 cannot name every start of a trajectory above 2**24 rows.
+        # Starts of each trajectory; a short one has one, and is drawn whole. float64: a float32
+        # cannot name every start of a trajectory above 2**24 rows.
         self._room = (lengths - slice_len + 1 + left + right).clamp(min=1).double()
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
-        self._last = self._is_last.unsqueeze(1)  # of as many slices as were drawn last
+        self._last = self._is_last.unsqueeze(1)  # repeated for the slices that were drawn last
         self._all_full = not (left or right) and bool((lengths >= slice_len).all())
 
     def __len__(self) -> int:
@@ -61,27 +75,26 @@ class SliceWindows:
             pad: repeat the last row of a slice that is short.
 
         Returns:
-            rows int64 ``[B]``, which of them end a slice bool ``[B, 1]``, and with ``pad`` which
-            are real bool ``[B]``; the last of these ends its slice.
+            rows int64 ``[B]``; which of them end a slice, bool ``[B, 1]``; and with ``pad`` which
+            of them are real, bool ``[B]``, else None. The last real row ends its slice.
         """
         uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
         start = uniform.mul_(self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
         if self._all_full:
-            index = self._trajectories.rows(
-                self._trajectories.ahead(first, start), self._steps
-            ).view(-1)
+            first = self._trajectories.ahead(first, start)
+            index = self._trajectories.rows(first, self._steps).view(-1)
             if len(self._last) != len(index):
                 self._last = self._is_last.repeat(len(drawn)).unsqueeze(1)
             last = self._last.clone()
             return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
         lengths = self._lengths.index_select(0, drawn)
-        start -= self._left
+        start -= self._left  # below 0 where a slice begins before its trajectory
         stop = torch.minimum(start + len(self._steps), lengths)
         start.clamp_(min=0)
-        length = (stop - start).unsqueeze(1)
+        length = (stop - start).unsqueeze(1)  # rows within the trajectory
         real = self._steps < length
-        steps = torch.minimum(self._steps, length - 1)
+        steps = torch.minimum(self._steps, length - 1)  # padding repeats the last real row
         index = self._trajectories.rows(self._trajectories.ahead(first, start), steps)
         last = self._steps == length - 1
         if pad:
@@ -89,8 +102,13 @@ class SliceWindows:
         return index[real], last[real].unsqueeze(1), None
 
 
-def beginnings(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-    """Return which rows begin a slice bool ``[B, 1]``; for arguments see what ``draw`` returns."""
+def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
+    """Return which rows begin a slice, bool ``[B, 1]``.
+
+    Args:
+        last: which rows end a slice, bool ``[B, 1]``.
+        real: which rows are no padding, bool ``[B]``; all of them where None.
+    """
     ends = last.view(-1)
     if real is None:
         return begins_of(ends).unsqueeze(1)
@@ -99,7 +117,7 @@ def beginnings(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
 
 
 def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
-    """Return how many rows of a slice may lie before and behind its trajectory.
+    """Return how many rows of a slice may be before and after its trajectory.
 
     Raises:
         UsageError: a side is longer than a slice.
@@ -107,7 +125,7 @@ def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):
         raise UsageError(
-            f"Of {slice_len} rows, 0 to {slice_len - 1} may lie on either side of a trajectory, "
+            f"Of {slice_len} rows, 0 to {slice_len - 1} may be on either side of a trajectory, "
             f"not span={span}."
         )
     return left, right

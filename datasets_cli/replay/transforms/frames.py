@@ -8,13 +8,18 @@ next, at d        d d e                   . d e   the entry at d comes before it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, whole_number
-from datasets_cli.replay.samplers.slices import SliceSampler
+from datasets_cli.replay.samplers.slices import SlicePerRow
+from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.windows import Span
+from datasets_cli.replay.trajectories.source import trajectory_source
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, entry
 from datasets_cli.replay.transforms.windows import Padding, windows_of
@@ -92,8 +97,26 @@ class CatFrames:
         return data.copy().update(self._stacks(data, slice(None))) if self.as_inverse else data
 
     def make_rb_transform_and_sampler(
-        self, batch_size: int, **sampler_kwargs: Any
-    ) -> tuple[StackedSlices, SliceSampler]:
+        self,
+        batch_size: int,
+        *,
+        end_key: NestedKey | None = None,
+        end_keys: Sequence[NestedKey] | None = None,
+        traj_key: NestedKey | None = None,
+        trajectory_key: NestedKey | None = None,
+        step_key: NestedKey | None = "step_count",
+        fragmented: bool = False,
+        ends: torch.Tensor | None = None,
+        trajectories: torch.Tensor | None = None,
+        cache_values: bool = False,
+        truncated_key: NestedKey | None = None,
+        init_key: NestedKey | None = None,
+        strict_length: bool = True,
+        pad_output: bool = False,
+        compile: bool | dict[str, Any] = False,
+        span: Span | tuple[Span, Span] = False,
+        use_gpu: torch.device | bool = False,
+    ) -> tuple[StackedSlices, SlicePerRow]:
         """Return a transform and a sampler that stack steps of a buffer which stores single ones.
 
         The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
@@ -106,21 +129,51 @@ class CatFrames:
 
         Args:
             batch_size: rows in a batch, as the buffer is told, too; that counts.
-            sampler_kwargs: those of ``SliceSampler`` that do not change what a slice is. Nothing is
-                marked by default: a step ends no trajectory because its stack ends with it.
+            end_key: see ``SliceSampler``, as for all others.
+            end_keys: several columns of flags.
+            traj_key: column of the numbers of trajectories.
+            trajectory_key: another name of ``traj_key``.
+            step_key: column of the numbers of steps.
+            fragmented: the rows of a trajectory may be apart.
+            ends: flags.
+            trajectories: numbers.
+            cache_values: given for compatibility.
+            truncated_key: where the last step of each slice is marked. Nothing is by default: a
+                step ends no trajectory because its stack ends with it.
+            init_key: where the first step of each slice is marked; nothing is by default.
+            strict_length: True; a stack is made of a whole slice.
+            pad_output: False.
+            compile: given for compatibility.
+            span: False.
+            use_gpu: given for compatibility.
 
         Raises:
+            TypeError: more than one way to say where trajectories are.
             UsageError: an argument would make slices of another length than N.
         """
-        cut = {"strict_length": True, "pad_output": False, "span": False}
-        if any(sampler_kwargs.get(name, whole) != whole for name, whole in cut.items()):
+        sides = span if isinstance(span, tuple) else (span, span)
+        if not strict_length or pad_output or any(sides):
             raise UsageError(
                 f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        unmarked: dict[str, Any] = {"truncated_key": None, "init_key": None}
-        return StackedSlices(self), _SlicePerRow(slice_len=self.N, **(unmarked | sampler_kwargs))
+        slicing = Slicing(
+            slice_len=self.N,
+            trajectories=trajectory_source(
+                end_key=end_key,
+                end_keys=end_keys,
+                traj_key=traj_key,
+                trajectory_key=trajectory_key,
+                step_key=step_key,
+                fragmented=fragmented,
+                ends=ends,
+                trajectories=trajectories,
+            ),
+            truncated_key=truncated_key,
+            init_key=init_key,
+        )
+        return StackedSlices(self), SlicePerRow(slicing)
 
     def with_successors(self) -> CatFrames:
         """Return this transform, stacking the successor below ``"next"`` of every entry as well."""
@@ -202,12 +255,3 @@ class StackedSlices:
     def inv(self, data: TensorDict) -> TensorDict:
         """Return the rows to be stored, without stacks: those are made anew."""
         return data.exclude(*self.frames.out_keys)
-
-
-class _SlicePerRow(SliceSampler):
-    """Draws a slice for each row of a batch."""
-
-    def shape(self, batch_size: int) -> tuple[int, int]:
-        """Return how many slices of how many rows a batch is made of."""
-        assert self.slice_len is not None
-        return batch_size, self.slice_len

@@ -113,7 +113,7 @@ def test_a_slice_that_overhangs_has_at_least_one_row(span: Any) -> None:
     made.extend(rows)
     sizes = {len(made.sample()) for _ in range(200)}
     assert sizes <= {1, 2, 3} and 3 in sizes
-    with pytest.raises(UsageError, match="may lie on either side"):
+    with pytest.raises(UsageError, match="may be on either side"):
         made.set_sampler(SliceSampler(slice_len=3, span=3))
         made.sample()
 

@@ -151,8 +151,8 @@ CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: norm(float("nan"), standard_normal=True), "must be above 0, not nan"),
     (lambda: norm(0.0, in_keys_inv=["a"]), "must be above 0, not 0.0"),
     (lambda: split_trajectories({}), "A rollout is a TensorDict, not dict"),  # type: ignore[arg-type]
-    (lambda: SliceSampler(slice_len=5).shape(32), "multiple of it, such as 30"),
-    (lambda: SliceSampler(num_slices=5).shape(3), "multiple of it, such as 5"),
+    (lambda: SliceSampler(slice_len=5).slicing.shape(32), "multiple of it, such as 30"),
+    (lambda: SliceSampler(num_slices=5).slicing.shape(3), "multiple of it, such as 5"),
     (lambda: prioritized().update_priority(torch.tensor([0.9]), 3.0), "not torch.float32"),
     (lambda: prioritized().update_priority(torch.tensor([True]), 3.0), "not torch.bool"),
     (lambda: prioritized().update_priority(torch.tensor([-1, -2]), 3.0), "There is no row -2"),

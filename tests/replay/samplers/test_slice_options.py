@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, get_type_hints
+import pydoc
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.slice_options import SliceOptions
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from tests.support.parity import ours, theirs
 
@@ -36,15 +36,54 @@ def buffer_of(columns: dict[Any, Any], sampler: Any, storage: Any = None) -> Any
 def test_every_argument_of_torchrl_is_taken(kind: str) -> None:
     known = inspect.signature(getattr(theirs, kind).__init__).parameters
     own = inspect.signature(getattr(ours, kind).__init__).parameters
-    assert known.keys() <= own.keys() | SliceOptions.__annotations__.keys()
-    for name in known.keys() & own.keys() - {"self"}:
+    assert known.keys() <= own.keys()
+    for name in known.keys() - {"self"}:
         assert own[name].default == known[name].default, name
 
 
-def test_the_options_are_the_arguments_of_the_slice_sampler() -> None:
-    arguments = get_type_hints(ours.SliceSampler.__init__)
-    assert arguments.pop("return") is type(None)
-    assert arguments == get_type_hints(SliceOptions)
+@pytest.mark.parametrize("kind", [*KINDS, "PrioritizedSampler"])
+def test_every_argument_is_written_out_and_has_a_type(kind: str) -> None:
+    parameters = inspect.signature(getattr(ours, kind)).parameters.values()
+    assert {parameter.kind.name for parameter in parameters} <= {
+        "POSITIONAL_OR_KEYWORD",
+        "KEYWORD_ONLY",
+    }
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
+    text = pydoc.plain(pydoc.render_doc(getattr(ours, kind)))
+    assert all(f"{parameter.name}: " in text for parameter in parameters)
+
+
+def test_what_slice_samplers_share_has_the_same_default_in_each() -> None:
+    shared = inspect.signature(ours.SliceSampler).parameters
+    for kind in KINDS[1:]:
+        own = inspect.signature(getattr(ours, kind)).parameters
+        assert shared.items() <= own.items()
+
+
+@pytest.mark.parametrize(
+    "kind", [*KINDS, "PrioritizedSampler", "SamplerWithoutReplacement", "DistributedSampler"]
+)
+def test_a_misspelt_argument_names_the_class_that_was_called(kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) .*'slice_length'"):
+        getattr(ours, kind)(slice_length=3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_slices_are_cut_can_be_read(kind: str) -> None:
+    sampler = sampler_of(kind, slice_len=5, strict_length=False, span=(False, 2), init_key=None)
+    assert (sampler.num_slices, sampler.slice_len) == (None, 5)
+    assert (sampler.strict_length, sampler.span) == (False, (False, 2))
+    assert (sampler.truncated_key, sampler.init_key) == (("next", "truncated"), None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_marks_can_be_moved_and_left_out_later(kind: str) -> None:
+    sampler = sampler_of(kind, slice_len=3)
+    sampler.truncated_key = ("next", "cut")
+    made = buffer_of({"episode": [0] * 9}, sampler)
+    assert made.sample(3)["next", "cut"].view(-1).tolist() == [False, False, True]
+    sampler.truncated_key = None
+    assert "next" not in made.sample(3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,146 @@
+"""Slicing: how slices are cut out of trajectories, and how they are marked."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, optional_key, whole_number
+from datasets_cli.replay.samplers.protocol import Info, State
+from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.trajectories.source import FROM_STORAGE, TrajectorySource
+
+MASK = ("collector", "mask")
+
+
+class Slicing:
+    """How slices are cut out of trajectories.
+
+    Args:
+        num_slices: slices in a batch; exclusive with ``slice_len``.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
+        trajectories: where they are: what the storage knows of them, by default; other columns of
+            it, by ``TrajectoryKeys``; or a ``TrajectoryIndex`` for a storage that will not change.
+            They are worked out once, and again after rows were written.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole,
+            and the batch is shorter than asked for.
+        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
+            that are real in ``("collector", "mask")``. The last real row ends the slice.
+        span: how many rows of a slice may be before its trajectory (left) and after it (right), and
+            are left out; one value, or one for each side; True for all but one.
+        truncated_key: where the last row of each slice is marked; None for nowhere.
+        init_key: where the first row of each slice is marked, if rows have this flag; None for
+            nowhere.
+
+    Raises:
+        TypeError: both sizes are given, or none.
+        UsageError: a size is no whole number from 1 on, or a span is no number.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        trajectories: TrajectorySource = FROM_STORAGE,
+        strict_length: bool = True,
+        pad_output: bool = False,
+        span: Span | tuple[Span, Span] = False,
+        truncated_key: NestedKey | None = ("next", "truncated"),
+        init_key: NestedKey | None = "is_init",
+    ) -> None:
+        if (num_slices is None) == (slice_len is None):
+            raise TypeError("Give either num_slices or slice_len.")
+        self.num_slices = None if num_slices is None else whole_number("num_slices", num_slices, 1)
+        self.slice_len = None if slice_len is None else whole_number("slice_len", slice_len, 1)
+        self.trajectories = trajectories
+        self.strict_length = strict_length
+        self.pad_output = pad_output
+        self.span = span if isinstance(span, tuple) else (span, span)
+        if len(self.span) != 2 or not all(isinstance(side, int) for side in self.span):
+            raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
+        self.truncated_key = optional_key(truncated_key)
+        self.init_key = optional_key(init_key)
+        self._windows: tuple[Storage, int, int, SliceWindows] | None = None
+
+    def __repr__(self) -> str:
+        size = "num_slices" if self.num_slices else "slice_len"
+        return f"Slicing({size}={self.num_slices or self.slice_len})"
+
+    def shape(self, batch_size: int) -> tuple[int, int]:
+        """Return how many slices of how many rows a batch is made of.
+
+        Raises:
+            UsageError: it is not a whole number of slices.
+        """
+        divisor = self.num_slices or self.slice_len
+        assert divisor is not None
+        if batch_size % divisor or batch_size < divisor:
+            wish = "num_slices" if self.num_slices else "slice_len"
+            raise UsageError(
+                f"A batch of {batch_size} cannot be cut by {wish}={divisor}: the batch size must "
+                f"be a multiple of it, such as {max(1, batch_size // divisor) * divisor}."
+            )
+        if self.num_slices:
+            return self.num_slices, batch_size // self.num_slices
+        return batch_size // divisor, divisor
+
+    def trajectories_of(self, storage: Storage) -> TrajectoryIndex:
+        """Return the trajectories of a storage.
+
+        Raises:
+            UsageError: it does not have rows, or not as many as the given trajectories.
+        """
+        if not len(storage):
+            raise UsageError(NO_ROWS)
+        if isinstance(self.trajectories, TrajectoryKeys):
+            return storage.trajectories(self.trajectories)
+        given = self.trajectories.capacity, self.trajectories.stride
+        found = len(storage), storage.width
+        if given != found:
+            raise UsageError(
+                f"The trajectories given are those of {given[0]} rows, {given[1]} a step; the "
+                f"storage has {found[0]} rows, {found[1]} a step."
+            )
+        return self.trajectories
+
+    def windows(self, storage: Storage, slice_len: int) -> SliceWindows:
+        """Return the slices of a storage that can be drawn; worked out once after each write.
+
+        Raises:
+            UsageError: as ``trajectories_of``, or no trajectory is long enough.
+        """
+        known, asked = self._windows, (storage, storage.revision, slice_len)
+        if known is None or known[:3] != asked:
+            trajectories = self.trajectories_of(storage)
+            windows = SliceWindows(trajectories, slice_len, self.strict_length, self.span)
+            self._windows = known = (*asked, windows)
+        return known[3]
+
+    def draw(
+        self,
+        storage: Storage,
+        windows: SliceWindows,
+        drawn: torch.Tensor,
+        generator: torch.Generator,
+    ) -> tuple[torch.Tensor, Info]:
+        """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, with its marks."""
+        index, last, real = windows.draw(drawn, generator, pad=self.pad_output)
+        return index, self.marks(storage, last, real)
+
+    def marks(self, storage: Storage, last: torch.Tensor, real: torch.Tensor | None = None) -> Info:
+        """Return the marks of slices, of what ``SliceWindows.draw`` says of their rows."""
+        info: Info = {}
+        if self.truncated_key is not None:
+            info[self.truncated_key] = last
+        if self.init_key is not None and storage.has(self.init_key):
+            info[self.init_key] = slice_begins(last, real)
+        if real is not None:
+            info[MASK] = real
+        return info
+
+    def __getstate__(self) -> State:
+        return {**self.__dict__, "_windows": None}  # worked out again from the storage
