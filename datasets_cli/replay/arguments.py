@@ -25,7 +25,7 @@ Index = str | tuple[Any, ...] | int | slice | EllipsisType | Sequence[int] | tor
 
 NestedKey = str | tuple[str, ...]
 NestedKeys = NestedKey | Sequence[NestedKey]
-"""One key or several. A tuple of names is one nested key; several stand in a list."""
+"""One key or several. A tuple of names is one nested key; several are in a list."""
 
 Numbers = torch.Tensor | ArrayLike
 """A number or several, as a tensor, an array of numpy or nested lists."""

@@ -31,7 +31,7 @@ class DistributedSampler(Sampler):
         shuffle: draw in random order; in storage order otherwise.
         seed: orders the epochs; it must be the same in all processes.
         drop_last: leave out the last rows where the processes do not divide them; otherwise the
-            first rows of the epoch fill them up, so that every process draws as many.
+            first rows of the epoch fill them up, so that every process draws equally many.
 
     Raises:
         UsageError: the rank is not below the number of replicas.

@@ -97,8 +97,8 @@ class PrioritizedSlices(Sliced, Prioritized):
         else:
             inside = steps < left
             index, last, weights = index[inside], last[inside], weights[inside]
-        marks = self.slicing.marks(storage, last.unsqueeze(1))
-        return index, {("priority_weight",): weights, **marks}
+        info = self.slicing.sample_info(storage, last.unsqueeze(1))
+        return index, {("priority_weight",): weights, **info}
 
     def _make_room(self, storage: Storage, slice_len: int) -> TrajectoryIndex:
         """Let the rows that leave room for a slice be drawn; return the trajectories.

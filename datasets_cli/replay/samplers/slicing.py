@@ -79,10 +79,10 @@ class Slicing:
         divisor = self.num_slices or self.slice_len
         assert divisor is not None
         if batch_size % divisor or batch_size < divisor:
-            wish = "num_slices" if self.num_slices else "slice_len"
+            argument = "num_slices" if self.num_slices else "slice_len"
             raise UsageError(
-                f"A batch of {batch_size} cannot be cut by {wish}={divisor}: the batch size must "
-                f"be a multiple of it, such as {max(1, batch_size // divisor) * divisor}."
+                f"A batch of {batch_size} cannot be cut by {argument}={divisor}: the batch size "
+                f"must be a multiple of it, such as {max(1, batch_size // divisor) * divisor}."
             )
         if self.num_slices:
             return self.num_slices, batch_size // self.num_slices
@@ -92,7 +92,7 @@ class Slicing:
         """Return the trajectories of a storage.
 
         Raises:
-            UsageError: it does not have rows, or not as many as the given trajectories.
+            UsageError: it does not have rows, or the given trajectories are of another storage.
         """
         if not len(storage):
             raise UsageError(NO_ROWS)
@@ -127,12 +127,14 @@ class Slicing:
         drawn: torch.Tensor,
         generator: torch.Generator,
     ) -> tuple[torch.Tensor, Info]:
-        """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, with its marks."""
+        """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, and its info."""
         index, last, real = windows.draw(drawn, generator, pad=self.pad_output)
-        return index, self.marks(storage, last, real)
+        return index, self.sample_info(storage, last, real)
 
-    def marks(self, storage: Storage, last: torch.Tensor, real: torch.Tensor | None = None) -> Info:
-        """Return the marks of slices, of what ``SliceWindows.draw`` says of their rows."""
+    def sample_info(
+        self, storage: Storage, last: torch.Tensor, real: torch.Tensor | None = None
+    ) -> Info:
+        """Return what is said of rows of slices; see ``SliceWindows.draw`` for the arguments."""
         info: Info = {}
         if self.truncated_key is not None:
             info[self.truncated_key] = last

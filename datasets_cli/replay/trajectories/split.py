@@ -29,7 +29,7 @@ def split_trajectories(
 
     Args:
         rollout_tensordict: ``[*B, T]``, time last.
-        prefix: where ``traj_ids`` and ``mask`` stand: ``"collector"`` where the rollout has that,
+        prefix: where ``traj_ids`` and ``mask`` are: ``"collector"`` where the rollout has that,
             else nowhere but at the root.
         trajectory_key: where the ids ``[*B, T]`` are; instead of ``(prefix, "traj_ids")``.
         done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default. It counts

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import overload
 
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms.transform import Transform, inverse
+from datasets_cli.replay.transforms.transform import (
+    CallableTransform,
+    Transform,
+    TransformLike,
+    as_transform,
+)
 
 
-class Compose:
+class Compose(Transform):
     """Applies transforms one after the other; their inverses the other way round.
 
     Args:
@@ -21,11 +27,16 @@ class Compose:
         UsageError: one cannot be called.
     """
 
-    def __init__(self, *transforms: Transform | Iterable[Transform]) -> None:
-        several = transforms
-        if len(transforms) == 1 and isinstance(transforms[0], list | tuple):
-            several = tuple(transforms[0])
-        self.transforms: list[Transform] = [_callable(transform) for transform in several]
+    def __init__(self, *transforms: TransformLike | Iterable[TransformLike]) -> None:
+        self._steps: list[Transform] = []
+        for one in transforms:
+            several = one if isinstance(one, list | tuple) and len(transforms) == 1 else [one]
+            self._steps += map(as_transform, several)
+
+    @property
+    def transforms(self) -> list[TransformLike]:
+        """The transforms, as they were given."""
+        return [_given(step) for step in self._steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the batch after every transform.
@@ -33,53 +44,53 @@ class Compose:
         Raises:
             UsageError: a transform returned None.
         """
-        for transform in self.transforms:
-            batch = transform(batch)
+        for step in self._steps:
+            batch = step(batch)
             if batch is None:
-                raise UsageError(f"The transform {transform!r} returned None; expected a batch.")
+                raise UsageError(f"The transform {step!r} returned None; expected a batch.")
         return batch
 
     def inv(self, data: TensorDict) -> TensorDict | None:
         """Return what is to be stored for ``data``, or None for nothing yet."""
         stored: TensorDict | None = data
-        for transform in reversed(self.transforms):
-            stored = None if stored is None else inverse(transform, stored)
+        for step in reversed(self._steps):
+            stored = None if stored is None else step.inv(stored)
         return stored
 
     def on_clear(self) -> None:
         """Let go of rows that a transform keeps back."""
-        for transform in self.transforms:
-            if on_clear := getattr(transform, "on_clear", None):
-                on_clear()
+        for step in self._steps:
+            step.on_clear()
 
-    def append(self, transform: Transform) -> None:
+    def append(self, transform: TransformLike) -> None:
         """Apply one more transform after the others."""
-        self.transforms.append(_callable(transform))
+        self._steps.append(as_transform(transform))
 
-    def insert(self, index: int, transform: Transform) -> None:
+    def insert(self, index: int, transform: TransformLike) -> None:
         """Apply one more transform before the one at ``index``."""
-        self.transforms.insert(index, _callable(transform))
+        self._steps.insert(index, as_transform(transform))
 
     def __len__(self) -> int:
-        return len(self.transforms)
+        return len(self._steps)
 
-    def __iter__(self) -> Iterator[Transform]:
+    def __iter__(self) -> Iterator[TransformLike]:
         return iter(self.transforms)
 
     @overload
-    def __getitem__(self, index: int) -> Transform: ...
+    def __getitem__(self, index: int) -> TransformLike: ...
     @overload
     def __getitem__(self, index: slice) -> Compose: ...
-    def __getitem__(self, index: int | slice) -> Transform | Compose:
-        """Return one transform, or some of them as one."""
-        found = self.transforms[index]
-        return Compose(found) if isinstance(found, list) else found
+    def __getitem__(self, index: int | slice) -> TransformLike | Compose:
+        """Return one transform as it was given, or some of them as one."""
+        if isinstance(index, slice):
+            return Compose(*self._steps[index])
+        return _given(self._steps[index])
 
     def __repr__(self) -> str:
-        return f"Compose({', '.join(map(repr, self.transforms))})"
+        steps = ",\n".join(textwrap.indent(repr(step), "    ") for step in self._steps)
+        return f"Compose(\n{steps})"
 
 
-def _callable(transform: object) -> Transform:
-    if not callable(transform):
-        raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
-    return transform
+def _given(step: Transform) -> TransformLike:
+    """Return a transform as it was given, before ``as_transform``."""
+    return step.function if isinstance(step, CallableTransform) else step

@@ -7,10 +7,11 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
-from datasets_cli.replay.transforms.transform import entry
+from datasets_cli.replay.transforms.key_map import required_entry
+from datasets_cli.replay.transforms.transform import Transform
 
 
-class RandomCropTensorDict:
+class RandomCropTensorDict(Transform):
     """Cuts runs of equal length out of trajectories, each row's start drawn for itself.
 
         row, 5 steps    a b c d e
@@ -19,7 +20,7 @@ class RandomCropTensorDict:
     Args:
         sub_seq_len: steps in a crop.
         sample_dim: the dimension of time; negative counts from the last of the batch.
-        mask_key: where a mask ``[*B, T]`` of valid steps stands, first those and then padding;
+        mask_key: where a mask ``[*B, T]`` of valid steps is, first those and then padding;
             crops then have no padding. A batch without it is taken as valid throughout.
         generator: draws the starts; torch's global generator by default.
 
@@ -44,7 +45,7 @@ class RandomCropTensorDict:
         """Return the crops: the batch's shape, but ``sub_seq_len`` along the dimension of time.
 
         Raises:
-            UsageError: a row is shorter than a crop, or the mask has not the batch's shape.
+            UsageError: a row is shorter than a crop, or the mask does not have the batch's shape.
         """
         if not -batch.ndim <= self.sample_dim < batch.ndim:
             raise UsageError(
@@ -54,7 +55,7 @@ class RandomCropTensorDict:
         lengths = self._lengths(batch, dim)
         if not lengths.numel() or int(lengths.min()) < self.sub_seq_len:
             raise UsageError(
-                f"Crops of {self.sub_seq_len} steps need rows of as many along dimension "
+                f"Crops of {self.sub_seq_len} steps need rows of that many or more along dimension "
                 f"{self.sample_dim}; found a batch {list(batch.batch_size)}"
                 + (f" with a row of {int(lengths.min())}." if lengths.numel() else ".")
             )
@@ -73,7 +74,7 @@ class RandomCropTensorDict:
         if self.mask_key is None or batch.get(self.mask_key, None) is None:
             shape = [1 if axis == dim else size for axis, size in enumerate(batch.batch_size)]
             return torch.full(shape, batch.batch_size[dim], device=batch.device)
-        mask = entry(batch, self.mask_key, "RandomCropTensorDict")
+        mask = required_entry(batch, self.mask_key, "RandomCropTensorDict")
         if mask.shape != batch.batch_size:
             raise UsageError(
                 f"The mask must have the batch's shape {list(batch.batch_size)}, not "

@@ -20,18 +20,19 @@ from datasets_cli.replay.samplers.slices import SlicePerRow
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.trajectories.source import trajectory_source
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.replay.transforms.windows import Padding, windows_of
 from datasets_cli.store.schema.columns import Key, show_key
 
 
-class CatFrames:
+class CatFrames(Transform):
     """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
 
-    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and behind each
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
-    stacked as the step after: the newest steps of that stack, and the successor behind them.
+    stacked as the step after: the newest steps of that stack, and the successor after them.
 
     ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
     a trajectory on; this transform needs the steps before a row in the batch.
@@ -41,13 +42,13 @@ class CatFrames:
         dim: the dimension along which they are joined; negative, counted from the entry's last.
         in_keys: entries that are read; ``"pixels"`` by default.
         out_keys: where the stacks go; ``in_keys`` by default.
-        padding: what stands before a trajectory's first step: that step again (``"same"``), or
+        padding: what is before a trajectory's first step: that step again (``"same"``), or
             ``padding_value`` (``"constant"``).
         padding_value: that value.
         as_inverse: stack what is written, rather than what is read.
         reset_key: given for compatibility; only environments are reset.
         done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
-        future: stack each step and the N - 1 behind it instead; the end of a trajectory is padded.
+        future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
         mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
 
     Raises:
@@ -88,7 +89,7 @@ class CatFrames:
 
         Raises:
             UsageError: an entry or the done flag is missing, an entry has no dimension ``dim``
-                behind those of the batch, or the batch is not of steps in a row.
+                after those of the batch, or the batch is not of steps in a row.
         """
         return batch if self.as_inverse else batch.update(self._stacks(batch, slice(None)))
 
@@ -210,13 +211,15 @@ class CatFrames:
         stacks = TensorDict({}, windows.padded.shape[:-1])
         for source, target in self._keys.pairs:
             owner = source[1:] if source[0] == "next" and not self.future else ()
-            first = entry(batch, owner, "CatFrames") if owner in self._keys.in_keys else None
-            value = entry(batch, source, "CatFrames")
+            first = (
+                required_entry(batch, owner, "CatFrames") if owner in self._keys.in_keys else None
+            )
+            value = required_entry(batch, source, "CatFrames")
             place = value.ndim + self.dim
             if place < batch.ndim:
                 raise UsageError(
                     f"CatFrames cannot join {show_key(source)} along dim {self.dim}: its shape "
-                    f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions behind those of "
+                    f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions after those of "
                     f"the batch {list(batch.batch_size)}. Unsqueeze it first."
                 )
             stack = windows.stacks(value, first, self.padding, self.padding_value)
@@ -226,7 +229,7 @@ class CatFrames:
         return stacks
 
 
-class StackedSlices:
+class StackedSlices(Transform):
     """Leaves of each slice of N steps the one whose stack is the slice; see ``CatFrames``.
 
     Args:
@@ -253,5 +256,5 @@ class StackedSlices:
         return slices[:, step].update(stacks).squeeze(1)
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored, without stacks: those are made anew."""
+        """Return the rows to be stored, without stacks: those are made when rows are read."""
         return data.exclude(*self.frames.out_keys)

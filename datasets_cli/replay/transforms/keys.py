@@ -6,7 +6,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of
-from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
 
 FLAGS = ("done", "terminated", "truncated")
@@ -14,7 +15,7 @@ REWARDS: list[Key] = [("reward",), ("next", "reward")]
 DONES: list[Key] = [(*place, flag) for place in ((), ("next",)) for flag in FLAGS]
 
 
-class RenameTransform:
+class RenameTransform(Transform):
     """Gives entries other names.
 
     Args:
@@ -37,9 +38,9 @@ class RenameTransform:
         create_copy: bool = False,
     ) -> None:
         self._names = KeyMap("RenameTransform", in_keys, out_keys)
-        inner = [] if in_keys_inv is None else in_keys_inv
+        stored = [] if in_keys_inv is None else in_keys_inv
         self._stored = KeyMap(
-            "RenameTransform", inner if out_keys_inv is None else out_keys_inv, inner
+            "RenameTransform", stored if out_keys_inv is None else out_keys_inv, stored
         )
         self.create_copy = create_copy
         for key in self._names.in_keys:
@@ -58,7 +59,7 @@ class RenameTransform:
         return self._rename(data.copy(), self._stored)
 
     def _rename(self, batch: TensorDict, names: KeyMap) -> TensorDict:
-        found = [entry(batch, key, names.owner) for key in names.in_keys]
+        found = [required_entry(batch, key, names.owner) for key in names.in_keys]
         if not self.create_copy:
             batch = batch.exclude(*names.in_keys, inplace=True)
         for key, value in zip(names.out_keys, found, strict=True):
@@ -66,7 +67,7 @@ class RenameTransform:
         return batch
 
 
-class SelectTransform:
+class SelectTransform(Transform):
     """Keeps some entries, and drops the others.
 
     Args:
@@ -90,7 +91,7 @@ class SelectTransform:
         return batch.select(*self._kept, strict=False)
 
 
-class ExcludeTransform:
+class ExcludeTransform(Transform):
     """Drops some entries.
 
     Args:

@@ -16,14 +16,15 @@ from tensordict import TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
 from datasets_cli.replay.trajectories.bounds import last_of
+from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import entry
+from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key
 
 FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
 
 
-class MultiStep:
+class MultiStep(Transform):
     """Makes steps in a row, ``[*B, T]``, span n steps each, fewer where a trajectory ends.
 
     Below ``next`` the reward becomes the discounted sum, the old one stays as ``original_reward``,
@@ -62,10 +63,10 @@ class MultiStep:
         return spanned.of(batch, ("collector", "mask"))
 
 
-class MultiStepTransform:
+class MultiStepTransform(Transform):
     """Makes rows span n steps each as they are written, across the seams of what is written.
 
-    The last ``n_steps`` rows written are kept back until those behind them come; nothing is stored
+    The last ``n_steps`` rows written are kept back until those after them come; nothing is stored
     while there are no others. What is read stays as it is. See ``MultiStep`` for the entries.
 
     Args:
@@ -152,7 +153,7 @@ class _Span:
         moved = after.exclude(*self.rewards, *self.dones).gather(-1, last)
         after.update(moved)
         for key in self.rewards:
-            reward = entry(batch, ("next", *key), "MultiStep")
+            reward = required_entry(batch, ("next", *key), "MultiStep")
             after.set((*key[:-1], f"original_{key[-1]}"), reward)
             after.set(key, self._sum(reward, steps))
         batch.set("next", after)

@@ -8,22 +8,23 @@ from tensordict import TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
 from datasets_cli.replay.trajectories.bounds import begins_of
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import DONE, flags, sum_so_far, sum_to_go
-from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.replay.transforms.transform import Transform
 
 REWARD: NestedKeys = [("next", "reward")]
 
 
-class RewardSum:
+class RewardSum(Transform):
     """Sums the rewards of a trajectory up to each of its steps.
 
     The batch is steps in a row, ``[*B, T]``, slices one after the other among them: a sum begins
-    with the batch and behind each ``("next", "done")``.
+    with the batch and after each ``("next", "done")``.
 
     Args:
         in_keys: rewards; ``("next", "reward")`` by default.
         out_keys: where the sums go; by default ``episode_`` and the reward's name, beside it.
-        reset_keys: a flag for each reward on whose steps its sum begins anew, too.
+        reset_keys: a flag for each reward on whose steps its sum begins again, too.
 
     Raises:
         UsageError: there are not as many keys as rewards.
@@ -48,14 +49,14 @@ class RewardSum:
         """
         begins = begins_of(flags(batch, DONE, "RewardSum"))
         for number, (source, target) in enumerate(self._sums.pairs):
-            anew = begins
+            restarts = begins
             if self._resets is not None:
-                anew = begins | flags(batch, self._resets.out_keys[number], "RewardSum")
-            batch.set(target, sum_so_far(entry(batch, source, "RewardSum"), anew))
+                restarts = begins | flags(batch, self._resets.out_keys[number], "RewardSum")
+            batch.set(target, sum_so_far(required_entry(batch, source, "RewardSum"), restarts))
         return batch
 
 
-class Reward2GoTransform:
+class Reward2GoTransform(Transform):
     """Sums the rewards of a trajectory from each of its steps on, when rows are written.
 
     It leaves what is read alone; ``append_transform(Reward2GoTransform(), invert=True)`` turns that

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKeys, keys_of
-from datasets_cli.replay.transforms.transform import KeyMap
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.storages.frame_stack import FrameStack
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.transforms.key_map import KeyMap
+from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.store.schema.tree import Tree, entry
 
 CHUNK_ROWS = 1 << 16
 
 
-class ObservationNorm:
+@runtime_checkable
+class HasStorage(Protocol):
+    """What reads from a storage, such as a replay buffer."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where the rows are."""
+
+
+class Gatherer(Protocol):
+    """Rows that can be copied."""
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies of the rows ``index`` int64 ``[B]`` as a nested dict."""
+
+
+class ObservationNorm(Transform):
     """Returns ``value * scale + loc``, or with ``standard_normal`` ``(value - loc) / scale``.
 
     >>> norm = ObservationNorm(loc=0.5, scale=2.0, in_keys=["observation"], standard_normal=True)
@@ -52,21 +72,21 @@ class ObservationNorm:
         if loc is None or scale is None or in_keys is None:
             raise UsageError(
                 "ObservationNorm needs loc, scale and in_keys. ObservationNorm.from_dataset works "
-                "the first two out."
+                "out the first two."
             )
-        inner = in_keys_inv or []
-        if standard_normal or inner:
+        stored = in_keys_inv or []
+        if standard_normal or stored:
             _check_divisor(scale)
         self.loc = loc
         self.scale = _at_least(scale, eps) if standard_normal else scale
         self.standard_normal = standard_normal
         self._read = KeyMap("ObservationNorm", in_keys, out_keys)
-        self._stored = KeyMap("ObservationNorm", out_keys_inv or inner, inner)
+        self._stored = KeyMap("ObservationNorm", out_keys_inv or stored, stored)
 
     @classmethod
     def from_dataset(
         cls,
-        data: Any,
+        data: Storage | HasStorage,
         in_keys: NestedKeys,
         out_keys: NestedKeys | None = None,
         *,
@@ -87,7 +107,8 @@ class ObservationNorm:
             UsageError: the entry is missing, or not finite, or there are fewer than two rows.
         """
         column = keys_of(in_keys if key is None else key)[0]
-        mean, deviation = _moments(_chunks(getattr(data, "storage", data), column), column)
+        storage = data.storage if isinstance(data, HasStorage) else data
+        mean, deviation = _moments(_chunks(storage, column), column)
         deviation = deviation.clamp(min=eps)
         return cls(mean, deviation, in_keys, out_keys, standard_normal=True, eps=eps)
 
@@ -110,7 +131,7 @@ class ObservationNorm:
         return f"ObservationNorm(in_keys={self._read.in_keys})"
 
 
-class RewardScaling:
+class RewardScaling(Transform):
     """Returns ``reward * scale + loc``, or with ``standard_normal`` ``(reward - loc) / scale``.
 
     Args:
@@ -157,25 +178,23 @@ def _on(number: float | torch.Tensor, value: torch.Tensor) -> float | torch.Tens
     return number.to(value.device) if isinstance(number, torch.Tensor) else number
 
 
-def _chunks(storage: Any, key: Key) -> Iterator[torch.Tensor]:
+def _chunks(storage: Storage, key: Key) -> Iterator[torch.Tensor]:
     """Yield an entry of all rows ``[n, ...]``; of a dataset, no other entry is read."""
-    dataset = getattr(storage, "dataset", None)
-    rows = storage
-    if dataset is not None:
+    rows: Gatherer = storage
+    if isinstance(storage, DatasetStorage | FrameStack):
+        dataset = storage.dataset
         if key not in dataset.keys:
             raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
         rows = dataset.rows_of(frozenset([key]))
     for start in range(0, len(storage), CHUNK_ROWS):
-        found: Tree = rows.gather(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
-        for name in key:
-            if name not in found:
-                raise UsageError(f"The storage has no entry {show_key(key)}.")
-            found = found[name]
-        yield found  # type: ignore[misc]
+        found = rows.gather(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
+        if (chunk := entry(found, key)) is None:
+            raise UsageError(f"The storage has no entry {show_key(key)}.")
+        yield chunk
 
 
 def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and deviation of each number of a row (Chan et al., 1979)."""
+    """Return mean and deviation of each number of a row (Chan, Golub and LeVeque, 1979)."""
     count, mean, squares = 0, torch.zeros(()), torch.zeros(())
     dtype = torch.get_default_dtype()
     for chunk in chunks:
@@ -183,6 +202,7 @@ def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, to
         values = chunk.double()
         total = count + len(values)
         shift = values.mean(0) - mean
+        # Deviations from the common mean: those within the chunk, and that of the means.
         squares = squares + ((values - values.mean(0)) ** 2).sum(0)
         squares = squares + shift**2 * (count * len(values) / total)
         mean = mean + shift * (len(values) / total)

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms.transform import entry
+from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.store.schema.columns import Key, show_key
 
 DONE: Key = ("next", "done")
@@ -22,7 +22,7 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     Raises:
         UsageError: there are none, or of another shape, or the batch has no dimension of time.
     """
-    found = entry(batch, key, owner)
+    found = required_entry(batch, key, owner)
     shape = batch.batch_size
     if not shape or found.shape not in (shape, (*shape, 1)):
         raise UsageError(

@@ -7,10 +7,11 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
-from datasets_cli.replay.transforms.transform import KeyMap, entry
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.transform import Transform
 
 
-class CatTensors:
+class CatTensors(Transform):
     """Joins several entries into one.
 
     Args:
@@ -51,7 +52,7 @@ class CatTensors:
         Raises:
             UsageError: an entry is missing, or the shapes cannot be joined.
         """
-        values = [entry(batch, key, "CatTensors") for key in self.in_keys]
+        values = [required_entry(batch, key, "CatTensors") for key in self.in_keys]
         if self.unsqueeze_if_oor:
             values = [self._with_dim(value) for value in values]
         try:
@@ -77,7 +78,7 @@ class CatTensors:
         return f"CatTensors(in_keys={self.in_keys}, out_key={self.out_key})"
 
 
-class UnsqueezeTransform:
+class UnsqueezeTransform(Transform):
     """Gives entries one more dimension, of size 1.
 
     Args:
@@ -109,8 +110,8 @@ class UnsqueezeTransform:
             )
         self.dim = dim
         self._read = KeyMap("UnsqueezeTransform", in_keys or [], out_keys)
-        inner = in_keys_inv or []
-        self._stored = KeyMap("UnsqueezeTransform", out_keys_inv or inner, inner)
+        stored = in_keys_inv or []
+        self._stored = KeyMap("UnsqueezeTransform", out_keys_inv or stored, stored)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Unsqueeze entries of the batch, and return it."""
@@ -121,7 +122,7 @@ class UnsqueezeTransform:
         return self._stored.apply(data.copy(), lambda value: value.squeeze(self.dim))
 
 
-class DoubleToFloat:
+class DoubleToFloat(Transform):
     """Casts float64 to float32.
 
     Args:
@@ -144,8 +145,8 @@ class DoubleToFloat:
         if in_keys is None and out_keys is not None:
             raise UsageError("DoubleToFloat cannot tell which entries its out_keys are for.")
         self._read = None if in_keys is None else KeyMap("DoubleToFloat", in_keys, out_keys)
-        inner = in_keys_inv or []
-        self._stored = KeyMap("DoubleToFloat", out_keys_inv or inner, inner)
+        stored = in_keys_inv or []
+        self._stored = KeyMap("DoubleToFloat", out_keys_inv or stored, stored)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Cast entries of the batch, and return it."""

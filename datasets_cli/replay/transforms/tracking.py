@@ -8,16 +8,18 @@ from tensordict import TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.trajectories.bounds import begins_of, first_of
 from datasets_cli.replay.transforms.steps import DONE, flags
+from datasets_cli.replay.transforms.transform import Transform
 
 
-class StepCounter:
+class StepCounter(Transform):
     """Counts the steps of a trajectory: ``step_count`` before a step, and after it below ``next``.
 
-    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and behind each
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``.
 
     Args:
-        max_steps: mark every so many steps of a trajectory as truncated, and count anew behind.
+        max_steps: cut trajectories into parts of this many steps: the last step of each is marked
+            as truncated, and the count begins again after it.
         truncated_key: what that flag is called.
         step_count_key: what the counts are called.
         update_done: mark those steps as done, too.
@@ -67,10 +69,10 @@ class StepCounter:
         return batch
 
 
-class InitTracker:
+class InitTracker(Transform):
     """Marks the first step of each trajectory.
 
-    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and behind each
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``. So each slice of a slice sampler begins marked.
 
     Args:

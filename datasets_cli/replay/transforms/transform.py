@@ -1,123 +1,107 @@
-"""A transform: a function from batch to batch, and in some cases its inverse."""
+"""A transform: a function from batch to batch, and what it does to rows that are written."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys, keys_of
-from datasets_cli.store.schema.columns import Key, show_key
+
+TransformLike = Callable[[TensorDict], TensorDict]
+"""Any callable from batch to batch: a ``Transform``, one of TorchRL's, or a function."""
 
 
+@runtime_checkable
 class Transform(Protocol):
-    """Any callable from batch to batch.
+    """A function from batch to batch, which may also have a say in what a buffer stores.
 
-    It may add entries to the batch and take some from it, since a batch belongs to whoever sampled
-    it. Ours make new tensors rather than change the batch's own.
+    A transform of your own derives from this class and writes ``__call__``. It may add entries to
+    the batch and take some from it, since a batch belongs to whoever sampled it. Ours make new
+    tensors rather than change the batch's own.
+
+    Any other callable is taken where a transform is: ``as_transform`` adds what it does not have.
     """
 
     @abstractmethod  # or a class without it would make an object that returns None
     def __call__(self, batch: TensorDict, /) -> TensorDict:
         """Return the batch transformed."""
 
-
-@runtime_checkable
-class Invertible(Protocol):
-    """A transform that also has a say in what a buffer stores.
-
-    TorchRL's transforms are such, and can be used unchanged.
-    """
-
-    def __call__(self, batch: TensorDict, /) -> TensorDict:
-        """Return the batch that was read, transformed."""
-
     def inv(self, data: TensorDict, /) -> TensorDict | None:
-        """Return what is to be stored for the rows ``data``, which stay as they are, or None."""
+        """Return what is to be stored for the rows ``data``, which stay as they are.
+
+        None means that there is nothing to store yet.
+        """
+        return data
+
+    def on_clear(self) -> None:
+        """Let go of rows that the transform keeps back: those of the buffer are gone too."""
+        return
 
 
-def inverse(transform: Transform, data: TensorDict) -> TensorDict | None:
-    """Return what is to be stored: the transform's inverse of ``data``, or that where it has none.
+class CallableTransform(Transform):
+    """A callable as a whole transform; members that it does not have do nothing.
 
-    None means that there is nothing to store yet.
-    """
-    return transform.inv(data) if isinstance(transform, Invertible) else data
-
-
-class KeyMap:
-    """Which entries of a batch are read, and where what is made of them goes.
+    TorchRL's transforms have ``inv``, and can be used unchanged.
 
     Args:
-        owner: the transform's name, for messages.
-        in_keys: one key or several.
-        out_keys: as many; the same keys where None.
-
-    Raises:
-        UsageError: there are not as many.
+        function: from batch to batch.
     """
 
-    def __init__(self, owner: str, in_keys: NestedKeys, out_keys: NestedKeys | None = None) -> None:
-        self.owner = owner
-        self.in_keys = keys_of(in_keys)
-        self.out_keys = self.in_keys if out_keys is None else keys_of(out_keys)
-        if len(self.in_keys) != len(self.out_keys):
-            raise UsageError(
-                f"{owner} needs an out_key for each in_key; found {len(self.in_keys)} and "
-                f"{len(self.out_keys)}."
-            )
+    def __init__(self, function: TransformLike) -> None:
+        self.function = function
 
-    @property
-    def pairs(self) -> list[tuple[Key, Key]]:
-        """Each key that is read, and the one that its result goes to."""
-        return list(zip(self.in_keys, self.out_keys, strict=True))
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Return what the function makes of a batch."""
+        return self.function(batch)
 
-    def apply(
-        self, batch: TensorDict, function: Callable[[torch.Tensor], torch.Tensor]
-    ) -> TensorDict:
-        """Put the function of each entry into the batch, and return that."""
-        for source, target in self.pairs:
-            batch.set(target, function(entry(batch, source, self.owner)))
-        return batch
+    def inv(self, data: TensorDict) -> TensorDict | None:
+        """Return what the callable's own ``inv`` makes of rows, or the rows as they are."""
+        inverse: Callable[[TensorDict], TensorDict | None] | None
+        inverse = getattr(self.function, "inv", None)
+        return data if inverse is None else inverse(data)
+
+    def on_clear(self) -> None:
+        """Call the callable's own ``on_clear``, where it has one."""
+        if on_clear := getattr(self.function, "on_clear", None):
+            on_clear()
+
+    def __repr__(self) -> str:
+        return repr(self.function)
 
 
-def entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
-    """Return an entry of a batch.
+def as_transform(transform: TransformLike) -> Transform:
+    """Return a callable as a transform that has all members.
 
     Raises:
-        UsageError: there is none; the message names the transform that wants it.
+        UsageError: it cannot be called.
     """
-    found: Any = batch.get(key, None)
-    if found is None:
-        keys = sorted(
-            show_key((name,) if isinstance(name, str) else name)
-            for name in batch.keys(include_nested=True, leaves_only=True)
-        )
-        raise UsageError(
-            f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
-            f"{', '.join(keys)}."
-        )
-    return found  # type: ignore[no-any-return]
+    if not callable(transform):
+        raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
+    return transform if isinstance(transform, Transform) else CallableTransform(transform)
 
 
-class Inverted:
+class Inverted(Transform):
     """A transform the other way round: it acts on what is written, its ``inv`` on batches.
 
     Args:
         transform: any callable from batch to batch; without ``inv`` batches stay as they are.
     """
 
-    def __init__(self, transform: Transform) -> None:
-        self.transform = transform
+    def __init__(self, transform: TransformLike) -> None:
+        self.transform = as_transform(transform)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the inverse of a batch that was read."""
-        inverted = inverse(self.transform, batch)
+        inverted = self.transform.inv(batch)
         return batch if inverted is None else inverted
 
     def inv(self, data: TensorDict) -> TensorDict:
         """Return what is to be stored for rows; they stay as they are."""
         return self.transform(data.clone(recurse=False))
+
+    def on_clear(self) -> None:
+        """Let go of rows that the transform keeps back."""
+        self.transform.on_clear()

@@ -1,4 +1,4 @@
-"""Windows: the steps of a trajectory that make each stack of N, and what stands beyond its edge."""
+"""Windows: the steps of a trajectory that make each stack of N, and what is beyond its edge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Windows:
         row: where a row of the batch begins, flattened, int64 ``[*B, 1, 1]``.
         steps: the steps to read, int64 ``[*B, t, N]``.
         edge: the first (or last) of their trajectory, int64 ``[*B, t, 1]``.
-        padded: which steps lie beyond it, bool ``[*B, t, N]``.
+        padded: which steps are beyond it, bool ``[*B, t, N]``.
         wanted: what the steps would have been, int64 ``[t, N]``.
     """
 
@@ -63,7 +63,7 @@ def windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> W
         ends: which steps end their trajectory, bool ``[*B, T]``.
         size: N, the steps in a stack.
         when: for which steps.
-        future: stack the steps behind each rather than those before it.
+        future: stack the steps after each rather than those before it.
     """
     time = ends.shape[-1]
     offsets = torch.arange(size, device=ends.device) - (0 if future else size - 1)

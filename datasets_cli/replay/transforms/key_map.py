@@ -1,0 +1,71 @@
+"""Which entries of a batch a transform reads, and where what it makes of them goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKeys, keys_of
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.tree import entry
+
+
+class KeyMap:
+    """Which entries of a batch are read, and where what is made of them goes.
+
+    Args:
+        owner: the transform's name, for messages.
+        in_keys: one key or several.
+        out_keys: as many; the same keys where None.
+
+    Raises:
+        UsageError: there are not as many.
+    """
+
+    def __init__(self, owner: str, in_keys: NestedKeys, out_keys: NestedKeys | None = None) -> None:
+        self.owner = owner
+        self.in_keys = keys_of(in_keys)
+        self.out_keys = self.in_keys if out_keys is None else keys_of(out_keys)
+        if len(self.in_keys) != len(self.out_keys):
+            raise UsageError(
+                f"{owner} needs an out_key for each in_key; found {len(self.in_keys)} and "
+                f"{len(self.out_keys)}."
+            )
+
+    @property
+    def pairs(self) -> list[tuple[Key, Key]]:
+        """Each key that is read, and the one that its result goes to."""
+        return list(zip(self.in_keys, self.out_keys, strict=True))
+
+    def apply(
+        self, batch: TensorDict, function: Callable[[torch.Tensor], torch.Tensor]
+    ) -> TensorDict:
+        """Put the function of each entry into the batch, and return that."""
+        for source, target in self.pairs:
+            batch.set(target, function(required_entry(batch, source, self.owner)))
+        return batch
+
+
+def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
+    """Return an entry of a batch.
+
+    Raises:
+        UsageError: there is none; the message names the transform that wants it.
+    """
+    try:
+        found: torch.Tensor | None = entry(batch, key)
+    except AttributeError:  # a leaf where the key has a group
+        found = None
+    if found is None:
+        keys = sorted(
+            show_key((name,) if isinstance(name, str) else name)
+            for name in batch.keys(include_nested=True, leaves_only=True)
+        )
+        raise UsageError(
+            f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
+            f"{', '.join(keys)}."
+        )
+    return found
