@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.samplers.protocol import Info, Sampler, State
+from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 
 
@@ -90,10 +90,10 @@ class DistributedSampler(Sampler):
         self.ran_out = start + batch_size >= len(rows)
         return mine, {}
 
-    def __getstate__(self) -> State:
+    def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_share": None}  # the seed gives it again
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateDict:
         """Return the epoch and how much of it all processes together have drawn.
 
         It may be loaded where there are fewer or more of them: they share what is left.

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.protocol import Sampler, State
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
 
@@ -73,10 +74,10 @@ class Epoch:
             return torch.arange(num_items)
         return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
 
-    def __getstate__(self) -> State:
+    def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_order": None}  # the seed gives it again
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateDict:
         """Return the seed of the epoch, and how many of how many items were handed out.
 
         ``order`` is None, or the int64 items of an epoch whose order no seed gives.
@@ -116,7 +117,7 @@ class EpochSampler(Sampler):
         self._epoch.begin()
         self.ran_out = False
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateDict:
         """Return the epoch's seed and position."""
         return self._epoch.state_dict()
 
@@ -132,7 +133,7 @@ class EpochSampler(Sampler):
         return items
 
 
-def given_epoch(items: torch.Tensor, num_items: int) -> State:
+def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
     """Return the state of an epoch that continues with some items, in this order.
 
     Args:

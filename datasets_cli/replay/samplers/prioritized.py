@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import REDUCTIONS, Numbers, whole_number
+from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
 from datasets_cli.replay.samplers.priority_files import read_priorities, write_priorities
-from datasets_cli.replay.samplers.protocol import Info, PrioritySampler, State
+from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
 from datasets_cli.replay.storages.protocol import Storage
 
 
@@ -143,7 +143,7 @@ class Prioritized(PrioritySampler):
         """Forget every row."""
         self._start(self.alpha, self.eps)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateDict:
         """Return what it takes to continue with the same draws; one priority for each row."""
         return {
             "alpha": self.alpha,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.protocol import State
+from datasets_cli.replay.arguments import StateDict
 
 METADATA = "sampler_metadata.json"
 PRIORITIES = "priorities.memmap"
@@ -36,7 +36,7 @@ def write_priorities(folder: Path, state: Mapping[str, Any], max_capacity: int) 
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
 
 
-def read_priorities(folder: Path, max_capacity: int) -> State:
+def read_priorities(folder: Path, max_capacity: int) -> StateDict:
     """Return the state of ``Priorities`` that a folder holds.
 
     Raises:

@@ -10,15 +10,12 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Numbers
+from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
 Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""
-
-State = dict[str, Any]
-"""What a sampler continues from, by name: numbers, flags and tensors."""
 
 
 class Sampler(Protocol):
@@ -61,7 +58,7 @@ class Sampler(Protocol):
         """Learn that the storage does not have rows any more."""
         return
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateDict:
         """Return what it takes to continue with the same draws."""
         return {}
 

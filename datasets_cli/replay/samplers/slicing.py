@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, optional_key, whole_number
-from datasets_cli.replay.samplers.protocol import Info, State
+from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
+from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -144,5 +144,5 @@ class Slicing:
             info[MASK] = real
         return info
 
-    def __getstate__(self) -> State:
+    def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_windows": None}  # worked out again from the storage
