@@ -27,7 +27,7 @@ from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
@@ -95,7 +95,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         frame_stack: int | None = None,
         strict_length: bool = True,
         replacement: bool = True,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         writer: Writer | None = None,
         collate_fn: Callable[[TensorDict], Any] | None = None,
         device: str | torch.device | None = None,
@@ -162,7 +162,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def preprocess(
         self,
-        fn: Transform,
+        fn: TransformLike,
         dim: int = 0,
         num_workers: int | None = None,
         *,

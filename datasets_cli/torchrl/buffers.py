@@ -13,7 +13,7 @@ from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
 from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 
 
@@ -52,7 +52,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         batch_size: int | None = None,
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
@@ -110,7 +110,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         reduction: str = "max",
         batch_size: int | None = None,
         dim_extend: int | None = None,

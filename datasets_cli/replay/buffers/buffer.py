@@ -22,7 +22,7 @@ from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.transform import Inverted, Transform
+from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer, default_writer
 
 DEFAULT_SIZE = 1000
@@ -65,7 +65,7 @@ class ReplayBuffer:
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         batch_size: int | None = None,
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
@@ -291,7 +291,7 @@ class ReplayBuffer:
         self._reader.rewind()
         self._reader.generator = generator
 
-    def append_transform(self, transform: Transform, *, invert: bool = False) -> Self:
+    def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
         """Apply one more transform to every batch, after the others; return the buffer.
 
         Args:
@@ -300,7 +300,9 @@ class ReplayBuffer:
         """
         return self.insert_transform(len(self.transform), transform, invert=invert)
 
-    def insert_transform(self, index: int, transform: Transform, *, invert: bool = False) -> Self:
+    def insert_transform(
+        self, index: int, transform: TransformLike, *, invert: bool = False
+    ) -> Self:
         """Apply one more transform at a place among the others; return the buffer."""
         self._reader.rewind()
         self.transform.insert(index, Inverted(transform) if invert else transform)

@@ -13,7 +13,7 @@ from datasets_cli.replay.buffers.rows import without_index
 from datasets_cli.replay.buffers.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 
 
@@ -49,7 +49,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         batch_size: int | None = None,
         priority_key: NestedKey = "td_error",
         dim_extend: int | None = None,

@@ -28,7 +28,7 @@ from datasets_cli.replay.ensembles.members import (
     refuse_for_all,
 )
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import refuse_to_write
 
 
@@ -70,7 +70,7 @@ class ReplayBufferEnsemble:
         storages: StorageEnsemble | None = None,
         samplers: SamplerEnsemble | None = None,
         writers: WriterEnsemble | None = None,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         batch_size: int | None = None,
         collate_fn: Callable[[list[Rows]], Rows] | None = None,
         collate_fns: Sequence[CollateFunction | None] | None = None,
@@ -192,11 +192,11 @@ class ReplayBufferEnsemble:
             if len(own):
                 update(own.exclude("index").set("index", own["index", "index"]))
 
-    def append_transform(self, transform: Transform) -> ReplayBufferEnsemble:
+    def append_transform(self, transform: TransformLike) -> ReplayBufferEnsemble:
         """Apply one more transform to every batch, after the others; return the ensemble."""
         return self.insert_transform(len(self.transform), transform)
 
-    def insert_transform(self, index: int, transform: Transform) -> ReplayBufferEnsemble:
+    def insert_transform(self, index: int, transform: TransformLike) -> ReplayBufferEnsemble:
         """Apply one more transform at a place among the others; return the ensemble."""
         self.transform.insert(index, transform)
         return self

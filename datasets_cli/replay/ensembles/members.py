@@ -14,7 +14,7 @@ from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 
 Weights = Sequence[float] | torch.Tensor | Literal["size"]
@@ -32,7 +32,7 @@ class StorageEnsemble:
     """
 
     def __init__(
-        self, *storages: Storage, transforms: Sequence[Transform | None] | None = None
+        self, *storages: Storage, transforms: Sequence[TransformLike | None] | None = None
     ) -> None:
         self.storages = storages
         self.transforms = tuple(transforms or [None] * len(storages))
