@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.prioritized import Prioritized
+from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.slices import Sliced
 from datasets_cli.replay.samplers.slicing import Slicing

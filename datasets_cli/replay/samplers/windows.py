@@ -109,11 +109,11 @@ def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
         last: which rows end a slice, bool ``[B, 1]``.
         real: which rows are no padding, bool ``[B]``; all of them where None.
     """
-    ends = last.view(-1)
     if real is None:
-        return begins_of(ends).unsqueeze(1)
+        # begins_of in one call: the last row of a batch ends a slice, and makes row 0 begin one.
+        return last.roll(1, 0)
     # Padding counts as ends, so that the row after it begins a slice; but padding begins none.
-    return (begins_of(ends | ~real) & real).unsqueeze(1)
+    return (begins_of(last.view(-1) | ~real) & real).unsqueeze(1)
 
 
 def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
