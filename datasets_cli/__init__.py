@@ -1,175 +1,112 @@
 """The dataset manager for offline reinforcement learning.
 
 Names are imported when they are first used: ``import datasets_cli`` loads neither torch nor
-tensordict.
+tensordict. Type checkers and editors read them in ``__init__.pyi``, which is written from the table
+here, as is the table of docs/python.md: ``python -m tests.support.public_names``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets_cli.version import __version__
 
-if TYPE_CHECKING:
-    from datasets_cli.experience import ExperienceReplay
-    from datasets_cli.replay.buffers.buffer import ReplayBuffer
-    from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-    from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
-    from datasets_cli.replay.ensembles.members import (
-        SamplerEnsemble,
-        StorageEnsemble,
-        WriterEnsemble,
-    )
-    from datasets_cli.replay.loaders import BatchStream
-    from datasets_cli.replay.samplers.distributed import DistributedSampler
-    from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
-    from datasets_cli.replay.samplers.protocol import Sampler
-    from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
-    from datasets_cli.replay.storages.dataset import open_storage
-    from datasets_cli.replay.storages.frame_stack import FrameStack
-    from datasets_cli.replay.storages.lists import ListStorage
-    from datasets_cli.replay.storages.memmap import LazyMemmapStorage
-    from datasets_cli.replay.storages.protocol import Storage
-    from datasets_cli.replay.storages.tensors import LazyTensorStorage, TensorStorage
-    from datasets_cli.replay.trajectories.split import split_trajectories
-    from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj
-    from datasets_cli.replay.transforms.compose import Compose
-    from datasets_cli.replay.transforms.crop import RandomCropTensorDict
-    from datasets_cli.replay.transforms.frames import CatFrames
-    from datasets_cli.replay.transforms.images import ToTensorImage
-    from datasets_cli.replay.transforms.keys import (
-        ExcludeTransform,
-        RenameTransform,
-        SelectTransform,
-    )
-    from datasets_cli.replay.transforms.multi_step import MultiStep, MultiStepTransform
-    from datasets_cli.replay.transforms.rewards import Reward2Go, Reward2GoTransform, RewardSum
-    from datasets_cli.replay.transforms.scaling import ObservationNorm, RewardScaling
-    from datasets_cli.replay.transforms.tensors import CatTensors, DoubleToFloat, UnsqueezeTransform
-    from datasets_cli.replay.transforms.tracking import InitTracker, StepCounter
-    from datasets_cli.replay.transforms.transform import Transform
-    from datasets_cli.replay.writers import (
-        ImmutableDatasetWriter,
-        RoundRobinWriter,
-        TensorDictMaxValueWriter,
-        TensorDictRoundRobinWriter,
-        Writer,
-    )
-    from datasets_cli.torchrl.buffers import (
-        PrioritizedReplayBuffer,
-        TensorDictPrioritizedReplayBuffer,
-    )
-    from datasets_cli.torchrl.families import (
-        AtariDQNExperienceReplay,
-        D4RLExperienceReplay,
-        MinariExperienceReplay,
-        OpenMLExperienceReplay,
-    )
-    from datasets_cli.torchrl.slice_samplers import (
-        PrioritizedSliceSampler,
-        SliceSampler,
-        SliceSamplerWithoutReplacement,
-    )
-
-__all__ = [
-    "AtariDQNExperienceReplay",
-    "BatchStream",
-    "CatFrames",
-    "CatTensors",
-    "Compose",
-    "D4RLExperienceReplay",
-    "DistributedSampler",
-    "DoubleToFloat",
-    "ExcludeTransform",
-    "ExperienceReplay",
-    "FrameStack",
-    "ImmutableDatasetWriter",
-    "InitTracker",
-    "LazyMemmapStorage",
-    "LazyTensorStorage",
-    "ListStorage",
-    "MinariExperienceReplay",
-    "MultiStep",
-    "MultiStepTransform",
-    "ObservationNorm",
-    "OpenMLExperienceReplay",
-    "PrioritizedReplayBuffer",
-    "PrioritizedSampler",
-    "PrioritizedSliceSampler",
-    "RandomCropTensorDict",
-    "RandomSampler",
-    "RenameTransform",
-    "ReplayBuffer",
-    "ReplayBufferEnsemble",
-    "Reward2Go",
-    "Reward2GoTransform",
-    "RewardScaling",
-    "RewardSum",
-    "RoundRobinWriter",
-    "Sampler",
-    "SamplerEnsemble",
-    "SamplerWithoutReplacement",
-    "SelectTransform",
-    "SliceSampler",
-    "SliceSamplerWithoutReplacement",
-    "StepCounter",
-    "Storage",
-    "StorageEnsemble",
-    "TensorDictMaxValueWriter",
-    "TensorDictPrioritizedReplayBuffer",
-    "TensorDictReplayBuffer",
-    "TensorDictRoundRobinWriter",
-    "TensorStorage",
-    "ToTensorImage",
-    "Transform",
-    "UnsqueezeTransform",
-    "Writer",
-    "WriterEnsemble",
-    "__version__",
-    "find_start_stop_traj",
-    "open_storage",
-    "split_trajectories",
-]
-
 _LAZY_IMPORTS = {
-    "AtariDQNExperienceReplay": "torchrl.families",
-    "D4RLExperienceReplay": "torchrl.families",
+    # verbs, as the command line has them
+    "list_datasets": "api",
+    "dataset_info": "api",
+    "match_datasets": "api",
+    "download": "api",
+    "plan_download": "api",
+    "dataset_path": "api",
+    "verify": "api",
+    "delete": "api",
+    "convert": "api",
+    "preprocess": "api",
+    "preprocess_columns": "api",
+    "open_dataset": "api",
+    "run_demo": "api",
+    # what they return
+    "DatasetRecord": "install.records",
+    "DatasetInfo": "install.records",
+    "Plan": "install.options",
+    "Downloads": "install.outcomes",
+    "InstalledDataset": "install.outcomes",
+    "FailedDataset": "install.outcomes",
+    "DatasetFolder": "install.outcomes",
+    "VerifiedDataset": "install.outcomes",
+    "DeletedDataset": "install.outcomes",
+    "ConvertedDataset": "install.outcomes",
+    "DerivedDataset": "preprocessing.results",
+    "DerivedColumns": "preprocessing.results",
+    "DemoResult": "demo.results",
+    # what they take, and what a dataset is described by
+    "Config": "config",
+    "load_config": "config",
+    "Progress": "progress",
+    "Manifest": "store.manifest",
+    "Recipe": "recipe",
+    "Option": "recipe",
+    # errors
+    "RldsError": "errors",
+    "UsageError": "errors",
+    "UnknownDataset": "errors",
+    "DatasetNotInstalled": "errors",
+    "IntegrityError": "errors",
+    "SourceError": "errors",
+    "DamagedDataset": "errors",
+    "NetworkError": "errors",
+    "OfflineError": "errors",
+    "AccessError": "errors",
+    "DiskFull": "errors",
+    "LockedError": "errors",
+    "PartialFailure": "errors",
+    "ImmutableError": "errors",
+    # datasets as replay buffers
     "ExperienceReplay": "experience",
-    "CatFrames": "replay.transforms.frames",
-    "FrameStack": "replay.storages.frame_stack",
-    "MinariExperienceReplay": "torchrl.families",
-    "OpenMLExperienceReplay": "torchrl.families",
-    "PrioritizedSampler": "replay.samplers.prioritized",
-    "PrioritizedSliceSampler": "torchrl.slice_samplers",
+    "D4RLExperienceReplay": "torchrl.families.d4rl",
+    "MinariExperienceReplay": "torchrl.families.minari",
+    "OpenMLExperienceReplay": "torchrl.families.openml",
+    "AtariDQNExperienceReplay": "torchrl.families.atari",
+    # buffers
     "ReplayBuffer": "replay.buffers.buffer",
     "ReplayBufferEnsemble": "replay.ensembles.ensemble",
     "SamplerEnsemble": "replay.ensembles.members",
     "StorageEnsemble": "replay.ensembles.members",
     "WriterEnsemble": "replay.ensembles.members",
     "TensorDictReplayBuffer": "replay.buffers.tensordict",
-    "RandomSampler": "replay.samplers.random",
-    "Sampler": "replay.samplers.protocol",
-    "Storage": "replay.storages.protocol",
-    "Writer": "replay.writers",
-    "SamplerWithoutReplacement": "replay.samplers.random",
     "BatchStream": "replay.loaders",
-    "DistributedSampler": "replay.samplers.distributed",
-    "SliceSampler": "torchrl.slice_samplers",
-    "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
+    "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
+    "PrioritizedReplayBuffer": "torchrl.buffers",
+    # storages
+    "FrameStack": "replay.storages.frame_stack",
+    "Storage": "replay.storages.protocol",
     "open_storage": "replay.storages.dataset",
-    "ImmutableDatasetWriter": "replay.writers",
     "ListStorage": "replay.storages.lists",
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
     "TensorStorage": "replay.storages.tensors",
-    "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
-    "PrioritizedReplayBuffer": "torchrl.buffers",
+    # samplers
+    "PrioritizedSampler": "replay.samplers.prioritized",
+    "PrioritizedSliceSampler": "torchrl.slice_samplers",
+    "RandomSampler": "replay.samplers.random",
+    "Sampler": "replay.samplers.protocol",
+    "SamplerWithoutReplacement": "replay.samplers.random",
+    "DistributedSampler": "replay.samplers.distributed",
+    "SliceSampler": "torchrl.slice_samplers",
+    "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
+    # writers
+    "Writer": "replay.writers",
+    "ImmutableDatasetWriter": "replay.writers",
     "RoundRobinWriter": "replay.writers",
     "TensorDictRoundRobinWriter": "replay.writers",
     "TensorDictMaxValueWriter": "replay.writers",
+    # trajectories
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.start_stop",
+    # transforms
+    "CatFrames": "replay.transforms.frames",
     "Compose": "replay.transforms.compose",
     "CatTensors": "replay.transforms.tensors",
     "UnsqueezeTransform": "replay.transforms.tensors",
@@ -190,13 +127,21 @@ _LAZY_IMPORTS = {
     "InitTracker": "replay.transforms.tracking",
     "Transform": "replay.transforms.transform",
 }
+"""Every public name with the module that defines it: the one list of them."""
+
+_SUBPACKAGES = ("errors", "recipe", "replay", "torchrl")
+"""What else is public: the modules to import from by their own names."""
+
+__all__ = [*sorted(_LAZY_IMPORTS), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_IMPORTS:
         return getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
+    if name in _SUBPACKAGES:
+        return import_module(f"datasets_cli.{name}")
     raise AttributeError(f"module 'datasets_cli' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, *_SUBPACKAGES])

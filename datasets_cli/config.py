@@ -90,6 +90,26 @@ def load_config(
     )
 
 
+def choose_config(root: str | os.PathLike[str] | None, config: Config | None) -> Config:
+    """Return the configuration that a function's ``root`` and ``config`` arguments give.
+
+    Args:
+        root: the cache root, with all else as ``load_config`` has it.
+        config: a whole configuration.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if config is None:
+        return load_config(root=root)
+    if root is not None:
+        raise UsageError(
+            f"root={os.fspath(root)!r} and config= are both given, and a Config has a root: "
+            f"{config.root}. Give one of the two."
+        )
+    return config
+
+
 def _read_config_file() -> dict[str, dict[str, Any]]:
     """Return the tables ``core`` and ``mirrors`` of the user's file."""
     path = config_folder() / "config.toml"

@@ -21,15 +21,26 @@ expected, what was found, and what to do next.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RldsError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    ``exit_code`` is what the command line exits with; ``results`` is what is known of each dataset
+    where some of several failed: what the function that raised this would have returned.
+    """
 
     exit_code = 1
+    results: Any = None
 
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.
         return " ".join(str(argument) for argument in self.args)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as JSON values."""
+        return {"type": type(self).__name__, "message": str(self), "exit_code": self.exit_code}
 
 
 class UsageError(RldsError, ValueError):

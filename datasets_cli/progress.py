@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -125,3 +126,14 @@ class Bars:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def shown(progress: Progress | None) -> AbstractContextManager[Progress]:
+    """Return the progress of one piece of work, for a ``with`` statement.
+
+    Args:
+        progress: who is told; None draws bars if stderr is a terminal, and prints notes there.
+    """
+    if progress is not None:
+        return nullcontext(progress)
+    return Bars(shown=sys.stderr.isatty())

@@ -26,8 +26,10 @@ FLOORS = [
     ["replay.transforms"],
     ["replay.buffers"],
     ["replay.ensembles", "experience"],
-    ["replay.loaders", "torchrl", "demo"],
+    ["replay.loaders", "torchrl", "torchrl.families", "demo"],
+    ["api"],
     ["cli"],
+    ["__main__"],
 ]
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli.cli.state import State, error_document, human_bytes, human_count, state_of
-from datasets_cli.errors import PartialFailure, RldsError, UnknownDataset, UsageError
+from datasets_cli import api
+from datasets_cli.cli.state import State, human_bytes, human_count, state_of
+from datasets_cli.errors import PartialFailure, UsageError
+
+if TYPE_CHECKING:
+    from datasets_cli import FailedDataset, InstalledDataset, Plan
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs ('d4rl/hopper-*').")]
 
@@ -20,9 +24,11 @@ def add_to(app: typer.Typer) -> None:
 def download(
     context: typer.Context,
     ids: Ids,
-    force: Annotated[bool, typer.Option("--force", help="Install anew what is installed.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Install again what is installed.")
+    ] = False,
     layout: Annotated[
-        str | None, typer.Option(help="How rows lie on disk: ted or compact.")
+        str | None, typer.Option(help="How rows are stored on disk: ted or compact.")
     ] = None,
     source: Annotated[
         str | None, typer.Option(help="Folder or URL with this dataset's raw files.")
@@ -33,115 +39,124 @@ def download(
     keep_raw: Annotated[
         bool, typer.Option("--keep-raw", help="Keep the downloaded files.")
     ] = False,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of the family; rlds info ID shows which there are.",
+        ),
+    ] = None,
     checkpoints: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Atari DQN: only the checkpoints A to B - 1.")
+        str | None,
+        typer.Option(metavar="A:B", help="Short for -o checkpoints=A:B, of Atari DQN."),
     ] = None,
     upstream: Annotated[
         str | None,
-        typer.Option(help="Atari DQN: dqn_replay, rl_unplugged, or auto, the first that answers."),
+        typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that convert; all cores by default, 0 for none.")
+        int | None,
+        typer.Option(min=0, help="Processes that convert; all cores by default, 0 for none."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a glob.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before a glob downloads many.")
+    ] = False,
 ) -> None:
-    """Download, verify and convert datasets; print where they lie.
+    """Download, verify and convert datasets; print their folders.
 
-    Does nothing for a dataset that is installed. A run that was interrupted goes on where it was.
+    Does nothing for a dataset that is installed. A run that was interrupted continues where it
+    stopped.
     """
-    from datasets_cli.install.options import InstallOptions
-
     state = state_of(context)
-    wished = {"checkpoints": checkpoints, "upstream": upstream}
-    options = {name: value for name, value in wished.items() if value is not None}
-    wish = InstallOptions(layout, force, source, no_verify, keep_raw, options, workers)
-    wanted = expand(state, ids)
-    if source is not None and len(wanted) > 1:
-        raise UsageError(
-            f"--source holds the files of one dataset, but {len(wanted)} are asked for: "
-            f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
-        )
+    options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
-        _show_plans(state, wanted, wish)
+        plans = api.plan_download(
+            ids, force=force, layout=layout, source=source, options=options, config=state.config
+        )
+        _show_plans(state, plans)
         return
+    wanted = api.match_datasets(ids, config=state.config)
     if wanted != ids and state.interactive:
         state.confirm(f"Download {len(wanted)} datasets?", yes=yes)
-    results, failures = [], []
-    for id in wanted:
-        try:
-            results.append(_get(state, id, wish))
-        except RldsError as error:
-            if len(wanted) == 1:
-                raise
-            failures.append({"id": id, **error_document(error)})
-            state.note(f"rlds: {error}")
-    lines = [result["path"] for result in results]
-    state.emit({"datasets": results, "failures": failures}, lines, lines)
-    if failures:
-        raise PartialFailure(
-            f"{len(failures)} of {len(wanted)} datasets failed: "
-            + ", ".join(str(failure["id"]) for failure in failures)
+    failure = None
+    try:
+        results = api.download(
+            wanted,
+            force=force,
+            layout=layout,
+            source=source,
+            verify=not no_verify,
+            keep_raw=keep_raw,
+            options=options,
+            num_workers=workers,
+            on_result=lambda result: _note(state, result, no_verify),
+            progress=state.progress(),
+            config=state.config,
         )
+    except PartialFailure as error:
+        failure, results = error, error.results
+    lines = [str(dataset.path) for dataset in results.datasets]
+    state.emit(results.to_json(), lines, lines)
+    if failure:
+        raise failure
 
 
-def expand(state: State, ids: list[str]) -> list[str]:
-    """Return the ids with every glob replaced by what it matches in the catalogue.
+def family_options(texts: list[str], short: dict[str, str | None]) -> dict[str, str]:
+    """Return the options that ``-o`` and the short forms give.
+
+    Args:
+        texts: each ``NAME=VALUE``.
+        short: the value of each option that has a flag of its own, None where it was not given.
 
     Raises:
-        UnknownDataset: a glob matches nothing.
+        UsageError: a text is not ``NAME=VALUE``, or an option has two values.
     """
-    from datasets_cli.catalogue.entries import all_entries
-    from datasets_cli.catalogue.names import is_glob, match
-    from datasets_cli.store.cache_root import CacheRoot
-
-    expanded: list[str] = []
-    for id in ids:
-        if not is_glob(id):
-            expanded.append(id)
-            continue
-        found = match([id], all_entries(CacheRoot(state.config.root)))
-        if not found:
-            raise UnknownDataset(f"No known dataset matches {id!r}. See: rlds list")
-        expanded += found
-    return list(dict.fromkeys(expanded))
+    pairs = [_split(text) for text in texts]
+    pairs += [(name, value) for name, value in short.items() if value is not None]
+    options: dict[str, str] = {}
+    for name, value in pairs:
+        if options.setdefault(name, value) != value:
+            raise UsageError(
+                f"The option {name} has two values, {options[name]} and {value}. Give one of them."
+            )
+    return options
 
 
-def _get(state: State, id: str, wish: Any) -> dict[str, Any]:
-    from datasets_cli.install.install import install_dataset
-    from datasets_cli.store.manifest import read_manifest
+def _split(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(
+            f"-o {text} is not NAME=VALUE. Example: -o checkpoints=0:5. "
+            "The options of a family: rlds info ID"
+        )
+    return name, value
 
-    with state.progress() as progress:
-        folder = install_dataset(id, state.config, wish, progress=progress)
-    manifest = read_manifest(folder)
+
+def _note(state: State, result: InstalledDataset | FailedDataset, no_verify: bool) -> None:
+    """Tell a person what became of a dataset as soon as that is known."""
+    from datasets_cli import FailedDataset
+
+    if isinstance(result, FailedDataset):
+        state.note(f"rlds: {result.error}")
+        return
     state.note(
-        f"{manifest.id}: {human_count(manifest.num_transitions)} transitions in "
-        f"{human_count(manifest.num_trajectories)} trajectories, "
-        f"{human_bytes(manifest.size_bytes)} on disk"
+        f"{result.id}: {human_count(result.num_transitions)} transitions in "
+        f"{human_count(result.num_trajectories)} trajectories, "
+        f"{human_bytes(result.size_bytes)} on disk"
     )
-    if manifest.unverified and not wish.accept_any:
+    if result.unverified and not no_verify:
         state.note(
-            f"{manifest.id} is installed, but {manifest.unverified[0]} "
+            f"{result.id} is installed, but {result.unverified[0]} "
             "(--force installs the published one)"
         )
-    return {
-        "id": manifest.id,
-        "path": str(folder),
-        "num_transitions": manifest.num_transitions,
-        "num_trajectories": manifest.num_trajectories,
-        "bytes": manifest.size_bytes,
-        "layout": manifest.layout,
-    }
 
 
-def _show_plans(state: State, ids: list[str], wish: Any) -> None:
-    from datasets_cli.install.install import plan_install
-    from datasets_cli.sources.http import Http
-
-    http = Http(state.config)
-    plans = [plan_install(id, state.config, wish, http) for id in ids]
+def _show_plans(state: State, plans: list[Plan]) -> None:
     lines = []
     for plan in plans:
         if plan.fallback_for:

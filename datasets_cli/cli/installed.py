@@ -1,15 +1,17 @@
-"""``rlds path``, ``verify`` and ``delete``: what is installed."""
+"""``rlds path``, ``verify``, ``delete`` and ``convert``: what is installed."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli.catalogue.names import is_glob, match
-from datasets_cli.cli.state import State, error_document, human_bytes, state_of
-from datasets_cli.errors import IntegrityError, UnknownDataset
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli import api
+from datasets_cli.cli.state import human_bytes, state_of
+from datasets_cli.errors import IntegrityError
+
+if TYPE_CHECKING:
+    from datasets_cli import VerifiedDataset
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs.")]
 
@@ -26,12 +28,9 @@ def path(
     context: typer.Context, id: Annotated[str, typer.Argument(metavar="ID", help="A dataset.")]
 ) -> None:
     """Print the folder of an installed dataset."""
-    from datasets_cli.install.installed import installed_id
-
     state = state_of(context)
-    id = installed_id(id, state.config)
-    folder = str(CacheRoot(state.config.root).dataset(id))
-    state.emit({"id": id, "path": folder}, [folder], [folder])
+    folder = api.dataset_path(id, config=state.config)
+    state.emit(folder.to_json(), [str(folder)], [str(folder)])
 
 
 def verify(
@@ -44,63 +43,47 @@ def verify(
     ] = False,
 ) -> None:
     """Check installed datasets against their manifests: sizes and sha256 of every file."""
-    from datasets_cli.install.installed import verify
-
     state = state_of(context)
-    records: list[dict[str, Any]] = []
-    lines, failed = [], []
-    for id in _expand(state, ids or ["*"]):
-        try:
-            manifest = verify(id, state.config, quick=quick)
-        except IntegrityError as error:
-            failed.append(id)
-            records.append({"id": id, "ok": False, **error_document(error)})
-            lines.append(f"{id}: DAMAGED. {error}")
-        else:
-            records.append({"id": manifest.id, "ok": True, "files": len(manifest.files)})
-            how = "sizes" if quick else "sha256"
-            lines.append(f"{manifest.id}: {len(manifest.files)} files as in the manifest ({how})")
-            lines += [f"  its source was {text}" for text in manifest.unverified]
-    state.emit(records, lines or ["Nothing is installed."], failed)
-    if failed:
-        raise IntegrityError(f"Damaged: {', '.join(failed)}. Install again with download --force.")
+    failure = None
+    try:
+        results = api.verify(ids or "*", quick=quick, config=state.config)
+    except IntegrityError as error:
+        failure, results = error, error.results
+    lines = [line for result in results for line in _verified(result, quick)]
+    damaged = [result.id for result in results if not result.ok]
+    documents = [result.to_json() for result in results]
+    state.emit(documents, lines or ["Nothing is installed."], damaged)
+    if failure:
+        raise failure
+
+
+def _verified(result: VerifiedDataset, quick: bool) -> list[str]:
+    if result.error:
+        return [f"{result.id}: DAMAGED. {result.error}"]
+    how = "sizes" if quick else "sha256"
+    line = f"{result.id}: {result.num_files} files as in the manifest ({how})"
+    return [line, *(f"  its source was {reason}" for reason in result.unverified)]
 
 
 def delete(
     context: typer.Context,
     ids: Ids,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+    ] = False,
 ) -> None:
     """Delete installed datasets and what is left of their downloads."""
-    from datasets_cli.install.installed import installed_id, remove
-    from datasets_cli.store.check import folder_size
-
     state = state_of(context)
-    root = CacheRoot(state.config.root)
-    found = [installed_id(id, state.config, accept_fallback=False) for id in _expand(state, ids)]
-    sizes = {id: folder_size(root.dataset(id)) + folder_size(root.downloads(id)) for id in found}
-    lines = [f"{id}: {human_bytes(size)}" for id, size in sizes.items()]
+    found = api.delete(ids, dry_run=True, config=state.config)
+    names = [each.id for each in found]
     if not dry_run:
-        state.confirm(f"Delete {', '.join(found)} ({human_bytes(sum(sizes.values()))})?", yes=yes)
-        for id in found:
-            remove(id, state.config)
-    records = [{"id": id, "bytes": size, "deleted": not dry_run} for id, size in sizes.items()]
-    state.emit(
-        records, [f"{'would delete' if dry_run else 'deleted'} {line}" for line in lines], found
-    )
-
-
-def _expand(state: State, ids: list[str]) -> list[str]:
-    """Return the ids with every glob replaced by the installed datasets it matches."""
-    installed = list(CacheRoot(state.config.root).installed())
-    expanded: list[str] = []
-    for id in ids:
-        found = match([id], installed) if is_glob(id) else [id]
-        if not found and id != "*":
-            raise UnknownDataset(f"No installed dataset matches {id!r}. See: rlds list --installed")
-        expanded += found
-    return list(dict.fromkeys(expanded))
+        size = human_bytes(sum(each.size_bytes for each in found))
+        state.confirm(f"Delete {', '.join(names)} ({size})?", yes=yes)
+        found = api.delete(names, config=state.config)
+    word = "would delete" if dry_run else "deleted"
+    lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}" for each in found]
+    state.emit([each.to_json() for each in found], lines, names)
 
 
 def convert(
@@ -108,14 +91,8 @@ def convert(
     id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
     layout: Annotated[str, typer.Option(help="ted or compact.")],
 ) -> None:
-    """Change how an installed dataset lies on disk; every value stays the same bit for bit."""
-    from datasets_cli.install.change_layout import change_layout
-    from datasets_cli.store.manifest import read_manifest
-
+    """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)
-    with state.progress() as progress:
-        folder = change_layout(id, layout, state.config, progress)
-    manifest = read_manifest(folder)
-    state.note(f"{manifest.id}: {layout}, {human_bytes(manifest.size_bytes)} on disk")
-    document = {"id": manifest.id, "path": str(folder), "layout": layout}
-    state.emit(document | {"bytes": manifest.size_bytes}, [str(folder)], [str(folder)])
+    found = api.convert(id, layout, progress=state.progress(), config=state.config)
+    state.note(f"{found.id}: {found.layout}, {human_bytes(found.size_bytes)} on disk")
+    state.emit(found.to_json(), [str(found.path)], [str(found.path)])

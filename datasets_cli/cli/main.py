@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess
-from datasets_cli.cli.state import ReaderGone, State, error_document
+from datasets_cli.cli.state import ReaderGone, State
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.version import __version__
@@ -98,7 +98,9 @@ def main(arguments: list[str]) -> int:
     try:
         return int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
     except Interrupted as interruption:
-        print("Interrupted. What is done is kept; the same command goes on.", file=sys.stderr)
+        print(
+            "Interrupted. What is done is kept; the same command continues there.", file=sys.stderr
+        )
         return interruption.code
     except ReaderGone:
         # Keep Python from complaining at exit.
@@ -154,7 +156,7 @@ def _as_ours(error: Exception) -> RldsError:
 
 
 def _report(error: RldsError, as_json: bool) -> int:
-    text = json.dumps(error_document(error)) if as_json else f"rlds: {error}"
+    text = json.dumps({"error": error.to_json()}) if as_json else f"rlds: {error}"
     print(text, file=sys.stderr)
     return error.exit_code
 

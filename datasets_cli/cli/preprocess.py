@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from datasets_cli import api
 from datasets_cli.cli.state import human_bytes, human_count, state_of
 from datasets_cli.errors import UsageError
-from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
-    from datasets_cli.preprocessing.task import Function
+    from collections.abc import Callable
+
+    from tensordict import TensorDict
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,9 +35,9 @@ def preprocess(
         int | None, typer.Option(help="Processes; all cores by default, 0 for this process.")
     ] = None,
     num_frames: Annotated[
-        int | None, typer.Option(help="Only the first so many rows, to try a function.")
+        int | None, typer.Option(help="Only the first rows, this many, to try a function.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seeds torch anew for every part.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seeds torch for every chunk of rows.")] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only apply the function to two rows.")
     ] = False,
@@ -43,53 +45,36 @@ def preprocess(
     """Map a function over a dataset in parallel, into a new dataset derived/NAME.
 
     The source is never changed. The result is the same for every number of workers, and a run that
-    was killed goes on.
+    was killed continues where it stopped.
     """
     state = state_of(context)
-    root = CacheRoot(state.config.root)
-    from datasets_cli.install.installed import installed_id
-    from datasets_cli.preprocessing.run import preprocess as run
-    from datasets_cli.preprocessing.task import apply
-    from datasets_cli.store.dataset import open_dataset
-
-    source = root.dataset(installed_id(id, state.config))
-    new_id = f"derived/{out.removeprefix('derived/')}"
-    dest = root.dataset(new_id)
     function = load_function(fn)
     if dry_run:
-        rows = apply(open_dataset(source), function, seed, 0, 2)
-        columns = {".".join(key): [str(v.dtype), list(v.shape[1:])] for key, v in rows.items()}
-        lines = [f"{key:28} {dtype:8} {shape}" for key, (dtype, shape) in columns.items()]
-        state.emit({"id": new_id, "columns": columns}, lines, [new_id])
+        preview = api.preprocess_columns(id, function, out, seed=seed, config=state.config)
+        lines = [
+            f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
+        ]
+        state.emit(preview.to_json(), lines, [preview.id])
         return
-    with state.progress() as progress:
-        storage = run(
-            source,
-            function,
-            dest,
-            id=new_id,
-            num_workers=workers,
-            num_frames=num_frames,
-            seed=seed,
-            lock_timeout=state.config.lock_timeout,
-            progress=progress,
-        )
-    manifest = storage.dataset.manifest
-    state.note(
-        f"{new_id}: {human_count(manifest.num_transitions)} transitions, "
-        f"{human_bytes(manifest.size_bytes)} on disk"
+    found = api.preprocess(
+        id,
+        function,
+        out,
+        num_workers=workers,
+        num_frames=num_frames,
+        seed=seed,
+        progress=state.progress(),
+        config=state.config,
     )
-    document: dict[str, Any] = {
-        "id": new_id,
-        "path": str(dest),
-        "num_transitions": manifest.num_transitions,
-        "bytes": manifest.size_bytes,
-    }
-    state.emit(document, [str(dest)], [str(dest)])
+    state.note(
+        f"{found.id}: {human_count(found.num_transitions)} transitions, "
+        f"{human_bytes(found.size_bytes)} on disk"
+    )
+    state.emit(found.to_json(), [str(found.path)], [str(found.path)])
 
 
-def load_function(text: str) -> Function:
-    """Return the function that ``module:function`` names; the module may lie in this folder.
+def load_function(text: str) -> Callable[[TensorDict], TensorDict]:
+    """Return the function that ``module:function`` names; the module may be in this folder.
 
     Raises:
         UsageError: there is no such module or function.

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from datasets_cli.config import Config
-from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.progress import Bars
+from datasets_cli.errors import UsageError
+from datasets_cli.progress import Progress, Silent
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,9 @@ class State:
         if not (self.quiet or self.json):
             print(text, file=sys.stderr)
 
-    def progress(self) -> Bars:
-        """Return progress for this run: bars on a terminal, notes unless quiet."""
-        if self.quiet or self.json:
-            return QuietBars(shown=False)
-        return Bars(shown=sys.stderr.isatty())
+    def progress(self) -> Progress | None:
+        """Return who is told of the work: nobody in a quiet run, else bars on a terminal."""
+        return Silent() if self.quiet or self.json else None
 
     @property
     def interactive(self) -> bool:
@@ -62,7 +60,7 @@ class State:
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on if the user agrees.
+        """Return if the user agrees.
 
         Raises:
             UsageError: there is no terminal to ask on, and ``--yes`` was not given.
@@ -77,14 +75,7 @@ class State:
 
 
 class ReaderGone(BaseException):
-    """Whoever reads our output has enough; the option parser would call that an error."""
-
-
-class QuietBars(Bars):
-    """Progress that says nothing at all."""
-
-    def note(self, text: str) -> None:
-        """Ignore."""
+    """The reader of our output has closed it; the option parser would call that an error."""
 
 
 def state_of(context: typer.Context) -> State:
@@ -92,17 +83,6 @@ def state_of(context: typer.Context) -> State:
     state = context.obj
     assert isinstance(state, State)
     return state
-
-
-def error_document(error: RldsError) -> dict[str, Any]:
-    """Return an error as JSON values."""
-    return {
-        "error": {
-            "type": type(error).__name__,
-            "message": str(error),
-            "exit_code": error.exit_code,
-        }
-    }
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from tensordict import TensorDict
 
 from datasets_cli.config import load_config
 from datasets_cli.demo.origin import serve
+from datasets_cli.demo.results import DemoResult
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import verify
@@ -67,7 +69,7 @@ STOPS = (
 )
 
 
-def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
+def tour(root: Path, progress: Progress) -> Iterator[DemoResult]:
     """Install every demo dataset under ``root`` from a server on loopback; yield what was found.
 
     Args:
@@ -77,8 +79,8 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
     with serve() as mirrors:
         config = load_config(root=root, offline=False, mirrors=mirrors)
         for stop in STOPS:
-            install_options = InstallOptions(accept_any=not stop.published)
-            folder = install_dataset(stop.id, config, install_options, progress=progress)
+            options = InstallOptions(accept_any=not stop.published)
+            folder = install_dataset(stop.id, config, options, progress=progress)
             manifest = verify(stop.id, config)
             replay = ExperienceReplay(
                 stop.id,
@@ -89,24 +91,28 @@ def tour(root: Path, progress: Progress) -> Iterator[dict[str, Any]]:
                 seed=0,
             )
             batch = replay.sample()
-            yield {
-                "id": stop.id,
-                "about": stop.about,
-                "published": stop.published,
-                "path": str(folder),
-                "num_transitions": manifest.num_transitions,
-                "num_trajectories": manifest.num_trajectories,
-                "files_verified": len(manifest.files),
-                "sampled": stop.sampled,
-                "resources": [dict(resource) for resource in manifest.resources],
-                "batch": {
-                    ".".join(key) if isinstance(key, tuple) else key: [
-                        str(leaf.dtype).removeprefix("torch."),
-                        list(leaf.shape),
-                    ]
-                    for key, leaf in sorted(
-                        batch.items(include_nested=True, leaves_only=True), key=str
-                    )
-                },
-                "mean_reward": float(batch["next", "reward"].mean()),
-            }
+            yield DemoResult(
+                id=stop.id,
+                about=stop.about,
+                published=stop.published,
+                path=folder,
+                num_transitions=manifest.num_transitions,
+                num_trajectories=manifest.num_trajectories,
+                num_files_verified=len(manifest.files),
+                sampled=stop.sampled,
+                resources=manifest.resources,
+                batch=_leaves(batch),
+                mean_reward=float(batch["next", "reward"].mean()),
+            )
+
+
+def _leaves(batch: TensorDict) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the element type and shape of every leaf, sorted by its key."""
+    leaves = sorted(batch.items(include_nested=True, leaves_only=True), key=str)
+    return {
+        ".".join(key) if isinstance(key, tuple) else key: (
+            str(leaf.dtype).removeprefix("torch."),
+            tuple(leaf.shape),
+        )
+        for key, leaf in leaves
+    }

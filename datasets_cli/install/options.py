@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,32 @@ class InstallOptions:
         if self.source is None or "://" in self.source:
             return None
         return Path(self.source).expanduser()
+
+
+def install_options(
+    *,
+    layout: str | None = None,
+    force: bool = False,
+    source: str | os.PathLike[str] | None = None,
+    verify: bool = True,
+    keep_raw: bool = False,
+    options: Mapping[str, str] | None = None,
+    num_workers: int | None = 0,
+) -> InstallOptions:
+    """Return the options that a caller's arguments are; ``verify`` is the opposite of accept_any.
+
+    Raises:
+        UsageError: there is no such layout, or a number of workers below 0.
+    """
+    return InstallOptions(
+        layout=layout,
+        force=force,
+        source=None if source is None else os.fspath(source),
+        accept_any=not verify,
+        keep_raw=keep_raw,
+        options=options or {},
+        num_workers=num_workers,
+    )
 
 
 @dataclass(frozen=True)

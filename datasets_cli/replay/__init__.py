@@ -1,6 +1,6 @@
 """Replay buffers: storages, samplers, writers.
 
-Their public names can be imported from here, too; each is loaded when it is first used.
+The public names of this room can be imported from here, too; each is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def test_a_signal_ends_the_run_with_its_shell_code(number: int, code: int) -> No
     child.send_signal(number)
     _, error = child.communicate(timeout=30)
     assert child.returncode == code
-    assert "the same command goes on" in error
+    assert "run the same command again" in error
 
 
 def test_an_interrupt_ends_the_workers_too(door: str, tmp_path: Path) -> None:

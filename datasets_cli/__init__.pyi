@@ -1,0 +1,123 @@
+"""Every public name, for type checkers and editors; see __init__.py."""
+
+from datasets_cli import errors as errors
+from datasets_cli import recipe as recipe
+from datasets_cli import replay as replay
+from datasets_cli import torchrl as torchrl
+from datasets_cli.api import convert as convert
+from datasets_cli.api import dataset_info as dataset_info
+from datasets_cli.api import dataset_path as dataset_path
+from datasets_cli.api import delete as delete
+from datasets_cli.api import download as download
+from datasets_cli.api import list_datasets as list_datasets
+from datasets_cli.api import match_datasets as match_datasets
+from datasets_cli.api import open_dataset as open_dataset
+from datasets_cli.api import plan_download as plan_download
+from datasets_cli.api import preprocess as preprocess
+from datasets_cli.api import preprocess_columns as preprocess_columns
+from datasets_cli.api import run_demo as run_demo
+from datasets_cli.api import verify as verify
+from datasets_cli.config import Config as Config
+from datasets_cli.config import load_config as load_config
+from datasets_cli.demo.results import DemoResult as DemoResult
+from datasets_cli.errors import AccessError as AccessError
+from datasets_cli.errors import DamagedDataset as DamagedDataset
+from datasets_cli.errors import DatasetNotInstalled as DatasetNotInstalled
+from datasets_cli.errors import DiskFull as DiskFull
+from datasets_cli.errors import ImmutableError as ImmutableError
+from datasets_cli.errors import IntegrityError as IntegrityError
+from datasets_cli.errors import LockedError as LockedError
+from datasets_cli.errors import NetworkError as NetworkError
+from datasets_cli.errors import OfflineError as OfflineError
+from datasets_cli.errors import PartialFailure as PartialFailure
+from datasets_cli.errors import RldsError as RldsError
+from datasets_cli.errors import SourceError as SourceError
+from datasets_cli.errors import UnknownDataset as UnknownDataset
+from datasets_cli.errors import UsageError as UsageError
+from datasets_cli.experience import ExperienceReplay as ExperienceReplay
+from datasets_cli.install.options import Plan as Plan
+from datasets_cli.install.outcomes import ConvertedDataset as ConvertedDataset
+from datasets_cli.install.outcomes import DatasetFolder as DatasetFolder
+from datasets_cli.install.outcomes import DeletedDataset as DeletedDataset
+from datasets_cli.install.outcomes import Downloads as Downloads
+from datasets_cli.install.outcomes import FailedDataset as FailedDataset
+from datasets_cli.install.outcomes import InstalledDataset as InstalledDataset
+from datasets_cli.install.outcomes import VerifiedDataset as VerifiedDataset
+from datasets_cli.install.records import DatasetInfo as DatasetInfo
+from datasets_cli.install.records import DatasetRecord as DatasetRecord
+from datasets_cli.preprocessing.results import DerivedColumns as DerivedColumns
+from datasets_cli.preprocessing.results import DerivedDataset as DerivedDataset
+from datasets_cli.progress import Progress as Progress
+from datasets_cli.recipe import Option as Option
+from datasets_cli.recipe import Recipe as Recipe
+from datasets_cli.replay.buffers.buffer import ReplayBuffer as ReplayBuffer
+from datasets_cli.replay.buffers.tensordict import (
+    PrioritizedReplayBuffer as PrioritizedReplayBuffer,
+)
+from datasets_cli.replay.buffers.tensordict import (
+    TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
+)
+from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
+from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
+from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
+from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
+from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
+from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
+from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
+from datasets_cli.replay.samplers.prioritized_slices import (
+    PrioritizedSliceSampler as PrioritizedSliceSampler,
+)
+from datasets_cli.replay.samplers.protocol import Sampler as Sampler
+from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
+from datasets_cli.replay.samplers.random import (
+    SamplerWithoutReplacement as SamplerWithoutReplacement,
+)
+from datasets_cli.replay.samplers.slice_epochs import (
+    SliceSamplerWithoutReplacement as SliceSamplerWithoutReplacement,
+)
+from datasets_cli.replay.samplers.slices import SliceSampler as SliceSampler
+from datasets_cli.replay.storages.dataset import open_storage as open_storage
+from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
+from datasets_cli.replay.storages.lists import ListStorage as ListStorage
+from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
+from datasets_cli.replay.storages.protocol import Storage as Storage
+from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
+from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
+from datasets_cli.replay.trajectories.rollouts import find_start_stop_traj as find_start_stop_traj
+from datasets_cli.replay.trajectories.rollouts import split_trajectories as split_trajectories
+from datasets_cli.replay.transforms.compose import Compose as Compose
+from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
+from datasets_cli.replay.transforms.frames import CatFrames as CatFrames
+from datasets_cli.replay.transforms.images import ToTensorImage as ToTensorImage
+from datasets_cli.replay.transforms.keys import ExcludeTransform as ExcludeTransform
+from datasets_cli.replay.transforms.keys import RenameTransform as RenameTransform
+from datasets_cli.replay.transforms.keys import SelectTransform as SelectTransform
+from datasets_cli.replay.transforms.multi_step import MultiStep as MultiStep
+from datasets_cli.replay.transforms.multi_step import MultiStepTransform as MultiStepTransform
+from datasets_cli.replay.transforms.rewards import Reward2Go as Reward2Go
+from datasets_cli.replay.transforms.rewards import Reward2GoTransform as Reward2GoTransform
+from datasets_cli.replay.transforms.rewards import RewardSum as RewardSum
+from datasets_cli.replay.transforms.scaling import ObservationNorm as ObservationNorm
+from datasets_cli.replay.transforms.scaling import RewardScaling as RewardScaling
+from datasets_cli.replay.transforms.tensors import CatTensors as CatTensors
+from datasets_cli.replay.transforms.tensors import DoubleToFloat as DoubleToFloat
+from datasets_cli.replay.transforms.tensors import UnsqueezeTransform as UnsqueezeTransform
+from datasets_cli.replay.transforms.tracking import InitTracker as InitTracker
+from datasets_cli.replay.transforms.tracking import StepCounter as StepCounter
+from datasets_cli.replay.transforms.transform import Transform as Transform
+from datasets_cli.replay.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
+from datasets_cli.replay.writers import RoundRobinWriter as RoundRobinWriter
+from datasets_cli.replay.writers import TensorDictMaxValueWriter as TensorDictMaxValueWriter
+from datasets_cli.replay.writers import TensorDictRoundRobinWriter as TensorDictRoundRobinWriter
+from datasets_cli.replay.writers import Writer as Writer
+from datasets_cli.store.manifest import Manifest as Manifest
+from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
+from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
+from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
+from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.version import __version__ as __version__
+
+_LAZY_IMPORTS: dict[str, str]
+_SUBPACKAGES: tuple[str, ...]
+__all__: list[str]

@@ -1,0 +1,443 @@
+"""What the command line does, as functions.
+
+Each takes the cache root as ``root``, or a whole ``Config`` as ``config``, which also has mirrors
+and offline mode; without either, ``RLDS_HOME``, the other variables and the config file decide, as
+for the command line. What they return is plain data, and its ``to_json()`` what ``--json`` prints.
+The functions delegate to the rooms below, which they import when they are called, and hold no rule
+of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from datasets_cli.config import Config, choose_config
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    import torch
+
+    from datasets_cli.demo.results import DemoResult
+    from datasets_cli.install.downloads import OnResult
+    from datasets_cli.install.options import Plan
+    from datasets_cli.install.outcomes import (
+        ConvertedDataset,
+        DatasetFolder,
+        DeletedDataset,
+        Downloads,
+        VerifiedDataset,
+    )
+    from datasets_cli.install.records import DatasetInfo, DatasetRecord
+    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
+    from datasets_cli.preprocessing.task import Function
+    from datasets_cli.progress import Progress
+    from datasets_cli.replay.storages.dataset import DatasetStorage
+
+__all__ = [
+    "convert",
+    "dataset_info",
+    "dataset_path",
+    "delete",
+    "download",
+    "list_datasets",
+    "match_datasets",
+    "open_dataset",
+    "plan_download",
+    "preprocess",
+    "preprocess_columns",
+    "run_demo",
+    "verify",
+]
+
+Root = str | os.PathLike[str] | None
+"""The cache root; None leaves it to ``RLDS_HOME``, the config file and the default."""
+
+
+def list_datasets(
+    patterns: str | Iterable[str] = (),
+    *,
+    family: str | None = None,
+    installed: bool = False,
+    refresh: bool = False,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[DatasetRecord]:
+    """Return a record of every known dataset, sorted by id; works offline.
+
+    Args:
+        patterns: globs and words, such as ``"hopper-*"``; all datasets without any. A word finds
+            every id that contains it.
+        family: only this family.
+        installed: only what is installed under the root.
+        refresh: ask publishers for their newest catalogues first.
+        progress: told how many datasets a publisher has; None prints that on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: there is no such family.
+        NetworkError: with ``refresh``, a publisher does not answer.
+    """
+    from datasets_cli.install.inventory import list_records
+
+    return list_records(
+        patterns,
+        choose_config(root, config),
+        family=family,
+        installed=installed,
+        update=refresh,
+        progress=progress,
+    )
+
+
+def dataset_info(id: str, *, root: Root = None, config: Config | None = None) -> DatasetInfo:
+    """Return everything known about a dataset, installed or not; works offline.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
+        UsageError: the name exists in several families.
+    """
+    from datasets_cli.install.inventory import describe
+
+    return describe(id, choose_config(root, config))
+
+
+def match_datasets(
+    ids: str | Iterable[str], *, root: Root = None, config: Config | None = None
+) -> list[str]:
+    """Return ids with every glob replaced by the known datasets that it matches.
+
+    Args:
+        ids: ids, names that resolve to one, or globs such as ``"d4rl/hopper-*"``.
+        root: the cache root, which may hold newer catalogues.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+    """
+    from datasets_cli.install.selection import select_known
+
+    return select_known(ids, choose_config(root, config))
+
+
+def download(
+    ids: str | Iterable[str],
+    *,
+    force: bool = False,
+    layout: str | None = None,
+    source: str | os.PathLike[str] | None = None,
+    verify: bool = True,
+    keep_raw: bool = False,
+    options: Mapping[str, str] | None = None,
+    num_workers: int | None = 0,
+    on_result: OnResult | None = None,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> Downloads:
+    """Download, verify and convert datasets that are not installed; return where all of them are.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+        force: install again what is installed; the good copy stays until the new one is committed.
+        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
+        source: a folder or URL that holds the raw files of the one dataset.
+        verify: refuse files whose size or checksum is not the catalogue's.
+        keep_raw: keep the downloaded files.
+        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
+        num_workers: processes that convert what can be converted in parts; all cores where None,
+            this process where 0.
+        on_result: called with each dataset as soon as it is installed, or could not be.
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: the one dataset that was asked for cannot be installed.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    from datasets_cli.install.downloads import download_all
+    from datasets_cli.install.options import install_options
+
+    return download_all(
+        ids,
+        choose_config(root, config),
+        install_options(
+            layout=layout,
+            force=force,
+            source=source,
+            verify=verify,
+            keep_raw=keep_raw,
+            options=options,
+            num_workers=num_workers,
+        ),
+        on_result=on_result,
+        progress=progress,
+    )
+
+
+def plan_download(
+    ids: str | Iterable[str],
+    *,
+    force: bool = False,
+    layout: str | None = None,
+    source: str | os.PathLike[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[Plan]:
+    """Return what ``download`` would do, and do nothing; publishers are asked for sizes.
+
+    Args:
+        ids: as for ``download``, and so are all other arguments.
+        force: install again what is installed.
+        layout: ``"ted"`` or ``"compact"``.
+        source: a folder or URL that holds the raw files of the one dataset.
+        options: of the family.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: as ``download``.
+    """
+    from datasets_cli.install.downloads import plan_all
+    from datasets_cli.install.options import install_options
+
+    return plan_all(
+        ids,
+        choose_config(root, config),
+        install_options(layout=layout, force=force, source=source, options=options),
+    )
+
+
+def dataset_path(id: str, *, root: Root = None, config: Config | None = None) -> DatasetFolder:
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    from datasets_cli.install.upkeep import find_folder
+
+    return find_folder(id, choose_config(root, config))
+
+
+def verify(
+    ids: str | Iterable[str] = "*",
+    *,
+    quick: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[VerifiedDataset]:
+    """Compare every file of installed datasets with their manifests; all datasets by default.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+        quick: compare sizes only, not the sha256 of every file.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        IntegrityError: some are damaged; ``results`` has every dataset that was compared.
+        DatasetNotInstalled: one is not there.
+    """
+    from datasets_cli.install.upkeep import verify_all
+
+    return verify_all(ids, choose_config(root, config), quick=quick)
+
+
+def delete(
+    ids: str | Iterable[str],
+    *,
+    dry_run: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[DeletedDataset]:
+    """Delete installed datasets and what is left of their downloads, without asking.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+        dry_run: delete nothing, and return what would be deleted.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        DatasetNotInstalled: one is not there; nothing is deleted.
+    """
+    from datasets_cli.install.upkeep import delete_all
+
+    return delete_all(ids, choose_config(root, config), dry_run=dry_run)
+
+
+def convert(
+    id: str,
+    layout: str,
+    *,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> ConvertedDataset:
+    """Change the layout of an installed dataset; every value stays the same bit for bit.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        layout: ``"ted"`` or ``"compact"``.
+        progress: told of the rows done; None draws a bar on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: there is no such layout.
+        SourceError: ``compact``, and a frame's successor is not the following row's frame.
+        DiskFull: no room for a second copy; the old one stays until the new one is committed.
+    """
+    from datasets_cli.install.upkeep import convert as convert_installed
+
+    return convert_installed(id, layout, choose_config(root, config), progress)
+
+
+def preprocess(
+    id: str,
+    fn: Function,
+    out: str,
+    *,
+    num_workers: int | None = 0,
+    num_frames: int | None = None,
+    chunksize: int | None = None,
+    executor: Executor | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> DerivedDataset:
+    """Map a function over an installed dataset, in parallel, into the dataset ``derived/<out>``.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        out: name of the new dataset.
+        num_workers: processes; all cores where None, this process where 0.
+        num_frames: only the first rows, this many, to try a function.
+        chunksize: rows that the function takes at once; about 64 MiB of them by default.
+        executor: where to run instead; its workers must see the cache root.
+        seed: seeds torch for every chunk, so that random functions repeat.
+        progress: told of the rows done; None draws a bar on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        DatasetNotInstalled: the dataset is not there.
+        UsageError: the new dataset exists, or the function returns something else than rows.
+        RldsError: the function raised, or a worker process died. What is done is kept: the same
+            call continues there.
+    """
+    from datasets_cli.preprocessing.derived import derive
+
+    return derive(
+        id,
+        fn,
+        out,
+        choose_config(root, config),
+        num_workers=num_workers,
+        num_frames=num_frames,
+        chunksize=chunksize,
+        executor=executor,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def preprocess_columns(
+    id: str,
+    fn: Function,
+    out: str,
+    *,
+    seed: int = 0,
+    root: Root = None,
+    config: Config | None = None,
+) -> DerivedColumns:
+    """Apply a function to the first two rows and return the columns that ``preprocess`` would give.
+
+    Args:
+        id: as for ``preprocess``, and so are all other arguments.
+        fn: takes a TensorDict ``[n]`` and returns one ``[n]``.
+        out: name of the new dataset.
+        seed: seeds torch.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: as ``preprocess``.
+    """
+    from datasets_cli.preprocessing.derived import derived_columns
+
+    return derived_columns(id, fn, out, choose_config(root, config), seed=seed)
+
+
+def open_dataset(
+    id: str,
+    *,
+    device: str | torch.device | None = None,
+    pin_memory: bool = False,
+    contiguous: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> DatasetStorage:
+    """Open the rows of an installed dataset, read-only.
+
+    The result is a storage: ``len`` counts the rows, ``get`` and ``run`` return copies of some rows
+    as a TensorDict, ``column`` one key of all rows, ``offsets`` where trajectories begin; and every
+    replay buffer takes it as its ``storage``. It is not an ``ExperienceReplay``, which downloads
+    what is missing and draws batches: to open a dataset is to read its rows in their order, and
+    batches have a class with a name of its own.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        device: copy the rows into this device's memory, and give batches there; None reads them
+            from the disk.
+        pin_memory: leave the rows on the disk and gather batches into page-locked memory.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    from datasets_cli.replay.storages.dataset import open_storage
+
+    folder = dataset_path(id, root=root, config=config).path
+    return open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
+
+
+def run_demo(
+    *, keep: bool = False, root: Root = None, config: Config | None = None
+) -> Iterator[DemoResult]:
+    """Yield what comes of downloading, verifying and sampling the small datasets that ship with us.
+
+    Args:
+        keep: leave a copy of each installed under the root, marked as unverified.
+        root: the cache root; used with ``keep`` alone.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: something of it failed.
+    """
+    from datasets_cli.demo.run import run
+
+    return run(choose_config(root, config), keep=keep)

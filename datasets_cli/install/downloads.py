@@ -1,0 +1,95 @@
+"""Installing one dataset or several, each with its result, and saying what that would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from datasets_cli.config import Config
+from datasets_cli.errors import PartialFailure, RldsError, UsageError
+from datasets_cli.install.install import install_dataset, plan_install
+from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.outcomes import Downloads, FailedDataset, InstalledDataset
+from datasets_cli.install.selection import select_known
+from datasets_cli.progress import Progress, shown
+from datasets_cli.store.manifest import read_manifest
+
+OnResult = Callable[[InstalledDataset | FailedDataset], None]
+"""Called with each dataset as soon as it is installed, or could not be."""
+
+
+def download_all(
+    ids: str | Iterable[str],
+    config: Config,
+    options: InstallOptions,
+    *,
+    on_result: OnResult | None = None,
+    progress: Progress | None = None,
+) -> Downloads:
+    """Install what is missing of some datasets, one after the other, and return what they are.
+
+    Args:
+        ids: ids, names that resolve to one, or globs.
+        config: root, mirrors, offline mode.
+        options: how to install them.
+        on_result: called with each dataset as soon as it is done.
+        progress: told of what happens; None draws bars on a terminal.
+
+    Raises:
+        RldsError: the one dataset that was asked for cannot be installed.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+        UsageError: several are asked for, and one source is given.
+    """
+    wanted = _select(ids, config, options)
+    results: list[InstalledDataset | FailedDataset] = []
+    for id in wanted:
+        try:
+            results.append(_install(id, config, options, progress))
+        except RldsError as error:
+            if len(wanted) == 1:
+                raise
+            results.append(FailedDataset(id, error))
+        if on_result:
+            on_result(results[-1])
+    downloads = Downloads(
+        tuple(result for result in results if isinstance(result, InstalledDataset)),
+        tuple(result for result in results if isinstance(result, FailedDataset)),
+    )
+    if downloads.failures:
+        raise _partial_failure(downloads) from downloads.failures[0].error
+    return downloads
+
+
+def _install(
+    id: str, config: Config, options: InstallOptions, progress: Progress | None
+) -> InstalledDataset:
+    with shown(progress) as told:
+        folder = install_dataset(id, config, options, progress=told)
+    return InstalledDataset.of(folder, read_manifest(folder))
+
+
+def plan_all(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[Plan]:
+    """Return what ``download_all`` would do; publishers are asked for sizes where needed."""
+    from datasets_cli.sources.http import Http
+
+    http = Http(config)
+    return [plan_install(id, config, options, http) for id in _select(ids, config, options)]
+
+
+def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
+    wanted = select_known(ids, config)
+    if options.source is not None and len(wanted) > 1:
+        raise UsageError(
+            f"--source holds the files of one dataset, but {len(wanted)} are asked for: "
+            f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
+        )
+    return wanted
+
+
+def _partial_failure(results: Downloads) -> PartialFailure:
+    num_wanted = len(results.datasets) + len(results.failures)
+    error = PartialFailure(
+        f"{len(results.failures)} of {num_wanted} datasets failed: "
+        + ", ".join(failure.id for failure in results.failures)
+    )
+    error.results = results
+    return error

@@ -1,0 +1,191 @@
+"""What the verbs return: plain data, and its JSON form, which ``--json`` prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import IntegrityError, RldsError
+from datasets_cli.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class DatasetFolder:
+    """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
+
+    Args:
+        id: the full id.
+        path: the folder.
+    """
+
+    id: str
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the folder as JSON values."""
+        return {"id": self.id, "path": str(self.path)}
+
+
+@dataclass(frozen=True)
+class InstalledDataset:
+    """A dataset that a download installed, or found installed.
+
+    Args:
+        id: the full id.
+        path: its folder.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        size_bytes: of all its files.
+        layout: ``"ted"`` or ``"compact"``.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
+    """
+
+    id: str
+    path: Path
+    num_transitions: int
+    num_trajectories: int
+    size_bytes: int
+    layout: str
+    unverified: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
+        """Return what the manifest in ``folder`` says."""
+        return cls(
+            manifest.id,
+            folder,
+            manifest.num_transitions,
+            manifest.num_trajectories,
+            manifest.size_bytes,
+            manifest.layout,
+            tuple(manifest.unverified),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dataset as JSON values."""
+        return {
+            "id": self.id,
+            "path": str(self.path),
+            "num_transitions": self.num_transitions,
+            "num_trajectories": self.num_trajectories,
+            "bytes": self.size_bytes,
+            "layout": self.layout,
+        }
+
+
+@dataclass(frozen=True)
+class FailedDataset:
+    """A dataset that could not be downloaded, among others that could.
+
+    Args:
+        id: what was asked for.
+        error: why.
+    """
+
+    id: str
+    error: RldsError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as JSON values."""
+        return {"id": self.id, "error": self.error.to_json()}
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """What became of the datasets of one call.
+
+    Args:
+        datasets: those that are installed now, in the order they were asked for.
+        failures: the others; empty in what ``download`` returns, and not in the ``results`` of the
+            ``PartialFailure`` that it raises.
+    """
+
+    datasets: tuple[InstalledDataset, ...]
+    failures: tuple[FailedDataset, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
+        return {
+            "datasets": [dataset.to_json() for dataset in self.datasets],
+            "failures": [failure.to_json() for failure in self.failures],
+        }
+
+
+@dataclass(frozen=True)
+class VerifiedDataset:
+    """What came of comparing an installed dataset with its manifest.
+
+    Args:
+        id: the full id.
+        num_files: files that were compared; None where one differs.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
+        error: names every file that differs; None where none does.
+    """
+
+    id: str
+    num_files: int | None = None
+    unverified: tuple[str, ...] = ()
+    error: IntegrityError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every file is as the manifest says."""
+        return self.error is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        if self.error is None:
+            return {"id": self.id, "ok": True, "files": self.num_files}
+        return {"id": self.id, "ok": False, "error": self.error.to_json()}
+
+
+@dataclass(frozen=True)
+class DeletedDataset:
+    """A dataset that was deleted, or would be.
+
+    Args:
+        id: the full id.
+        size_bytes: of its files and of what is left of its downloads.
+        deleted: False where nothing was done.
+    """
+
+    id: str
+    size_bytes: int
+    deleted: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {"id": self.id, "bytes": self.size_bytes, "deleted": self.deleted}
+
+
+@dataclass(frozen=True)
+class ConvertedDataset:
+    """An installed dataset in the layout that was asked for.
+
+    Args:
+        id: the full id.
+        path: its folder.
+        layout: ``"ted"`` or ``"compact"``.
+        size_bytes: of all its files.
+    """
+
+    id: str
+    path: Path
+    layout: str
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dataset as JSON values."""
+        return {
+            "id": self.id,
+            "path": str(self.path),
+            "layout": self.layout,
+            "bytes": self.size_bytes,
+        }

@@ -1,0 +1,93 @@
+"""What is known of one dataset: the record of a list, and all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.recipe import Option
+from datasets_cli.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """What a list shows of a dataset.
+
+    Args:
+        id: the full id.
+        state: ``"installed"``; ``"unverified"``, of files that are not known to be the publisher's;
+            ``"damaged"``, where a file is missing or has another size; or ``"not installed"``.
+        installed: whether there is a copy without damage.
+        download_bytes: of the publisher's files; None where unknown.
+        size_bytes: of the installed files; None without a copy.
+        num_transitions: rows of the copy, or that the publisher states; None where unknown.
+        num_trajectories: trajectories, likewise.
+    """
+
+    id: str
+    state: str
+    installed: bool
+    download_bytes: int | None
+    size_bytes: int | None
+    num_transitions: int | None
+    num_trajectories: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "installed": self.installed,
+            "download_bytes": self.download_bytes,
+            "bytes": self.size_bytes,
+            "num_transitions": self.num_transitions,
+            "num_trajectories": self.num_trajectories,
+        }
+
+
+@dataclass(frozen=True)
+class DatasetInfo(DatasetRecord):
+    """Everything known about a dataset.
+
+    Args:
+        family: first part of the id; None, as all that follows up to ``options``, where no recipe
+            knows the dataset.
+        version: of the family's recipe.
+        title: one line on the family.
+        licence: of the data, as the publisher states it.
+        citation: how to cite the data.
+        homepage: where the publisher describes the family.
+        details: what else the catalogue has on the dataset.
+        options: of the family, which make variants of its datasets.
+        path: the folder, where it is installed.
+        manifest: everything known about the copy.
+    """
+
+    family: str | None = None
+    version: int | None = None
+    title: str | None = None
+    licence: str | None = None
+    citation: str | None = None
+    homepage: str | None = None
+    details: Mapping[str, Any] | None = None
+    options: tuple[Option, ...] = ()
+    path: Path | None = None
+    manifest: Manifest | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values; what is not known is left out."""
+        found = {
+            "family": self.family,
+            "version": self.version,
+            "licence": self.licence,
+            "citation": self.citation,
+            "homepage": self.homepage,
+            "title": self.title,
+            "details": None if self.details is None else dict(self.details),
+            "options": [asdict(option) for option in self.options] or None,
+            "path": None if self.path is None else str(self.path),
+            "manifest": None if self.manifest is None else self.manifest.to_json(),
+        }
+        return super().to_json() | {key: item for key, item in found.items() if item is not None}

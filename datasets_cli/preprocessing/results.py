@@ -1,0 +1,52 @@
+"""What mapping a function over a dataset gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class DerivedDataset:
+    """A dataset that ``preprocess`` wrote.
+
+    Args:
+        id: ``derived/<name>``.
+        path: its folder.
+        num_transitions: rows.
+        size_bytes: of all its files.
+    """
+
+    id: str
+    path: Path
+    num_transitions: int
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dataset as JSON values."""
+        return {
+            "id": self.id,
+            "path": str(self.path),
+            "num_transitions": self.num_transitions,
+            "bytes": self.size_bytes,
+        }
+
+
+@dataclass(frozen=True)
+class DerivedColumns:
+    """The columns that ``preprocess`` would write.
+
+    Args:
+        id: ``derived/<name>``.
+        columns: ``{key joined by dots: (element type, shape of a row)}``.
+    """
+
+    id: str
+    columns: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns as JSON values."""
+        columns = {key: [dtype, list(shape)] for key, (dtype, shape) in self.columns.items()}
+        return {"id": self.id, "columns": columns}

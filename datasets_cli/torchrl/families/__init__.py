@@ -1,0 +1,1 @@
+"""ExperienceReplay by family, under the names that TorchRL's users know."""

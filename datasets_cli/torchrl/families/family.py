@@ -1,0 +1,39 @@
+"""What the classes of all families share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.config import load_config
+from datasets_cli.errors import UsageError
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.store.cache_root import CacheRoot
+
+ALTERNATIVES = {
+    "split_trajs=True": "Rows are kept in one row; split a batch with split_trajectories().",
+    "from_env=True": "Rows are read from the published file.",
+    "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
+    "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
+    "load_from_local_minari=True": "Pass source=FOLDER, where the dataset's files are.",
+}
+
+
+class AvailableDatasets:
+    """A list of the family's names, read when it is asked for."""
+
+    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> list[str]:
+        assert owner.family is not None, "a class of a family has its name"
+        entries = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
+        return sorted(entries)
+
+
+def refuse(argument: str, is_given: bool) -> None:
+    """Refuse a value of an argument of TorchRL's that would mean something else here.
+
+    Raises:
+        UsageError: it is given; the message says what to do instead.
+    """
+    if is_given:
+        raise UsageError(f"{argument} is not possible. {ALTERNATIVES[argument]}")

@@ -1,0 +1,114 @@
+"""Minari's datasets as replay buffers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.progress import Progress
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.writers import Writer
+from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
+
+
+class MinariExperienceReplay(ExperienceReplay):
+    """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
+
+    The two arguments after ``batch_size`` are TorchRL's; all others are those of
+    ``ExperienceReplay``.
+
+    Args:
+        dataset_id: such as ``D4RL/door/human-v2``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        split_trajs: False; ``split_trajectories`` splits a batch.
+        load_from_local_minari: False; ``source`` takes a folder of files that are there.
+        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
+        download: install what is missing (True), fail instead (False), or install again
+            (``"force"``).
+        layout: how the rows are stored on disk; ``"ted"`` or ``"compact"``.
+        source: a folder or URL with the publisher's raw files.
+        sampler: how rows are drawn; overrides the arguments of slices and ``replacement``.
+        num_slices: draw this number of slices of trajectories a batch.
+        slice_len: draw slices of this number of rows; exclusive with ``num_slices``.
+        frame_stack: make each observation, and next observation, a stack of its last steps.
+        strict_length: never draw from a trajectory shorter than a slice.
+        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
+        transform: applied to every batch.
+        writer: refuses rows, as does any other writer of a dataset.
+        collate_fn: called with the batch, before the transform.
+        device: copy the rows into this device's memory and give batches there.
+        pin_memory: leave the rows on the disk and gather batches into page-locked memory.
+        prefetch: batches that a thread makes ahead of time.
+        contiguous: give every leaf memory of its own, for code that calls ``view``.
+        generator: draws rows; torch's global one by default, exclusive with ``seed``.
+        seed: seeds a generator of the buffer's own.
+        progress: told of download and conversion.
+
+    Raises:
+        UsageError: another value is asked for of an argument that has one.
+        RldsError: as ``ExperienceReplay``.
+    """
+
+    family = "minari"
+    available_datasets = AvailableDatasets()
+
+    def __init__(
+        self,
+        dataset_id: str,
+        batch_size: int | None = None,
+        *,
+        split_trajs: bool = False,
+        load_from_local_minari: bool = False,
+        root: str | os.PathLike[str] | None = None,
+        download: bool | str = True,
+        layout: str | None = None,
+        source: str | None = None,
+        sampler: Sampler | None = None,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        frame_stack: int | None = None,
+        strict_length: bool = True,
+        replacement: bool = True,
+        transform: Transform | None = None,
+        writer: Writer | None = None,
+        collate_fn: Callable[[TensorDict], Any] | None = None,
+        device: str | torch.device | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        contiguous: bool = False,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        refuse("split_trajs=True", split_trajs)
+        refuse("load_from_local_minari=True", load_from_local_minari)
+        super().__init__(
+            dataset_id,
+            batch_size,
+            root=root,
+            download=download,
+            layout=layout,
+            source=source,
+            sampler=sampler,
+            num_slices=num_slices,
+            slice_len=slice_len,
+            frame_stack=frame_stack,
+            strict_length=strict_length,
+            replacement=replacement,
+            transform=transform,
+            writer=writer,
+            collate_fn=collate_fn,
+            device=device,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            contiguous=contiguous,
+            generator=generator,
+            seed=seed,
+            progress=progress,
+        )
