@@ -132,7 +132,8 @@ _LAZY_IMPORTS = {
 _SUBPACKAGES = ("errors", "recipe", "replay", "torchrl")
 """What else is public: the modules to import from by their own names."""
 
-__all__ = [*sorted(_LAZY_IMPORTS), "__version__"]
+__all__ = list(_LAZY_IMPORTS)
+__all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:

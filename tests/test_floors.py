@@ -27,6 +27,8 @@ FLOORS = [
     ["replay.buffers"],
     ["replay.ensembles", "experience"],
     ["replay.loaders", "torchrl", "torchrl.families", "demo"],
+    ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],
+    ["torchrl.envs.transforms"],
     ["api"],
     ["cli"],
     ["__main__"],

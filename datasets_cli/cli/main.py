@@ -98,9 +98,7 @@ def main(arguments: list[str]) -> int:
     try:
         return int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
     except Interrupted as interruption:
-        print(
-            "Interrupted. What is done is kept; the same command continues there.", file=sys.stderr
-        )
+        print("Interrupted. What is done is kept; run the same command again.", file=sys.stderr)
         return interruption.code
     except ReaderGone:
         # Keep Python from complaining at exit.

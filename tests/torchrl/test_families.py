@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
-from datasets_cli import D4RLExperienceReplay, MinariExperienceReplay
+from datasets_cli import (
+    AtariDQNExperienceReplay,
+    D4RLExperienceReplay,
+    ExperienceReplay,
+    MinariExperienceReplay,
+    OpenMLExperienceReplay,
+)
 from datasets_cli.errors import UsageError
 
 
@@ -41,3 +48,62 @@ def test_another_meaning_is_refused_before_anything_is_done(
     (name,) = argument
     with pytest.raises(UsageError, match=f"{name}=(True|False) is not possible"):
         kind("nosuch", 4, **argument)
+
+
+ORIGINAL = ExperienceReplay.__init__
+
+NOT_OF_A_FAMILY: dict[type[ExperienceReplay], set[str]] = {
+    D4RLExperienceReplay: {"options", "num_workers"},
+    MinariExperienceReplay: {"options", "num_workers"},
+    # A trajectory of a table is one step; its first argument is called name, as in TorchRL.
+    OpenMLExperienceReplay: {
+        *("options", "num_workers", "dataset_id"),
+        *("num_slices", "slice_len", "frame_stack", "strict_length"),
+    },
+    # Its options and processes have names of their own.
+    AtariDQNExperienceReplay: {"options", "num_workers"},
+}
+
+
+@pytest.mark.parametrize("family", NOT_OF_A_FAMILY)
+def test_a_family_takes_every_argument_of_experience_replay(family: type[ExperienceReplay]) -> None:
+    shared = inspect.signature(ExperienceReplay).parameters
+    own = inspect.signature(family).parameters
+    assert shared.keys() - own.keys() == NOT_OF_A_FAMILY[family]
+    for name in shared.keys() & own.keys():
+        expected = (shared[name].annotation, shared[name].default, shared[name].kind)
+        assert (own[name].annotation, own[name].default, own[name].kind) == expected, name
+
+
+def test_every_argument_of_a_family_reaches_experience_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Taken(Exception):
+        pass
+
+    def take(self: ExperienceReplay, *positional: Any, **named: Any) -> None:
+        raise Taken(positional, named)
+
+    monkeypatch.setattr(ExperienceReplay, "__init__", take)
+    for family, missing in NOT_OF_A_FAMILY.items():
+        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing}
+        given: dict[str, Any] = {name: object() for name in names - {"dataset_id", "batch_size"}}
+        with pytest.raises(Taken) as caught:
+            family("the id", 4, **given)
+        positional, named = caught.value.args
+        assert positional == ("the id", 4)
+        assert {name: named[name] for name in given} == given
+
+
+def test_the_options_of_atari_reach_experience_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, Any] = {}
+
+    def take(self: ExperienceReplay, *positional: Any, **named: Any) -> None:
+        taken.update(named)
+
+    monkeypatch.setattr(ExperienceReplay, "__init__", take)
+    AtariDQNExperienceReplay("Pong/5", checkpoints="0:2", num_procs=3, strict_len=False)
+    assert taken["options"] == {"checkpoints": "0:2"}
+    assert (taken["num_workers"], taken["strict_length"]) == (3, False)
+    AtariDQNExperienceReplay("Pong/5", strict_length=False)
+    assert (taken["options"], taken["strict_length"]) == ({}, False)

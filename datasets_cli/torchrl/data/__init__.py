@@ -1,0 +1,72 @@
+"""``torchrl.data``; names only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from datasets_cli.torchrl.names import lazy_names
+
+if TYPE_CHECKING:
+    from datasets_cli import (
+        ImmutableDatasetWriter,
+        LazyMemmapStorage,
+        LazyTensorStorage,
+        ListStorage,
+        MultiStep,
+        PrioritizedReplayBuffer,
+        PrioritizedSampler,
+        PrioritizedSliceSampler,
+        RandomSampler,
+        ReplayBuffer,
+        ReplayBufferEnsemble,
+        RoundRobinWriter,
+        Sampler,
+        SamplerEnsemble,
+        SamplerWithoutReplacement,
+        SliceSampler,
+        SliceSamplerWithoutReplacement,
+        Storage,
+        StorageEnsemble,
+        TensorDictMaxValueWriter,
+        TensorDictPrioritizedReplayBuffer,
+        TensorDictReplayBuffer,
+        TensorDictRoundRobinWriter,
+        TensorStorage,
+        Writer,
+        WriterEnsemble,
+        find_start_stop_traj,
+    )
+
+__all__ = [
+    "ImmutableDatasetWriter",
+    "LazyMemmapStorage",
+    "LazyTensorStorage",
+    "ListStorage",
+    "MultiStep",
+    "PrioritizedReplayBuffer",
+    "PrioritizedSampler",
+    "PrioritizedSliceSampler",
+    "RandomSampler",
+    "ReplayBuffer",
+    "ReplayBufferEnsemble",
+    "RoundRobinWriter",
+    "Sampler",
+    "SamplerEnsemble",
+    "SamplerWithoutReplacement",
+    "SliceSampler",
+    "SliceSamplerWithoutReplacement",
+    "Storage",
+    "StorageEnsemble",
+    "TensorDictMaxValueWriter",
+    "TensorDictPrioritizedReplayBuffer",
+    "TensorDictReplayBuffer",
+    "TensorDictRoundRobinWriter",
+    "TensorStorage",
+    "Writer",
+    "WriterEnsemble",
+    "find_start_stop_traj",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__, __all__, modules=("datasets", "postprocs", "replay_buffers")
+)

@@ -1,0 +1,52 @@
+"""``torchrl.envs``; names only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from datasets_cli.torchrl.names import lazy_names
+
+if TYPE_CHECKING:
+    from datasets_cli import (
+        CatFrames,
+        CatTensors,
+        Compose,
+        DoubleToFloat,
+        ExcludeTransform,
+        InitTracker,
+        MultiStepTransform,
+        ObservationNorm,
+        RandomCropTensorDict,
+        RenameTransform,
+        Reward2GoTransform,
+        RewardScaling,
+        RewardSum,
+        SelectTransform,
+        StepCounter,
+        ToTensorImage,
+        Transform,
+        UnsqueezeTransform,
+    )
+
+__all__ = [
+    "CatFrames",
+    "CatTensors",
+    "Compose",
+    "DoubleToFloat",
+    "ExcludeTransform",
+    "InitTracker",
+    "MultiStepTransform",
+    "ObservationNorm",
+    "RandomCropTensorDict",
+    "RenameTransform",
+    "Reward2GoTransform",
+    "RewardScaling",
+    "RewardSum",
+    "SelectTransform",
+    "StepCounter",
+    "ToTensorImage",
+    "Transform",
+    "UnsqueezeTransform",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, __all__, modules=("transforms",))

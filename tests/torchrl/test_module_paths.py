@@ -1,0 +1,150 @@
+"""``torchrl`` -> ``datasets_cli.torchrl`` is the whole change of an import line."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import datasets_cli
+import datasets_cli.torchrl
+from tests.support.paths import PROJECT
+
+# Every import line of TorchRL's pages on its datasets, buffers and collectors.
+LINES = [
+    "from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer",
+    "from torchrl.data.datasets import AtariDQNExperienceReplay",
+    "from torchrl.data.datasets import MinariExperienceReplay",
+    "from torchrl.data.replay_buffers import LazyMemmapStorage, ReplayBuffer",
+    "from torchrl.data.replay_buffers import ReplayBufferEnsemble",
+    "from torchrl.data.replay_buffers import SliceSampler",
+    "from torchrl.data.replay_buffers.samplers import PrioritizedSampler, RandomSampler",
+    "from torchrl.envs import CatTensors, Compose",
+    # Written as paths in the text of the pages.
+    "from torchrl.collectors import split_trajectories",
+    "from torchrl.data import Sampler, Storage, Writer, MultiStep, RoundRobinWriter",
+    "from torchrl.data.datasets import D4RLExperienceReplay, OpenMLExperienceReplay",
+]
+
+# What the pages import and this package does not have yet, with what it waits for.
+TO_COME = {
+    "from torchrl.collectors import SyncDataCollector": "collectors",
+    "from torchrl.envs import GymEnv": "environments",
+    "from torchrl.envs.utils import RandomPolicy": "environments",
+    "from torchrl.envs.utils import check_env_specs": "specs and environments",
+    "from torchrl.trainers import ReplayBufferTrainer": "trainers",
+    "from torchrl.data import TensorSpec": "specs",
+    "from torchrl.data import BinaryDiscreteTensorSpec": "specs",
+    "from torchrl.data import BoundedTensorSpec": "specs",
+    "from torchrl.data import CompositeSpec": "specs",
+    "from torchrl.data import DiscreteTensorSpec": "specs",
+    "from torchrl.data import MultiDiscreteTensorSpec": "specs",
+    "from torchrl.data import MultiOneHotDiscreteTensorSpec": "specs",
+    "from torchrl.data import OneHotDiscreteTensorSpec": "specs",
+    "from torchrl.data import UnboundedContinuousTensorSpec": "specs",
+    "from torchrl.data import UnboundedDiscreteTensorSpec": "specs",
+}
+
+# Names that the pages have at a path where the TorchRL of the tests does not.
+OF_THE_PAGES = {("data", "Sampler"), ("collectors", "split_trajectories")}
+
+
+def ours(line: str) -> str:
+    return line.replace("torchrl", "datasets_cli.torchrl", 1)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_import_line_of_the_pages_needs_no_other_change(line: str) -> None:
+    names: dict[str, object] = {}
+    exec(ours(line), names)
+    for alias in ast.parse(line).body[0].names:  # type: ignore[attr-defined]
+        assert names[alias.name] is getattr(datasets_cli, alias.name)
+
+
+@pytest.mark.parametrize("line", TO_COME)
+def test_what_is_to_come_is_not_there_yet(line: str) -> None:
+    """Where this fails, the name exists: its line belongs to LINES."""
+    with pytest.raises(ImportError):
+        exec(ours(line), {})
+
+
+@cache
+def names_only() -> dict[str, ModuleType]:
+    """Return the modules that hold names only, by their paths below ``torchrl``."""
+    package = datasets_cli.torchrl
+    prefix = f"{package.__name__}."
+    modules = {
+        found.name.removeprefix(prefix): importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(package.__path__, prefix)
+    }
+    tops = tuple(package.__all__)
+    return {path: module for path, module in modules.items() if path.split(".")[0] in tops}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchRL's own, when it is imported
+@pytest.mark.parametrize("path", names_only())
+def test_a_module_has_the_names_that_torchrl_has_there_and_no_others(path: str) -> None:
+    module = names_only()[path]
+    theirs = importlib.import_module(f"torchrl.{path}")
+    present = {name for name in datasets_cli._LAZY_IMPORTS if hasattr(theirs, name)}
+    if path not in datasets_cli.torchrl.__all__ and theirs.__name__.count(".") > 2:
+        # A module that TorchRL does not open to users also has what it imports for itself.
+        present = {n for n in present if getattr(theirs, n).__module__.startswith(theirs.__name__)}
+    expected = present | {name for where, name in OF_THE_PAGES if where == path}
+    if path == "envs.transforms.transforms":
+        # There TorchRL spreads the classes over private modules and gathers them again.
+        expected = {n for n in datasets_cli.torchrl.envs.__all__ if hasattr(theirs, n)}
+    assert set(module.__all__) == expected
+    for name in module.__all__:
+        assert getattr(module, name) is getattr(datasets_cli, name)
+
+
+@pytest.mark.parametrize("path", names_only())
+def test_type_checkers_see_the_names_of_a_module(path: str) -> None:
+    module = names_only()[path]
+    assert module.__file__
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = [alias.name for node in block.body for alias in node.names]  # type: ignore[attr-defined]
+    assert sorted(imported) == sorted(module.__all__)
+
+
+def test_modules_below_are_attributes_and_unknown_names_are_refused() -> None:
+    assert datasets_cli.torchrl.data.replay_buffers.samplers.SliceSampler
+    assert datasets_cli.torchrl.envs.transforms.Compose is datasets_cli.Compose
+    for path, module in names_only().items():
+        below = [other for other in names_only() if other.rpartition(".")[0] == path]
+        children = {other.rpartition(".")[2] for other in below}
+        assert set(dir(module)) == {*module.__all__, *children}
+        with pytest.raises(AttributeError, match=f"{module.__name__}.*NoSuchName"):
+            module.NoSuchName  # noqa: B018
+
+
+def test_paths_are_light_until_a_name_is_used() -> None:
+    script = (
+        "import sys, datasets_cli.torchrl.data.replay_buffers.samplers, datasets_cli.torchrl.envs;"
+        "import datasets_cli.torchrl.data.datasets, datasets_cli.torchrl.collectors;"
+        "print({'torch', 'numpy', 'tensordict', 'torchrl'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+def test_torchrl_and_minari_are_imported_nowhere() -> None:
+    for folder in ("datasets_cli", "recipes"):
+        for path in (PROJECT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and not node.level:
+                    names = [node.module or ""]
+                tops = {name.partition(".")[0] for name in names}
+                assert not tops & {"torchrl", "minari"}, path
