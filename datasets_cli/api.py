@@ -421,8 +421,12 @@ def open_dataset(
     """
     from datasets_cli.replay.storages.dataset import open_storage
 
-    folder = dataset_path(id, root=root, config=config).path
-    return open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
+    return open_storage(
+        dataset_path(id, root=root, config=config).path,
+        device=device,
+        pin_memory=pin_memory,
+        contiguous=contiguous,
+    )
 
 
 def run_demo(

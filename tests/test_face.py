@@ -1,0 +1,450 @@
+"""The package's face: its names, its verbs, and the command line, which is made of them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import pydoc
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import datasets_cli
+from datasets_cli import api, errors
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
+from datasets_cli.progress import Silent
+from tests.conftest import DOOR
+from tests.support import public_names
+from tests.support.paths import PROJECT
+
+Capture = pytest.CaptureFixture[str]
+TABLE = datasets_cli._LAZY_IMPORTS
+CLASSES = [name for name in TABLE if isinstance(getattr(datasets_cli, name), type)]
+
+
+def is_protocol(name: str) -> bool:
+    return getattr(getattr(datasets_cli, name), "_is_protocol", False)
+
+
+# Names
+
+
+def test_the_public_names_are_those_of_the_table() -> None:
+    assert set(datasets_cli.__all__) == {"__version__", *TABLE}
+    assert len(datasets_cli.__all__) == len(set(datasets_cli.__all__))
+    for name, module in TABLE.items():
+        thing = getattr(datasets_cli, name)
+        home = importlib.import_module(f"datasets_cli.{module}")
+        assert thing is vars(home)[name]
+        assert getattr(thing, "__module__", home.__name__) == home.__name__, (
+            "not where it is defined"
+        )
+
+
+def test_type_checkers_and_editors_see_the_same_names() -> None:
+    tree = ast.parse(public_names.STUB.read_text(encoding="utf-8"))
+    found = {
+        alias.asname: node.module.removeprefix("datasets_cli.")
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "datasets_cli"
+        for alias in node.names
+    }
+    assert found == {"__version__": "version", **TABLE}, "run python -m tests.support.public_names"
+
+
+def test_no_public_name_is_also_a_module() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(datasets_cli.__path__)}
+    assert not modules & set(datasets_cli.__all__)
+
+
+def test_dir_also_shows_the_public_modules() -> None:
+    assert set(dir(datasets_cli)) == {*datasets_cli.__all__, *datasets_cli._SUBPACKAGES}
+    for name in datasets_cli._SUBPACKAGES:
+        assert getattr(datasets_cli, name) is importlib.import_module(f"datasets_cli.{name}")
+    with pytest.raises(AttributeError, match=r"datasets_cli.*nosuch"):
+        datasets_cli.nosuch  # noqa: B018
+
+
+def test_the_whole_tree_of_errors_is_public() -> None:
+    tree = {
+        name
+        for name, thing in vars(errors).items()
+        if isinstance(thing, type) and issubclass(thing, errors.RldsError)
+    }
+    assert tree == {name for name, module in TABLE.items() if module == "errors"}
+
+
+def test_every_verb_is_public() -> None:
+    assert set(api.__all__) == {name for name, module in TABLE.items() if module == "api"}
+
+
+def test_the_page_has_the_table_of_names() -> None:
+    page = public_names.PAGE.read_text(encoding="utf-8")
+    assert public_names.with_table(page) == page, "run python -m tests.support.public_names"
+    for name in TABLE:
+        assert f"| `{name}` | " in page
+
+
+# Start-up
+
+
+def test_listing_datasets_from_python_imports_nothing_heavy() -> None:
+    script = (
+        "import sys, datasets_cli; records = datasets_cli.list_datasets();"
+        "datasets_cli.dataset_info(records[0].id);"
+        "heavy = {'torch', 'tensordict', 'numpy', 'h5py', 'pandas', 'requests', 'typer'};"
+        "print(len(records) > 500, heavy & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "True set()"
+
+
+def test_python_dash_m_is_the_command_line() -> None:
+    command = [sys.executable, "-m", "datasets_cli"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"rlds {datasets_cli.__version__}\n"
+    done = subprocess.run([*command, "nosuch"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+
+
+# The command line
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "datasets_cli" / "cli").glob("*.py")), ids=str)
+def test_the_command_line_calls_the_verbs_and_nothing_else_of_the_library(path: Path) -> None:
+    allowed = {f"datasets_cli.{name}" for name in ("errors", "config", "progress", "version")}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("datasets_cli") for alias in node.names)
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module, names = node.module or "", {alias.name for alias in node.names}
+        if module == "datasets_cli":
+            # What the verbs return and take is public, and so may be named here.
+            classes = {
+                name
+                for name in names
+                if isinstance(TABLE.get(name) and getattr(datasets_cli, name), type)
+            }
+            assert names <= classes | {"api"}, names
+        elif module.startswith("datasets_cli"):
+            assert module in allowed or module.startswith("datasets_cli.cli"), module
+
+
+def functions() -> list[ast.FunctionDef]:
+    tree = ast.parse(Path(api.__file__).read_text(encoding="utf-8"))
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("function", functions(), ids=lambda node: node.name)
+def test_a_verb_is_one_line_that_delegates(function: ast.FunctionDef) -> None:
+    docstring, *imports, last = function.body
+    assert isinstance(docstring, ast.Expr) and isinstance(docstring.value, ast.Constant)
+    assert all(isinstance(node, ast.ImportFrom) for node in imports)
+    assert isinstance(last, ast.Return) and isinstance(last.value, ast.Call)
+
+
+def test_no_module_of_the_library_imports_the_verbs() -> None:
+    for path in (PROJECT / "datasets_cli").rglob("*.py"):
+        if path.parent.name != "cli":
+            assert "import api" not in path.read_text(encoding="utf-8"), path
+
+
+# What the verbs return
+
+
+def printed(capsys: Capture, *arguments: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def as_json(result: Any) -> Any:
+    document = [each.to_json() for each in result] if isinstance(result, list) else result.to_json()
+    return json.loads(json.dumps(document))
+
+
+def test_json_of_list_and_info(door: str, capsys: Capture) -> None:
+    assert as_json(api.list_datasets()) == printed(capsys, "list")
+    assert as_json(api.list_datasets("kitchen", family="d4rl")) == printed(
+        capsys, "list", "kitchen", "--family", "d4rl"
+    )
+    assert as_json(api.list_datasets(["door*"], installed=True)) == printed(
+        capsys, "list", "door*", "--installed"
+    )
+    for id in (door, "hopper-medium-v2", "atari_dqn/Venture/1"):
+        assert as_json(api.dataset_info(id)) == printed(capsys, "info", id)
+    record = printed(capsys, "list", door)[0]
+    assert list(record) == [
+        "id",
+        "state",
+        "installed",
+        "download_bytes",
+        "bytes",
+        "num_transitions",
+        "num_trajectories",
+    ]
+    unknown = {"family", "version", "licence", "citation", "homepage", "title", "details"}
+    assert set(printed(capsys, "info", "hopper-medium-v2")) == {*record, *unknown}
+    assert set(printed(capsys, "info", door)) == {*record, *unknown, "path", "manifest"}
+
+
+def test_json_of_download(door_source: str, config: Config, capsys: Capture) -> None:
+    (plan,) = api.plan_download(DOOR, source=door_source)
+    assert as_json([plan]) == printed(
+        capsys, "download", DOOR, "--source", door_source, "--dry-run"
+    )
+    assert (plan.installed, plan.folder.exists()) == (False, False)
+    found = api.download(DOOR, source=Path(door_source), verify=False, progress=Silent())
+    (dataset,) = found.datasets
+    assert dataset.path == config.root / "datasets" / DOOR
+    assert (dataset.num_transitions, dataset.layout) == (1495, "ted")
+    assert dataset.unverified[0].startswith("not verified")
+    assert as_json(found) == printed(capsys, "download", DOOR)
+    assert as_json(api.plan_download(DOOR)) == printed(capsys, "download", DOOR, "--dry-run")
+
+
+def test_json_of_path_verify_and_delete(door: str, capsys: Capture) -> None:
+    assert as_json(api.dataset_path(door)) == printed(capsys, "path", door)
+    assert as_json(api.verify()) == printed(capsys, "verify")
+    assert as_json(api.verify(door, quick=True)) == printed(capsys, "verify", door, "--quick")
+    assert as_json(api.delete(door, dry_run=True)) == printed(capsys, "delete", door, "--dry-run")
+    (gone,) = printed(capsys, "delete", door, "--yes")
+    assert gone == {"id": door, "bytes": gone["bytes"], "deleted": True}
+
+
+def test_json_of_convert_and_preprocess(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert as_json(api.convert(door, "compact")) == printed(
+        capsys, "convert", door, "--layout", "compact"
+    )
+    (tmp_path / "face_functions.py").write_text("def same(batch):\n    return batch\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    same = importlib.import_module("face_functions").same
+    arguments = ["preprocess", door, "--fn", "face_functions:same", "--out", "same"]
+    preview = api.preprocess_columns(door, same, "same")
+    assert as_json(preview) == printed(capsys, *arguments, "--dry-run")
+    assert preview.columns["next.reward"] == ("float32", (1,))
+    written = api.preprocess(door, same, "same", num_frames=10)
+    assert (written.id, written.num_transitions) == ("derived/same", 10)
+    api.delete("derived/same")
+    assert as_json(written) == printed(capsys, *arguments, "--num-frames", "10", "--workers", "0")
+
+
+def test_json_of_the_demo(capsys: Capture) -> None:
+    found = [as_json(result) for result in api.run_demo()]
+    stops = printed(capsys, "demo")
+    for document in [*found, *stops]:
+        # The port, the temporary folder and the time are those of one run.
+        for name in ("path", "resources"):
+            document.pop(name)
+    assert found == stops
+
+
+def test_open_dataset_gives_the_rows(door: str) -> None:
+    rows = api.open_dataset(door)
+    assert len(rows) == 1495
+    assert rows.run(0, 2)["observation"].shape == (2, 39)
+    buffer = datasets_cli.ReplayBuffer(storage=rows, batch_size=4)
+    assert buffer.sample()["action"].shape == (4, 28)
+    with pytest.raises(errors.DatasetNotInstalled):
+        api.open_dataset("hopper-medium-v2")
+
+
+def test_a_folder_is_taken_for_its_path(door: str) -> None:
+    folder = api.dataset_path(door)
+    assert Path(folder) == folder.path and f"{folder}" == str(folder.path)
+    assert (Path(folder) / "manifest.json").is_file()
+
+
+# Where the verbs work
+
+
+@pytest.mark.parametrize("name", api.__all__)
+def test_every_verb_takes_a_root_or_a_config_and_not_both(name: str, tmp_path: Path) -> None:
+    verb = getattr(api, name)
+    parameters = inspect.signature(verb).parameters
+    assert [parameters[each].kind for each in ("root", "config")] == [
+        inspect.Parameter.KEYWORD_ONLY
+    ] * 2
+    positional = [p for p in parameters.values() if p.default is p.empty]
+    with pytest.raises(UsageError, match=r"root=.* and config= are both given"):
+        verb(*("x" for _ in positional), root=tmp_path, config=load_config())
+
+
+def test_a_root_is_where_a_verb_works(door: str, config: Config, tmp_path: Path) -> None:
+    assert api.list_datasets(installed=True, root=tmp_path / "elsewhere") == []
+    (record,) = api.list_datasets(installed=True, root=str(config.root))
+    assert record.id == door
+    (same,) = api.list_datasets(installed=True, config=config)
+    assert same == record
+
+
+def test_several_downloads_give_what_is_installed_and_why_the_others_are_not(door: str) -> None:
+    offline = load_config(offline=True)
+    told: list[str] = []
+    with pytest.raises(PartialFailure) as caught:
+        api.download(
+            [door, "hopper-medium-v2"],
+            config=offline,
+            progress=Silent(),
+            on_result=lambda result: told.append(result.id),
+        )
+    results = caught.value.results
+    assert [dataset.id for dataset in results.datasets] == [door]
+    assert isinstance(results.failures[0].error, errors.OfflineError)
+    assert caught.value.__cause__ is results.failures[0].error
+    assert told == [door, "hopper-medium-v2"]
+    with pytest.raises(errors.OfflineError):
+        api.download("hopper-medium-v2", config=offline, progress=Silent())
+
+
+def test_verify_raises_for_a_damaged_dataset_and_has_every_result(
+    door: str, config: Config
+) -> None:
+    folder = api.dataset_path(door).path
+    with (folder / "action.memmap").open("r+b") as file:
+        file.write(b"\1\2\3\4")
+    with pytest.raises(IntegrityError, match=door) as caught:
+        api.verify()
+    (result,) = caught.value.results
+    assert not result.ok and "action.memmap" in str(result.error)
+    assert api.verify(quick=True)[0].ok
+
+
+def test_progress_is_drawn_on_a_terminal_alone(
+    door_source: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.download(DOOR, source=door_source, verify=False)
+    assert "steps written" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    api.download(DOOR, source=door_source, verify=False, force=True)
+    assert "steps written" in capsys.readouterr().err
+
+
+# Options of a family
+
+TOY = """
+import numpy as np
+from datasets_cli.recipe import Block, CatalogueEntry, Option, Recipe, Resource
+
+def datasets(web):
+    return [CatalogueEntry("steps"), CatalogueEntry("steps~half-yes")]
+
+def resources(name, web):
+    return [Resource(("http://127.0.0.1:9/steps",), "steps.txt")]
+
+def blocks(source):
+    number = 5 if source.name.endswith("~half-yes") else 10
+    ends = np.arange(number) == number - 1
+    yield Block({("observation",): np.arange(number), ("action",): np.arange(number),
+                 ("next", "observation"): np.arange(number) + 1,
+                 ("next", "reward"): np.ones(number), ("next", "terminated"): ends,
+                 ("next", "truncated"): ends & False})
+
+def variant(name, options):
+    return f"{name}~half-{options['half']}" if options else name
+
+RECIPE = Recipe(
+    family="toy", version=1, title="Toy", licence="none", citation="none", homepage="none",
+    datasets=datasets, resources=resources, blocks=blocks, variant=variant,
+    options=(Option("half", "yes", "only the first half"),),
+)
+"""
+
+
+def test_options_of_any_family_are_shown_and_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy.py").write_text(TOY)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "steps.txt").write_text("ten steps")
+    monkeypatch.setenv("RLDS_RECIPES", str(tmp_path))
+
+    def rlds(*arguments: str) -> str:
+        command = [sys.executable, "-m", "datasets_cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "option             -o half=yes: only the first half\n" in rlds("info", "toy/steps")
+    document = json.loads(rlds("info", "toy/steps", "--json"))
+    assert document["options"] == [{"name": "half", "value": "yes", "help": "only the first half"}]
+    source = ["--source", str(tmp_path / "files"), "--no-verify", "--json"]
+    (whole,) = json.loads(rlds("download", "toy/steps", *source))["datasets"]
+    (half,) = json.loads(rlds("download", "toy/steps", "-o", "half=yes", *source))["datasets"]
+    assert (whole["id"], whole["num_transitions"]) == ("toy/steps", 10)
+    assert (half["id"], half["num_transitions"]) == ("toy/steps~half-yes", 5)
+
+
+@pytest.mark.parametrize("option", ["checkpoints", "checkpoints=", "=0:5", "="])
+def test_an_option_without_a_name_or_a_value_is_refused(option: str, capsys: Capture) -> None:
+    assert main(["download", "atari_dqn/Pong/5", "-o", option]) == 2
+    assert f"-o {option} is not NAME=VALUE" in capsys.readouterr().err
+
+
+def test_an_option_with_two_values_is_refused(capsys: Capture) -> None:
+    arguments = ["download", "atari_dqn/Pong/5", "-o", "checkpoints=0:5", "--checkpoints"]
+    assert main([*arguments, "0:6"]) == 2
+    assert "checkpoints has two values, 0:5 and 0:6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-o", "checkpoints=0:1"], ["--option", "checkpoints=0:1"], ["--checkpoints", "0:1"]],
+)
+def test_short_forms_mean_the_same_as_options(arguments: list[str], capsys: Capture) -> None:
+    logs = str(PROJECT / "datasets_cli/demo/data/atari_dqn/Pong/5/replay_logs")
+    (plan,) = printed(capsys, "download", "Pong/5", *arguments, "--source", logs, "--dry-run")
+    assert plan["id"] == "atari_dqn/Pong/5~ckpt0-1"
+
+
+# Arguments that help() shows
+
+
+# A protocol is not called, and an error is made of its message.
+CALLED = [name for name, module in TABLE.items() if not (is_protocol(name) or module == "errors")]
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_every_argument_is_written_out(name: str) -> None:
+    parameters = inspect.signature(getattr(datasets_cli, name)).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if not is_protocol(name)])
+def test_a_misspelt_keyword_names_the_class_that_was_called(name: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        getattr(datasets_cli, name)(a_misspelt_keyword=1)
+    assert name in str(caught.value)
+
+
+SHOWN: dict[str, Callable[..., Any]] = {
+    name: getattr(datasets_cli, name)
+    for name in (
+        *("SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler"),
+        *("TensorDictReplayBuffer", "D4RLExperienceReplay", "download"),
+    )
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_help_shows_every_argument_with_its_type(name: str) -> None:
+    text = pydoc.plain(pydoc.render_doc(SHOWN[name]))
+    parameters = inspect.signature(SHOWN[name]).parameters.values()
+    assert len(parameters) >= 10
+    for parameter in parameters:
+        assert parameter.annotation is not parameter.empty, parameter.name
+        assert f"{parameter.name}: {parameter.annotation!r}" in text, parameter.name
