@@ -51,12 +51,6 @@ from datasets_cli.progress import Progress as Progress
 from datasets_cli.recipe import Option as Option
 from datasets_cli.recipe import Recipe as Recipe
 from datasets_cli.replay.buffers.buffer import ReplayBuffer as ReplayBuffer
-from datasets_cli.replay.buffers.tensordict import (
-    PrioritizedReplayBuffer as PrioritizedReplayBuffer,
-)
-from datasets_cli.replay.buffers.tensordict import (
-    TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
-)
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
@@ -112,6 +106,10 @@ from datasets_cli.replay.writers import TensorDictMaxValueWriter as TensorDictMa
 from datasets_cli.replay.writers import TensorDictRoundRobinWriter as TensorDictRoundRobinWriter
 from datasets_cli.replay.writers import Writer as Writer
 from datasets_cli.store.manifest import Manifest as Manifest
+from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer
+from datasets_cli.torchrl.buffers import (
+    TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
+)
 from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay

@@ -1,6 +1,7 @@
 """Replay buffers: storages, samplers, writers.
 
-The public names of this room can be imported from here, too; each is loaded when it is first used.
+The public names of this room, and those that take TorchRL's arguments to its parts, can be imported
+from here, too; each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from typing import Any
 import datasets_cli
 from datasets_cli import _LAZY_IMPORTS
 
-# TorchRL's samplers of slices are samplers, too.
-_HERE = ("replay.", "torchrl.slice_samplers")
-
-__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith(_HERE)]
+ROOMS = ("replay.", "torchrl.buffers", "torchrl.slice_samplers")
+__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith(ROOMS)]
 
 
 def __getattr__(name: str) -> Any:
