@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from datasets_cli import errors
+from datasets_cli import api, errors
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app
 from datasets_cli.config import Config
@@ -23,6 +23,7 @@ from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
 from tests.support.paths import PROJECT
 
+Capture = pytest.CaptureFixture[str]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 
@@ -78,6 +79,22 @@ def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
         )
         exec(code, names)
     assert len(names["buffer"]) == 1495 and names["batch"].shape[0] <= 256
+
+
+def test_the_python_of_the_page_on_the_package_runs(
+    door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("RLDS_OFFLINE", "1")
+    names: dict[str, Any] = {}
+    everything = blocks("docs/python.md", "python")
+    for block in everything:
+        exec(block.replace("d4rl/hopper-medium-v2", door), names)
+    output = capsys.readouterr().out
+    assert "derived/halved 500" in output and "d4rl/hopper-expert-v2 is not installed" in output
+    assert "d4rl/walker2d-random-v2" in output, "a download fails without a network"
+    assert names["batch"].shape == (256,)
+    for verb in api.__all__:
+        assert f"datasets_cli.{verb}(" in "".join(everything), f"docs/python.md never calls {verb}"
 
 
 def test_the_recipe_of_the_guide_installs(

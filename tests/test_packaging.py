@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
+import sys
 import tomllib
+from typing import Any
 
 import pytest
 
@@ -11,9 +15,49 @@ import datasets_cli
 import datasets_cli.replay
 from tests.support.paths import PROJECT
 
+PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
+"""The module of each distribution that is not called like it."""
+
+NOT_IMPORTED = {"rich": "typer draws its help and its errors with it, and needs it itself"}
+PART_OF = {"urllib3": "requests"}
+"""What a requirement is made of, and whose errors come through it."""
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[<>=!~; ]", requirement)[0] for requirement in requirements}
+
+
+def imported() -> set[str]:
+    """Return the modules that the package imports, or asks for by ``find_spec``."""
+    found: set[str] = set()
+    for folder in ("datasets_cli", "recipes"):
+        for path in (PROJECT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    found.add(node.module or "")
+                elif isinstance(node, ast.Call) and ast.unparse(node.func) == "find_spec":
+                    found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+    return {name.partition(".")[0] for name in found}
+
+
+def test_every_requirement_is_imported_and_every_import_is_required() -> None:
+    project = PYPROJECT["project"]
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    required = distributions(project["dependencies"])
+    for name, requirements in extras.items():
+        if name != "dev":  # what tests and checks need
+            required |= distributions(requirements)
+    modules = {MODULE_OF.get(name, name) for name in required - NOT_IMPORTED.keys()}
+    assert modules == imported() - sys.stdlib_module_names - {"datasets_cli"} - PART_OF.keys()
+    assert set(PART_OF.values()) <= modules
+    assert NOT_IMPORTED.keys() <= required
+    assert not imported() & NOT_IMPORTED.keys(), "imported by now: no exception any more"
+
 
 def test_every_folder_with_code_is_in_the_package_list() -> None:
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     folders = {
         ".".join(path.parent.relative_to(PROJECT).parts)
         for path in (PROJECT / "datasets_cli").rglob("__init__.py")
@@ -22,7 +66,7 @@ def test_every_folder_with_code_is_in_the_package_list() -> None:
         ".".join(("datasets_cli", *path.parent.relative_to(PROJECT).parts))
         for path in (PROJECT / "recipes").rglob("__init__.py")
     }
-    listed = set(project["tool"]["setuptools"]["packages"])
+    listed = set(PYPROJECT["tool"]["setuptools"]["packages"])
     assert listed == folders | recipes
 
 
@@ -41,12 +85,6 @@ def test_every_file_of_the_package_is_in_the_repository() -> None:
         for path in (PROJECT / folder).rglob("*"):
             if path.is_file() and path.suffix != ".pyc" and ".egg-info" not in str(path):
                 assert path.relative_to(PROJECT).as_posix() in known, "ignored by git"
-
-
-def test_the_public_names_are_these_and_all_can_be_imported() -> None:
-    for name in datasets_cli.__all__:
-        assert getattr(datasets_cli, name) is not None
-    assert set(datasets_cli.__all__) == {"__version__", *datasets_cli._LAZY_IMPORTS}
 
 
 def test_the_replay_librarys_names_stand_in_its_room_too() -> None:
