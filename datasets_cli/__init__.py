@@ -129,7 +129,7 @@ _LAZY_IMPORTS = {
 }
 """Every public name with the module that defines it: the one list of them."""
 
-_SUBPACKAGES = ("errors", "recipe", "replay", "torchrl")
+_SUBPACKAGES = ("errors", "formats", "recipe", "replay", "torchrl")
 """What else is public: the modules to import from by their own names."""
 
 __all__ = list(_LAZY_IMPORTS)

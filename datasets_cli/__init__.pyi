@@ -1,6 +1,7 @@
 """Every public name, for type checkers and editors; see __init__.py."""
 
 from datasets_cli import errors as errors
+from datasets_cli import formats as formats
 from datasets_cli import recipe as recipe
 from datasets_cli import replay as replay
 from datasets_cli import torchrl as torchrl
