@@ -39,8 +39,9 @@ if TYPE_CHECKING:
 class ExperienceReplay(TensorDictReplayBuffer):
     """Samples an installed dataset, installing it first if need be.
 
-    >>> replay = ExperienceReplay("d4rl/hopper-medium-v2", batch_size=256)  # doctest: +SKIP
-    >>> batch = replay.sample()                                             # doctest: +SKIP
+    >>> replay = ExperienceReplay("d4rl/door-human-v0", batch_size=256)
+    >>> replay.sample()["next", "reward"].shape
+    torch.Size([256, 1])
 
     Args:
         dataset_id: ``family/name``; the family may be left out where the name is unique.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pkgutil
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+import datasets_cli
 from datasets_cli import api, errors
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app
@@ -134,12 +136,28 @@ def test_links_between_documents_lead_somewhere() -> None:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("cli.main", "cli.state", "store.cache_root", "replay.samplers.random", "experience"),
-        "replay.transforms.frames",
-    ],
-)
-def test_examples_in_docstrings_are_true(module: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"datasets_cli.{module}")).failed == 0
+def modules() -> list[str]:
+    packages = [datasets_cli, importlib.import_module("datasets_cli.recipes")]
+    return [
+        found.name
+        for package in packages
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+
+
+WITH_EXAMPLES = {
+    *("cli.main", "cli.state", "experience", "store.cache_root"),
+    *("replay.samplers.prioritized", "replay.transforms.frames", "replay.transforms.scaling"),
+}
+
+
+def test_examples_in_docstrings_are_true(door: str) -> None:
+    found = set()
+    for name in modules():
+        module = importlib.import_module(name)
+        num_written = sum(len(test.examples) for test in doctest.DocTestFinder().find(module))
+        results = doctest.testmod(module)
+        assert (results.failed, results.attempted) == (0, num_written), f"{name}: skipped or wrong"
+        if num_written:
+            found.add(name.removeprefix("datasets_cli."))
+    assert found == WITH_EXAMPLES
