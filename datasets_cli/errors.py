@@ -1,11 +1,11 @@
 """Every error this package raises on purpose, and the exit code that each gives.
 
     RldsError                     1   (also: anything unexpected)
-    ├── UsageError                2   ValueError         two wishes that do not fit together
+    ├── UsageError                2   ValueError         a request that contradicts itself or what is installed
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
     ├── IntegrityError            4   ValueError         bytes are not what they should be
-    │   ├── SourceError           4   a publisher's file is damaged or has another layout
+    │   ├── SourceError           4   a publisher's file is damaged or not as its recipe expects
     │   └── DamagedDataset        4   an installed dataset is not what its manifest says
     ├── NetworkError              5   ConnectionError    no answer after retries
     │   └── OfflineError          5   a connection is needed and forbidden
@@ -13,7 +13,7 @@
     ├── DiskFull                  7   OSError
     ├── LockedError               8   TimeoutError       another process works on this dataset
     ├── PartialFailure            9   some of several datasets failed
-    └── ImmutableError            1   RuntimeError       somebody writes into a dataset
+    └── ImmutableError            1   RuntimeError       something writes into a dataset
 
 Each error is also the builtin that plain code would catch. A message says what failed, what was
 expected, what was found, and what to do next.
@@ -56,7 +56,7 @@ class UnknownDataset(RldsError, LookupError):
 
 
 class DatasetNotInstalled(RldsError, FileNotFoundError):
-    """The id is known, but no committed dataset lies under the cache root."""
+    """The id is known, but no dataset of that id is installed under the cache root."""
 
     exit_code = 3
 
@@ -68,7 +68,7 @@ class IntegrityError(RldsError, ValueError):
 
 
 class SourceError(IntegrityError):
-    """A publisher's file is damaged, or is not laid out as its recipe expects."""
+    """A publisher's file is damaged, or is not as its recipe expects."""
 
 
 class DamagedDataset(IntegrityError):
@@ -99,7 +99,7 @@ class DiskFull(RldsError, OSError):
 
 
 class LockedError(RldsError, TimeoutError):
-    """Another process holds the lock of this dataset for longer than we wait."""
+    """Another process holds the lock of this dataset for longer than the time limit."""
 
     exit_code = 8
 
@@ -111,4 +111,4 @@ class PartialFailure(RldsError):
 
 
 class ImmutableError(RldsError, RuntimeError):
-    """Somebody tried to write into a dataset."""
+    """Something tried to write into a dataset, which is read-only."""

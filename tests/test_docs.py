@@ -129,6 +129,20 @@ def test_the_recipe_of_the_guide_installs(
         registry.families.cache_clear()
 
 
+def test_the_glossary_has_each_word_once_and_names_what_exists() -> None:
+    text = (PROJECT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\*.+?) \| (.+) \| `(.+?)` \|$", text, re.MULTILINE)
+    assert len(rows) == text.count("\n| *"), "a row has another form"
+    words = [word for row in rows for word in re.findall(r"\*(.+?)\*", row[0])]
+    assert len(words) == len(set(words)) and len(words) >= 50
+    for _, _, place in rows:
+        if place.endswith(".py"):
+            assert (PROJECT / "datasets_cli" / place).is_file(), place
+            continue
+        module, _, name = place.rpartition(".")
+        assert isinstance(getattr(importlib.import_module(f"datasets_cli.{module}"), name), type)
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     for document in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
