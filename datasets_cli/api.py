@@ -144,7 +144,7 @@ def download(
     root: Root = None,
     config: Config | None = None,
 ) -> Downloads:
-    """Download, verify and convert datasets that are not installed; return where all of them are.
+    """Download, verify and install datasets that are not installed; return where they all are.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them.
@@ -154,8 +154,8 @@ def download(
         verify: refuse files whose size or checksum is not the catalogue's.
         keep_raw: keep the downloaded files.
         options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
-        num_workers: processes that convert what can be converted in parts; all cores where None,
-            this process where 0.
+        num_workers: processes that read what can be read in parts; all cores where None, this
+            process where 0.
         on_result: called with each dataset as soon as it is installed, or could not be.
         progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
         root: the cache root.
@@ -331,7 +331,7 @@ def preprocess(
         fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
-        num_frames: only the first rows, this many, to try a function.
+        num_frames: only the first ``num_frames`` rows, to try a function.
         chunksize: rows that the function takes at once; about 64 MiB of them by default.
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk, so that random functions repeat.

@@ -1,7 +1,7 @@
 """Every error this package raises on purpose, and the exit code that each gives.
 
     RldsError                     1   (also: anything unexpected)
-    ├── UsageError                2   ValueError         a request that contradicts itself or what is installed
+    ├── UsageError                2   ValueError         a request that contradicts itself
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
     ├── IntegrityError            4   ValueError         bytes are not what they should be

@@ -58,7 +58,11 @@ def download(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Processes that convert; all cores by default, 0 for none."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Processes that read raw files; all cores by default, 0 for none.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
@@ -67,7 +71,7 @@ def download(
         bool, typer.Option("--yes", "-y", help="Do not ask before a glob downloads many.")
     ] = False,
 ) -> None:
-    """Download, verify and convert datasets; print their folders.
+    """Download, verify and install datasets; print their folders.
 
     Does nothing for a dataset that is installed. A run that was interrupted continues where it
     stopped.

@@ -35,7 +35,7 @@ def preprocess(
         int | None, typer.Option(help="Processes; all cores by default, 0 for this process.")
     ] = None,
     num_frames: Annotated[
-        int | None, typer.Option(help="Only the first rows, this many, to try a function.")
+        int | None, typer.Option(metavar="N", help="Only the first N rows, to try a function.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seeds torch for every chunk of rows.")] = 0,
     dry_run: Annotated[

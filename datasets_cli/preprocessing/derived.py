@@ -37,7 +37,7 @@ def derive(
         out: name of the new dataset.
         config: the root.
         num_workers: processes; all cores where None, the calling process where 0.
-        num_frames: only the first rows, this many, to try a function.
+        num_frames: only the first ``num_frames`` rows, to try a function.
         chunksize: rows that the function takes at once; about 64 MiB of them by default.
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk, so that random functions repeat.
