@@ -60,18 +60,11 @@ from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemb
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
-from datasets_cli.replay.samplers.prioritized_slices import (
-    PrioritizedSliceSampler as PrioritizedSliceSampler,
-)
 from datasets_cli.replay.samplers.protocol import Sampler as Sampler
 from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
 from datasets_cli.replay.samplers.random import (
     SamplerWithoutReplacement as SamplerWithoutReplacement,
 )
-from datasets_cli.replay.samplers.slice_epochs import (
-    SliceSamplerWithoutReplacement as SliceSamplerWithoutReplacement,
-)
-from datasets_cli.replay.samplers.slices import SliceSampler as SliceSampler
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
@@ -79,8 +72,8 @@ from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapS
 from datasets_cli.replay.storages.protocol import Storage as Storage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
-from datasets_cli.replay.trajectories.rollouts import find_start_stop_traj as find_start_stop_traj
-from datasets_cli.replay.trajectories.rollouts import split_trajectories as split_trajectories
+from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
+from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
 from datasets_cli.replay.transforms.frames import CatFrames as CatFrames
@@ -115,6 +108,11 @@ from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as Atar
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
+from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
+from datasets_cli.torchrl.slice_samplers import (
+    SliceSamplerWithoutReplacement as SliceSamplerWithoutReplacement,
+)
 from datasets_cli.version import __version__ as __version__
 
 _LAZY_IMPORTS: dict[str, str]

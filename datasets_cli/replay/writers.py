@@ -88,6 +88,9 @@ class RoundRobinWriter(Writer):
 class TensorDictRoundRobinWriter(RoundRobinWriter):
     """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
 
+    def __init__(self) -> None:
+        super().__init__()  # so that a wrong argument is reported by this name
+
 
 class TensorDictMaxValueWriter(Writer):
     """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.

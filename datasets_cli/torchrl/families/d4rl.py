@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.progress import Progress
 from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
 
@@ -82,7 +82,7 @@ class D4RLExperienceReplay(ExperienceReplay):
         frame_stack: int | None = None,
         strict_length: bool = True,
         replacement: bool = True,
-        transform: Transform | None = None,
+        transform: TransformLike | None = None,
         writer: Writer | None = None,
         collate_fn: Callable[[TensorDict], Any] | None = None,
         device: str | torch.device | None = None,
