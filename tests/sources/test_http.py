@@ -182,7 +182,7 @@ def test_412_of_every_server_is_a_network_error_at_once(
 ) -> None:
     origin.always("page.json", Fault(status=412, body=OPENML))
     with pytest.raises(
-        NetworkError, match=r"could not be had(?s:.)*2\. .*/page\.json answered HTTP 412"
+        NetworkError, match=r"could not be downloaded(?s:.)*2\. .*/page\.json answered HTTP 412"
     ):
         mirrored.json(url)
     assert (len(origin.log("page.json")), waits) == (1, [])
