@@ -87,8 +87,8 @@ class Compose(Transform):
         return _given(self._steps[index])
 
     def __repr__(self) -> str:
-        steps = ",\n".join(textwrap.indent(repr(step), "    ") for step in self._steps)
-        return f"Compose(\n{steps})"
+        steps = ",".join(textwrap.indent(f"\n{step!r}", "    ") for step in self._steps)
+        return f"Compose({steps})"
 
 
 def _given(step: Transform) -> TransformLike:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -17,7 +17,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.key_map import KeyMap
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree, entry
+from datasets_cli.store.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16
 
@@ -29,13 +29,6 @@ class HasStorage(Protocol):
     @property
     def storage(self) -> Storage:
         """Where the rows are."""
-
-
-class Gatherer(Protocol):
-    """Rows that can be copied."""
-
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a nested dict."""
 
 
 class ObservationNorm(Transform):
@@ -179,18 +172,24 @@ def _on(number: float | torch.Tensor, value: torch.Tensor) -> float | torch.Tens
 
 
 def _chunks(storage: Storage, key: Key) -> Iterator[torch.Tensor]:
-    """Yield an entry of all rows ``[n, ...]``; of a dataset, no other entry is read."""
-    rows: Gatherer = storage
-    if isinstance(storage, DatasetStorage | FrameStack):
-        dataset = storage.dataset
-        if key not in dataset.keys:
-            raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
-        rows = dataset.rows_of(frozenset([key]))
+    """Yield an entry ``[n, ...]`` of all rows, some rows at a time."""
+    read = _reader(storage, key)
     for start in range(0, len(storage), CHUNK_ROWS):
-        found = rows.gather(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
-        if (chunk := entry(found, key)) is None:
+        chunk = read(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
+        if chunk is None:
             raise UsageError(f"The storage has no entry {show_key(key)}.")
         yield chunk
+
+
+def _reader(storage: Storage, key: Key) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    """Return what reads an entry of rows int64 ``[n]``; of a dataset it reads no other entry."""
+    if not isinstance(storage, DatasetStorage | FrameStack):
+        return lambda rows: storage.entry(key, rows)
+    dataset = storage.dataset  # whose steps are single ones, also below a FrameStack
+    if key not in dataset.keys:
+        raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
+    column = dataset.rows_of(frozenset([key]))
+    return lambda rows: entry(column.gather(rows), key)
 
 
 def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, torch.Tensor]:

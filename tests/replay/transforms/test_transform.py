@@ -127,7 +127,7 @@ def test_clearing_reaches_every_transform_also_a_turned_one() -> None:
 
 
 def test_a_composition_prints_a_transform_a_line() -> None:
-    assert repr(Compose()) == "Compose(\n)"
+    assert repr(Compose()) == "Compose()"
     shown = repr(Compose(function, Compose(Whole.inv)))  # type: ignore[arg-type]
     lines = shown.splitlines()
     assert lines[0] == "Compose("

@@ -18,9 +18,12 @@ from datasets_cli import (
     ExcludeTransform,
     ExperienceReplay,
     InitTracker,
+    LazyTensorStorage,
+    ListStorage,
     ObservationNorm,
     RandomCropTensorDict,
     RenameTransform,
+    ReplayBuffer,
     Reward2Go,
     RewardScaling,
     RewardSum,
@@ -153,6 +156,20 @@ def test_statistics_come_in_chunks_and_know_no_nan(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rows, "gather", lambda index: {"row": index / index})
     with pytest.raises(UsageError, match="no NaN"):
         ObservationNorm.from_dataset(rows, "row")
+
+
+@pytest.mark.parametrize("storage", [ListStorage, LazyTensorStorage])
+def test_statistics_are_those_of_any_storage(storage: Any) -> None:
+    made = ReplayBuffer(storage=storage(9))
+    made.extend(TensorDict({"n": {"x": torch.arange(5.0)}}, [5]))
+    norm = ObservationNorm.from_dataset(made, [("n", "x")])
+    assert (float(norm.loc), float(norm.scale)) == (2.0, pytest.approx(2.5**0.5))
+    with pytest.raises(UsageError, match=r"has no entry n\.y"):
+        ObservationNorm.from_dataset(made.storage, [("n", "y")])
+    plain = ReplayBuffer(storage=storage(9))
+    plain.extend(torch.arange(5.0))
+    with pytest.raises(UsageError, match="has no entry x"):
+        ObservationNorm.from_dataset(plain, ["x"])
 
 
 def test_a_reward_can_be_turned_round() -> None:
