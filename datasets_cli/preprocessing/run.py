@@ -109,6 +109,8 @@ def preprocess(
         with nullcontext(executor) if executor else local_pool(num_workers) as pool:
             _run(pool, tasks, work, num_rows, reporting_to(progress))
         _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
+        # Whoever waits for it, or makes a new one, is refused: the destination is not empty now.
+        lock_of(dest).unlink(missing_ok=True)
     return open_storage(dest)
 
 
