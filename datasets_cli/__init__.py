@@ -82,6 +82,7 @@ _LAZY_IMPORTS = {
     # storages
     "FrameStack": "replay.storages.frame_stack",
     "Storage": "replay.storages.protocol",
+    "WritableStorage": "replay.storages.protocol",
     "open_storage": "replay.storages.dataset",
     "ListStorage": "replay.storages.lists",
     "LazyTensorStorage": "replay.storages.tensors",
@@ -92,6 +93,7 @@ _LAZY_IMPORTS = {
     "PrioritizedSliceSampler": "torchrl.slice_samplers",
     "RandomSampler": "replay.samplers.random",
     "Sampler": "replay.samplers.protocol",
+    "PrioritySampler": "replay.samplers.protocol",
     "SamplerWithoutReplacement": "replay.samplers.random",
     "DistributedSampler": "replay.samplers.distributed",
     "SliceSampler": "torchrl.slice_samplers",

@@ -60,6 +60,7 @@ from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemb
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
+from datasets_cli.replay.samplers.protocol import PrioritySampler as PrioritySampler
 from datasets_cli.replay.samplers.protocol import Sampler as Sampler
 from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
 from datasets_cli.replay.samplers.random import (
@@ -70,6 +71,7 @@ from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
 from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage
+from datasets_cli.replay.storages.protocol import WritableStorage as WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories

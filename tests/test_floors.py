@@ -81,6 +81,24 @@ def test_imports_form_no_circle() -> None:
         done |= ready
 
 
+def floors_table() -> str:
+    """Return the table of docs/architecture.md: each room with the first line of its docstring."""
+    rows = ["| floor | room | |", "|---|---|---|"]
+    for number, floor in reversed([*enumerate(FLOORS)]):
+        for room in floor:
+            path = PROJECT / "datasets_cli" / room.replace(".", "/")
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+            about = text.splitlines()[0].replace("``", "`")
+            rows.append(f"| {number} | `{room.replace('.', '/')}` | {about} |")
+    return "\n".join(rows)
+
+
+def test_the_table_of_floors_is_these_floors() -> None:
+    text = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert floors_table() in text, floors_table()
+
+
 def test_every_floor_has_rooms_that_exist() -> None:
     assert {room_of(module) for module in modules()} == FLOOR_OF.keys()
 
