@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 
@@ -17,6 +18,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.key_map import KeyMap
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.moments import RunningMoments
 from datasets_cli.store.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16
@@ -193,22 +195,19 @@ def _reader(storage: Storage, key: Key) -> Callable[[torch.Tensor], torch.Tensor
 
 
 def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and deviation of each number of a row (Chan, Golub and LeVeque, 1979)."""
-    count, mean, squares = 0, torch.zeros(()), torch.zeros(())
+    """Return mean and deviation of each number of a row."""
+    moments = RunningMoments(np.zeros(()), np.zeros(()))
     dtype = torch.get_default_dtype()
     for chunk in chunks:
         dtype = chunk.dtype if chunk.is_floating_point() else dtype
-        values = chunk.double()
-        total = count + len(values)
-        shift = values.mean(0) - mean
-        # Deviations from the common mean: those within the chunk, and that of the means.
-        squares = squares + ((values - values.mean(0)) ** 2).sum(0)
-        squares = squares + shift**2 * (count * len(values) / total)
-        mean = mean + shift * (len(values) / total)
-        count = total
-    if count < 2 or not bool(torch.isfinite(squares).all()):
+        values = chunk.double().cpu().numpy()
+        with np.errstate(all="ignore"):  # NaN and infinity are refused below
+            mean = values.mean(0)
+            moments.merge(mean, ((values - mean) ** 2).sum(0), len(values))
+    if moments.count < 2 or not np.isfinite(moments.squares).all():
         raise UsageError(
-            f"{show_key(key)} has no mean and deviation: it needs two rows or more, found {count}, "
-            "and no NaN or infinity."
+            f"{show_key(key)} has no mean and deviation: it needs two rows or more, found "
+            f"{moments.count}, and no NaN or infinity."
         )
-    return mean.to(dtype), (squares / (count - 1)).sqrt().to(dtype)
+    deviation = np.sqrt(moments.squares / (moments.count - 1))
+    return torch.as_tensor(moments.mean).to(dtype), torch.as_tensor(deviation).to(dtype)
