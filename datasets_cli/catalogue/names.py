@@ -126,7 +126,7 @@ def _ask(
     entries: Mapping[str, CatalogueEntry],
     root: CacheRoot,
 ) -> CatalogueEntry | None:
-    """Return what a name outside the catalogue means; where nobody answers, its highest ``@N``."""
+    """Return what a name outside the catalogue means; where no answer comes, its highest ``@N``."""
     try:
         return recipe.find(name, web) if web else _highest(recipe, name, entries, root)
     except OfflineError:

@@ -51,7 +51,7 @@ class State:
             print(text, file=sys.stderr)
 
     def progress(self) -> Progress | None:
-        """Return who is told of the work: nobody in a quiet run, else bars on a terminal."""
+        """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
         return Silent() if self.quiet or self.json else None
 
     @property

@@ -19,7 +19,7 @@ def run_tasks(
 ) -> Iterator[tuple[Task, Result]]:
     """Yield each task with its result, as they are done; in order in the calling process.
 
-    What is not begun is cancelled when a task fails, or when nobody asks for more.
+    What is not begun is cancelled when a task fails, or when the caller stops asking for more.
 
     Args:
         executor: where the tasks run.

@@ -28,7 +28,7 @@ class BucketObject(NamedTuple):
 
 
 def object_url(bucket: str, name: str) -> str:
-    """Return where a file of a public bucket can be had."""
+    """Return where a file of a public bucket can be downloaded from."""
     return f"{HOST}{bucket}/{quote(name)}"
 
 
@@ -58,10 +58,10 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
 
 
 def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
-    """Tell whether files may be had although their list cannot.
+    """Tell whether files may be available although their list is not.
 
     Args:
-        error: why the list cannot be had.
+        error: why the list is not available.
         url: of the files, or the beginning of it.
         web: who was asked for the list.
 

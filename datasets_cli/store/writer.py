@@ -16,7 +16,7 @@ DatasetWriter = TedWriter | CompactWriter
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
-    """Return the layout for rows ``[n, ...]`` that nobody chose one for: compact for frames."""
+    """Return the layout for rows ``[n, ...]`` where no layout was chosen: compact for frames."""
     frames = any(is_frame(column_of(key, values)) for key, values in rows.items())
     return "compact" if frames else "ted"
 

@@ -54,7 +54,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     """Return the files of a run; see ``log_files.published``.
 
     Raises:
-        AccessError: they cannot be had.
+        AccessError: they are not available.
         NetworkError: no answer.
     """
     game, run, checkpoints, is_unplugged = parse(name)

@@ -86,7 +86,7 @@ def variant(name: str, options: Mapping[str, str]) -> str:
 
 
 def fallback(name: str, options: Mapping[str, str]) -> str | None:
-    """Return what is taken for a name that cannot be had: RL Unplugged's form of a whole run."""
+    """Return what is taken for a name that is not available: RL Unplugged's form of a whole run."""
     parsed = parse(name)
     whole = not parsed.unplugged and parsed.checkpoints is None
     may = whole and options.get("upstream", "auto") == "auto" and parsed.game in UNPLUGGED_GAMES

@@ -92,7 +92,7 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
     num_before = np.cumsum(~is_empty)  # steps of the segment up to each row and including it
     # Steps of each episode that ends here; the first one has those of the segments before as well.
     limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
-    limited[:1] &= before.length is not None  # else nobody knows how long it was
+    limited[:1] &= before.length is not None  # else its length is not known
     truncated = np.zeros(len(terminal), np.bool_)
     truncated[ends[limited]] = True
     cut = np.zeros(len(terminal), np.bool_)

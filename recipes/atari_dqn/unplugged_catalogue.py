@@ -74,7 +74,7 @@ def _num_files(prefix: str, names: Iterable[str]) -> int:
     found = [match for name in names if (match := re.search(r"-(\d{5})-of-(\d{5})$", name))]
     if not found:
         raise AccessError(
-            f"gs://{BUCKET}/{prefix}* cannot be had: the bucket has no such files (any more). "
+            f"gs://{BUCKET}/{prefix}* is not available: the bucket has no such files (any more). "
             "Use --mirror or --source if you have a copy."
         )
     total = int(found[0][2])

@@ -31,7 +31,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the documented datasets; online those that Farama publishes now, and the community's.
 
     Raises:
-        AccessError, NetworkError: the list of repositories cannot be had.
+        AccessError, NetworkError: the list of repositories is not available.
     """
     known = {row["name"]: _entry(row) for row in _table()}
     if web is None:

@@ -73,7 +73,7 @@ def description(data_id: str, web: Web) -> Entry:
 
     Raises:
         UnknownDataset: there is none of this id.
-        SourceError, AccessError, NetworkError: no such answer can be had.
+        SourceError, AccessError, NetworkError: there is no such answer.
     """
     url = f"{API}/{data_id}"
     try:
@@ -149,7 +149,7 @@ def published(web: Web) -> Iterator[CatalogueEntry]:
 
 
 def file_urls(url: str) -> tuple[str, ...]:
-    """Return where a file can be had: at its own address, then at the other hosts of OpenML."""
+    """Return where a file is: at its own address, then at the other hosts of OpenML."""
     parts = urlsplit(url)
     if not (parts.hostname or "").endswith("openml.org"):
         return (url,)

@@ -38,7 +38,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
     """Return the named datasets; online also every active dataset of OpenML.
 
     Raises:
-        AccessError, NetworkError: the list cannot be had.
+        AccessError, NetworkError: the list is not available.
     """
     named = [_entry(row) for row in read_tsv(Path(__file__).with_suffix(".tsv"))]
     entries = (*(api.published(web) if web else ()), *named)

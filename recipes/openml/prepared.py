@@ -1,6 +1,6 @@
 """TorchRL's seven tables: scaled features and encoded labels, by scikit-learn's own encoders.
 
-What TorchRL does to each (``torchrl/data/datasets/openml.py``, 0.14.1) stands in ``catalogue.tsv``:
+What TorchRL does to each (``torchrl/data/datasets/openml.py``, 0.14.1) is in ``catalogue.tsv``:
 
     codes      nominal features become label codes, then every feature is scaled
     onehot     numeric features are scaled and come first, nominal ones become one column a label

@@ -180,7 +180,7 @@ class BatchReader:
     def _draws(self) -> StateDict:
         """Return what it takes to draw the same once more.
 
-        Nothing of priorities: they belong to the rows, not to the draws, and are as many as these.
+        Priorities are no part of it: they belong to the rows, not to the draws.
         """
         sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
         return {"sampler": sampler, "generator": self.generator.get_state()}

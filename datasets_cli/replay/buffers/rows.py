@@ -82,11 +82,11 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     Args:
         storage: whose rows; of one dimension.
         index: see ``row_numbers``; an int means one row.
-        data: as many rows.
+        data: the same number of rows.
 
     Raises:
         IndexError: a row does not exist.
-        UsageError: the rows are not as many, or of another form, or of several dimensions.
+        UsageError: the rows are of another number or form, or of several dimensions.
     """
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")

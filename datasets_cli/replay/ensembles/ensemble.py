@@ -54,7 +54,7 @@ class ReplayBufferEnsemble:
         p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
             by default.
         sample_from_all: take a part from every member, in their order; excludes ``p``.
-        num_buffer_sampled: members drawn for a batch of ``sample``; as many as there are
+        num_buffer_sampled: members drawn for a batch of ``sample``; all of them
             by default.
         generator: draws members, and seeds the draws of each; by default torch's global one draws
             members, and each draws its rows as it did before.
@@ -233,7 +233,7 @@ class ReplayBufferEnsemble:
             buffer.dumps(Path(path) / str(number))
 
     def loads(self, path: str | Path) -> None:
-        """Read what ``dumps`` wrote of as many members; see ``ReplayBuffer.loads``."""
+        """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``."""
         for number, buffer in enumerate(self.buffers):
             buffer.loads(Path(path) / str(number))
 

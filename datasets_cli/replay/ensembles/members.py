@@ -61,7 +61,7 @@ class SamplerEnsemble:
         p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
             by default.
         sample_from_all: take a part from every member, in their order; excludes ``p``.
-        num_buffer_sampled: members drawn for a batch; as many as there are by default.
+        num_buffer_sampled: members drawn for a batch; all of them by default.
 
     Raises:
         UsageError: arguments that exclude one another or do not fit the members.
@@ -139,7 +139,7 @@ class SamplerEnsemble:
     ) -> list[tuple[int, int]]:
         """Return members and how many rows each gives where a member is drawn for every row.
 
-        With ``sample_from_all`` they give as many, or the first of them one more; see ``parts``.
+        With ``sample_from_all`` all give the same number, or the first one more; see ``parts``.
         """
         if self.sample_from_all:
             counts = torch.full((len(self),), batch_size // len(self))
@@ -196,7 +196,7 @@ def members_of(
     """Return the buffers that the parts make.
 
     Raises:
-        UsageError: there are not as many of each.
+        UsageError: their numbers differ.
     """
     count = len(storages.storages)
     columns = (
@@ -208,7 +208,7 @@ def members_of(
     )
     if {len(column) for column in columns} != {count}:
         raise UsageError(
-            "An ensemble needs as many samplers, writers and collate_fns as storages; found "
+            "An ensemble needs one sampler, writer and collate_fn for each storage; found "
             f"{', '.join(str(len(column)) for column in columns)}."
         )
     return tuple(
