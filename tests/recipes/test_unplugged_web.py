@@ -106,7 +106,7 @@ def test_where_the_list_is_closed_the_known_names_are_asked_for(
 
 def test_an_empty_list_is_a_run_that_is_gone(origin: Origin, find: Find) -> None:
     origin.put(LIST, b'{"kind": "storage#objects"}')
-    with pytest.raises(AccessError, match=r"Pong/run_5-\* is not available: the bucket has no such"):
+    with pytest.raises(AccessError, match=r"Pong/run_5-\* is not available: the bucket has no"):
         find()
 
 
