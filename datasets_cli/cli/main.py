@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -18,6 +19,8 @@ from datasets_cli.cli.state import ReaderGone, State
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.version import __version__
+
+logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="rlds",
@@ -81,6 +84,10 @@ def options(
 
 def run() -> None:
     """Run the command line and exit with its code."""
+    # Python hides this warning, but the author of an old recipe uses the command line.
+    recipes = r"datasets_cli\.recipes\."
+    warnings.filterwarnings("default", category=DeprecationWarning, module=recipes)
+    warnings.showwarning = _log_warning
     sys.exit(main(sys.argv[1:]))
 
 
@@ -134,6 +141,18 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
         else:
             rest.append(argument)
     return front + rest
+
+
+def _log_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as the command line shows its notes: not in a quiet run."""
+    logger.warning("%s:%d: %s", filename, lineno, message)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -184,3 +186,17 @@ def test_the_new_names_are_told_nothing_and_an_unknown_name_is_none() -> None:
         assert made.deferred_frames(Source("one", {})) is frames
     with pytest.raises(AttributeError, match=r"'datasets_cli\.recipe' has no attribute 'Spam'"):
         recipe.Spam  # noqa: B018
+
+
+def test_the_command_line_shows_the_new_words_once_and_not_in_a_quiet_run(tmp_path: Path) -> None:
+    (tmp_path / "lunar.py").write_text(LUNAR)
+    command = [sys.executable, "-m", "datasets_cli", "list", "lunar"]
+    environment = {**os.environ, "RLDS_RECIPES": str(tmp_path)}
+    told, quiet = (
+        subprocess.run(
+            [*command, *more], env=environment, capture_output=True, text=True, check=True
+        )
+        for more in ([], ["-q"])
+    )
+    assert told.stderr.count("TRAJECTORY_END for CUT") == 1 and "lunar.py:" in told.stderr
+    assert quiet.stdout.split() == ["lunar/easy-v1", "lunar/hard-v1"] and quiet.stderr == ""
