@@ -20,7 +20,7 @@ FLOORS = [
     ["store.compact"],
     ["store"],
     ["catalogue", "replay.arguments", "replay.old_names"],
-    ["install", "replay.trajectories"],
+    ["install", "replay.trajectories", "replay.state_files"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms"],

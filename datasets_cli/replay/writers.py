@@ -10,6 +10,7 @@ import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of
+from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.store.schema.columns import Key, show_key
@@ -18,7 +19,7 @@ RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
 """How several numbers a row become its rank."""
 
 
-class Writer(Protocol):
+class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
     """Chooses the rows of a storage that data are written to.
 
     A writer of your own derives from this class and writes ``write``; or it derives from nothing

@@ -1,7 +1,7 @@
 """The lock of a dataset: one process at a time makes, replaces or deletes it.
 
-The lock saves double work. Correctness does not need it, so a file system without locks is used
-without one.
+The lock saves double work. Correctness does not need it, so a file system that refuses locks is
+used without one; where the system has none at all, filelock takes a lock file instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUIET_SECONDS = 1.0
 """Waiting for longer is worth a note."""
 
 # EBADF: NFS does not lock what is open only to read, such as another user's file.
-_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
+_NO_LOCKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF})
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,12 +14,14 @@ from tensordict import TensorDict
 from datasets_cli import (
     DistributedSampler,
     LazyTensorStorage,
+    ListStorage,
     PrioritizedReplayBuffer,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
+    RoundRobinWriter,
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
@@ -26,6 +29,7 @@ from datasets_cli import (
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.old_names import members_of
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
@@ -401,9 +405,10 @@ def test_a_sampler_with_the_old_names_works_and_says_what_they_are_now() -> None
         old = kind()
         with pytest.warns(
             DeprecationWarning, match="emptied is on_clear now, written is on_write now"
-        ):
+        ) as caught:
             storage = LazyTensorStorage(ROWS)
             made = TensorDictReplayBuffer(storage=storage, sampler=old, batch_size=2)
+        assert caught[0].filename == __file__  # Python shows it to this file's author
         made.extend(rows(4))
         assert made.sample()["seen"].tolist() == [0, 1]
         made.update_tensordict_priority(made[:2].set("index", torch.arange(2)))
@@ -411,7 +416,8 @@ def test_a_sampler_with_the_old_names_works_and_says_what_they_are_now() -> None
         assert old.priority == ([0, 1, 2, 3, 0, 1] if kind is OldPrioritySampler else [])
         made.empty()
         assert old.told == [[0, 1, 2, 3], "emptied"]
-        assert made.sampler.has_priorities == (kind is OldPrioritySampler)
+        assert made.reader.sampler.has_priorities == (kind is OldPrioritySampler)
+        assert made.sampler is old and made.set_sampler(RandomSampler()) is old
 
 
 def test_a_writer_with_the_old_names_works_and_says_what_they_are_now() -> None:
@@ -441,3 +447,111 @@ def test_a_part_with_the_old_names_goes_to_another_process() -> None:
     with pytest.warns(DeprecationWarning):
         copy = pickle.loads(pickle.dumps(made))
     assert torch.equal(copy["number"], made["number"])
+
+
+def test_overrides_under_old_names_of_our_own_classes_are_called() -> None:
+    """A class statement warns; the override is called, and may call super() by the old name."""
+    called: list[str] = []
+    with pytest.warns(DeprecationWarning, match="place is write now"):
+
+        class Places(RoundRobinWriter):
+            def place(self, storage: Any, data: Any) -> torch.Tensor:
+                called.append("place")
+                rows: torch.Tensor = super().place(storage, data)  # type: ignore[misc]
+                return rows
+
+    with pytest.warns(DeprecationWarning, match="written is on_write now"):
+
+        class Told(PrioritizedSampler):
+            def written(self, index: torch.Tensor) -> None:
+                called.append("written")
+                super().written(index)  # type: ignore[misc]
+
+    with pytest.warns(DeprecationWarning, match="tree is gather now"):
+
+        class Listed(ListStorage):
+            def tree(self, index: torch.Tensor) -> list[Any]:
+                called.append("tree")
+                items: list[Any] = super().tree(index)  # type: ignore[misc]
+                return items
+
+    made = ReplayBuffer(storage=Listed(9), sampler=Told(9, 0.7, 0.5), writer=Places(), batch_size=3)
+    made.extend([1.0, 2.0, 3.0, 4.0])
+    assert made.sample().shape == (3,) and called == ["place", "written", "tree"]
+    with pytest.warns(DeprecationWarning, match="place is write now"):
+
+        class Writes(Writer):
+            def place(self, storage: Any, data: Any) -> torch.Tensor:
+                return torch.arange(0)
+
+    assert len(ReplayBuffer(writer=Writes()).extend([])) == 0  # type: ignore[abstract]
+
+
+def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them(tmp_path: Any) -> None:
+    class Mine(Sampler):
+        """Draws the rows whose priorities were given last."""
+
+        def __init__(self) -> None:
+            self.given: list[int] = []
+
+        def sample(
+            self, storage: Storage, batch_size: int, generator: torch.Generator
+        ) -> tuple[torch.Tensor, Info]:
+            return torch.tensor(self.given[:batch_size]), {}
+
+        def update_priority(self, index: torch.Tensor, priority: Any) -> None:
+            self.given = index.tolist()
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"given": torch.tensor(self.given)}
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            self.given = list(state["given"])
+
+    made = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), sampler=Mine(), batch_size=2)
+    made.extend(rows(6))
+    made.update_tensordict_priority(made[3:5].set("index", torch.tensor([3, 4])))
+    assert made.sample()["number"].tolist() == [3, 4]
+    made.dumps(tmp_path)
+    other = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS), sampler=Mine(), batch_size=2)
+    other.loads(tmp_path)
+    assert other.sample()["number"].tolist() == [3, 4]
+
+
+def test_what_a_part_lacks_is_named() -> None:
+    class Half(WritableStorage):
+        def __len__(self) -> int:
+            return 0
+
+        def gather(self, index: torch.Tensor) -> Any: ...
+        def has(self, key: Key) -> bool: ...  # type: ignore[empty-body]
+        def scalar_column(self, key: Key) -> torch.Tensor: ...  # type: ignore[empty-body]
+        def flatten(self, data: Any) -> list[Any]: ...  # type: ignore[empty-body]
+        def write(self, rows: Any, columns: Any) -> None: ...
+        def clear(self) -> None: ...
+
+    with pytest.raises(UsageError, match="Half does not have cursor, max_size, which a Writable"):
+        ReplayBuffer(storage=Half())
+
+    class ReadAndWrite(Storage):
+        def __len__(self) -> int:
+            return 0
+
+        def gather(self, index: torch.Tensor) -> Any: ...
+        def has(self, key: Key) -> bool: ...  # type: ignore[empty-body]
+        def scalar_column(self, key: Key) -> torch.Tensor: ...  # type: ignore[empty-body]
+        def write(self, rows: Any, columns: Any) -> None: ...
+
+    with pytest.raises(UsageError, match=r"ReadAndWrite does not have .*flatten.* WritableStorage"):
+        ReplayBuffer(storage=ReadAndWrite())
+
+
+def test_new_names_alone_warn_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        class Quiet(RandomSampler):
+            def on_write(self, rows: torch.Tensor) -> None:
+                pass
+
+        ReplayBuffer(storage=ListStorage(3), sampler=Quiet()).extend([1.0])

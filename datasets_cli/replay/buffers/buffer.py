@@ -17,6 +17,7 @@ from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
 from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at, unravel_rows, write_at
 from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.old_names import original
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage, stack_rows
@@ -52,6 +53,9 @@ class ReplayBuffer:
 
     Raises:
         UsageError: arguments that exclude one another.
+
+    Attributes:
+        reader: what makes the batches; it has the parts that are in use.
     """
 
     _sample_info = SampleInfo()
@@ -73,7 +77,7 @@ class ReplayBuffer:
     ) -> None:
         if collate_fn is not None and not callable(collate_fn):
             raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
-        self._reader = BatchReader(
+        self.reader = BatchReader(
             storage=as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage),
             sampler=as_sampler(RandomSampler() if sampler is None else sampler),
             transform=Compose() if transform is None else Compose(transform),
@@ -84,56 +88,59 @@ class ReplayBuffer:
             generator=choose_generator(generator, seed),
             sample_info=self._sample_info,
         )
-        if dim_extend not in (None, self.storage.ndim - 1):
+        if dim_extend not in (None, self.reader.storage.ndim - 1):
             raise UsageError(
-                f"Time is the last of the storage's {self.storage.ndim} dimensions, not "
+                f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
                 f"{dim_extend}."
             )
-        self.set_writer(default_writer(self.storage) if writer is None else writer)
+        self._use_writer(default_writer(self.reader.storage) if writer is None else writer)
         self._save_hooks: list[Hook] = []
         self._load_hooks: list[Hook] = []
 
     @property
     def storage(self) -> Storage:
         """Where the rows are."""
-        return self._reader.storage
+        found: Storage = original(self.reader.storage)
+        return found
 
     @property
     def sampler(self) -> Sampler:
         """How rows are drawn."""
-        return self._reader.sampler
+        found: Sampler = original(self.reader.sampler)
+        return found
 
     @property
     def writer(self) -> Writer:
         """Where rows are written."""
-        return self._writer
+        found: Writer = original(self._writer)
+        return found
 
     @property
     def transform(self) -> Compose:
         """What is applied to every batch."""
-        return self._reader.transform
+        return self.reader.transform
 
     @property
     def batch_size(self) -> int | None:
         """Rows in a batch."""
-        return self._reader.batch_size
+        return self.reader.batch_size
 
     @batch_size.setter
     def batch_size(self, batch_size: int | None) -> None:
-        self._reader.batch_size = batch_size
+        self.reader.batch_size = batch_size
 
     @property
     def generator(self) -> torch.Generator:
         """What rows are drawn from."""
-        return self._reader.generator
+        return self.reader.generator
 
     @property
     def ran_out(self) -> bool:
         """Whether the batch just sampled was the last of an epoch."""
-        return self._reader.ran_out
+        return self.reader.ran_out
 
     def __len__(self) -> int:
-        return len(self._reader.storage)
+        return len(self.reader.storage)
 
     def __repr__(self) -> str:
         parts = {
@@ -142,7 +149,7 @@ class ReplayBuffer:
             "writer": self.writer,
             "batch_size": self.batch_size,
             "transform": self.transform,
-            "collate_fn": self._reader.collate_fn,
+            "collate_fn": self.reader.collate_fn,
         }
         lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
         return f"{type(self).__name__}({lines})"
@@ -159,7 +166,7 @@ class ReplayBuffer:
             UsageError: no batch size is given here or to the buffer, there are no rows, or the
                 sampler refuses the size.
         """
-        return self._reader.sample(batch_size, return_info)
+        return self.reader.sample(batch_size, return_info)
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
@@ -183,13 +190,13 @@ class ReplayBuffer:
             UsageError: the copy would take more than half of the free memory.
         """
         if not is_key(index):
-            with self._reader.lock:
-                rows = rows_at(self.storage, index)
+            with self.reader.lock:
+                rows = rows_at(self.reader.storage, index)
             return self.transform(rows)
-        if self.transform or self.storage.ndim > 1:
+        if self.transform or self.reader.storage.ndim > 1:
             return self[:][index]
-        with self._reader.lock:
-            return self.storage.column((index,) if isinstance(index, str) else index)
+        with self.reader.lock:
+            return self.reader.storage.column((index,) if isinstance(index, str) else index)
 
     def __setitem__(self, index: Index, data: Rows) -> None:
         """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
@@ -200,9 +207,9 @@ class ReplayBuffer:
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
         data = self.transform.inv(data)
-        with self._reader.lock:
-            write_at(writable(self._reader), index, data)
-            self._reader.rewind()
+        with self.reader.lock:
+            write_at(writable(self.reader), index, data)
+            self.reader.rewind()
 
     def __getitems__(self, index: list[int]) -> Rows:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
@@ -217,8 +224,8 @@ class ReplayBuffer:
         With several dimensions it is one step of all environments, ``[environments...]``, and their
         numbers int64 ``[n, ndim]`` are returned.
         """
-        index = self.extend(writable(self._reader).one_row(data))
-        if self.storage.ndim > 1:
+        index = self.extend(writable(self.reader).one_row(data))
+        if self.reader.storage.ndim > 1:
             return index
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
@@ -236,7 +243,7 @@ class ReplayBuffer:
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        return self._extend(data, self.sampler.on_write)
+        return self._extend(data, self.reader.sampler.on_write)
 
     def empty(self) -> None:
         """Forget every row.
@@ -244,8 +251,8 @@ class ReplayBuffer:
         Raises:
             ImmutableError: they are a dataset.
         """
-        with self._reader.lock:
-            clear_rows(self._reader, self.writer)
+        with self.reader.lock:
+            clear_rows(self.reader, self._writer)
 
     def update_priority(self, index: torch.Tensor, priority: Any) -> None:
         """Give rows new priorities; nothing happens unless the sampler has any.
@@ -254,42 +261,40 @@ class ReplayBuffer:
             index: int64 ``[B]``, or ``[B, ndim]`` with several dimensions.
             priority: float ``[B]``, or one number for all.
         """
-        sampler = self._reader.sampler
+        sampler = self.reader.sampler
         if has_priorities(sampler):
-            with self._reader.lock:
-                rows = flat_rows(self.storage, torch.as_tensor(index))
+            with self.reader.lock:
+                rows = flat_rows(self.reader.storage, torch.as_tensor(index))
                 if rows.numel() and int(rows.max()) >= len(self):
                     raise UsageError(f"There is no row {int(rows.max())}, only {len(self)} rows.")
                 sampler.update_priority(rows, priority)
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
         """Use another storage and return the one before; its rows get the default priority."""
-        self._reader.rewind()
+        self.reader.rewind()
         previous = self.storage
-        self._reader.use_storage(as_storage(storage))
-        self._reader.collate_fn = collate_fn or self._reader.collate_fn
-        self.set_writer(default_writer(self.storage))
-        self.sampler.on_clear()
+        self.reader.use_storage(as_storage(storage))
+        self.reader.collate_fn = collate_fn or self.reader.collate_fn
+        self._use_writer(default_writer(self.reader.storage))
+        self.reader.sampler.on_clear()
         return previous
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
         """Use another sampler and return the one before."""
-        self._reader.rewind()
-        previous, self._reader.sampler = self._reader.sampler, as_sampler(sampler)
+        self.reader.rewind()
+        previous, self.reader.sampler = self.sampler, as_sampler(sampler)
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
         """Use another writer and return the one before."""
-        previous, self._writer = getattr(self, "_writer", writer), as_writer(writer)
-        indexed = isinstance(writer, TensorDictRoundRobinWriter)
-        info = self._sample_info
-        self._reader.sample_info = SampleInfo(info.index or indexed, info.marks)
+        previous = self.writer
+        self._use_writer(writer)
         return previous
 
     def set_rng(self, generator: torch.Generator) -> None:
         """Draw from another generator."""
-        self._reader.rewind()
-        self._reader.generator = generator
+        self.reader.rewind()
+        self.reader.generator = generator
 
     def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
         """Apply one more transform to every batch, after the others; return the buffer.
@@ -304,7 +309,7 @@ class ReplayBuffer:
         self, index: int, transform: TransformLike, *, invert: bool = False
     ) -> Self:
         """Apply one more transform at a place among the others; return the buffer."""
-        self._reader.rewind()
+        self.reader.rewind()
         self.transform.insert(index, Inverted(transform) if invert else transform)
         return self
 
@@ -314,8 +319,8 @@ class ReplayBuffer:
         Raises:
             UsageError: rows are not TensorDicts in a tensor storage.
         """
-        with self._reader.lock:
-            dump(self._reader, self.writer, path, self._save_hooks)
+        with self.reader.lock:
+            dump(self.reader, self._writer, path, self._save_hooks)
 
     def loads(self, path: str | Path) -> None:
         """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
@@ -328,23 +333,23 @@ class ReplayBuffer:
             DamagedDataset: a file is missing or too short.
             UsageError: the storage has no room for the rows.
         """
-        with self._reader.lock:
-            load(self._reader, self.writer, path, self._load_hooks)
+        with self.reader.lock:
+            load(self.reader, self._writer, path, self._load_hooks)
 
     save = dump = dumps  # TorchRL's other names
     load = loads
 
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
-        return self._reader.draw_state()
+        return self.reader.draw_state()
 
     def state_dict(self) -> StateDict:
         """Return the state of the draws, and copies of the rows where these can be written.
 
         Loaded into an equal buffer, it continues with the same. A dataset's rows are no part of it.
         """
-        with self._reader.lock:
-            return self.draw_state() | rows_state(self._reader, self.writer)
+        with self.reader.lock:
+            return self.draw_state() | rows_state(self.reader, self._writer)
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken, with the rows that were there.
@@ -352,8 +357,8 @@ class ReplayBuffer:
         Raises:
             UsageError: it is no state of such a buffer, or of a storage of another size.
         """
-        with self._reader.lock:
-            restore_state(self._reader, self.writer, state)
+        with self.reader.lock:
+            restore_state(self.reader, self._writer, state)
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
@@ -363,17 +368,23 @@ class ReplayBuffer:
         """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
         self._load_hooks.append(hook)
 
+    def _use_writer(self, writer: Writer) -> None:
+        self._writer = as_writer(writer)
+        indexed = isinstance(writer, TensorDictRoundRobinWriter)
+        info = self._sample_info
+        self.reader.sample_info = SampleInfo(info.index or indexed, info.marks)
+
     def _extend(self, data: Rows, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Write rows, tell of them, and return their numbers; see ``extend``."""
         is_list = isinstance(data, list) and bool(data)
-        if is_list and (self.transform or not self.storage.takes_lists):
+        if is_list and (self.transform or not self.reader.storage.takes_lists):
             data = stack_rows(data)
         data = self.transform.inv(data)
         if data is None:  # a transform keeps the rows until it has more
             return torch.empty(0, dtype=torch.int64)
-        with self._reader.lock:
-            storage = writable(self._reader)
-            rows = self.writer.write(storage, data)
+        with self.reader.lock:
+            storage = writable(self.reader)
+            rows = self._writer.write(storage, data)
             tell(rows)
-            self._reader.rewind()
+            self.reader.rewind()
         return unravel_rows(storage, rows)

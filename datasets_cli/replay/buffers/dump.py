@@ -10,19 +10,17 @@ A dump is written into PATH/.partial, and moved from there when it is whole.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.state_files import STATE, write_state
 from datasets_cli.replay.writers import Writer
 
 Hook = Callable[[TensorDict], TensorDict]
@@ -74,7 +72,7 @@ def _write(reader: BatchReader, writer: Writer, rows: TensorDict, folder: Path) 
     storage = reader.storage
     rows.memmap(folder / "storage")
     width = math.prod(rows.shape[1 : storage.ndim])
-    _write_json(
+    write_state(
         folder / "storage" / "storage_metadata.json",
         {"metadata": {}, "is_pytree": False, "len": len(rows) * width},
     )
@@ -82,13 +80,13 @@ def _write(reader: BatchReader, writer: Writer, rows: TensorDict, folder: Path) 
         reader.sampler.dumps(folder / "sampler")
     else:
         # The reader's: its sampler may have drawn batches ahead, which were not sampled yet.
-        _write_json(folder / "sampler" / "state.json", reader.draw_state()["sampler"])
+        write_state(folder / "sampler" / STATE, reader.draw_state()["sampler"])
     state = writer.state_dict()
     if "cursor" in state:  # TorchRL counts time steps
         is_whole = len(rows) * width == len(storage)  # a hook may leave rows out
         state["cursor"] = state["cursor"] // width if is_whole else len(rows)
-    _write_json(folder / "writer" / "metadata.json", state)
-    _write_json(folder / SEAL, {"batch_size": reader.batch_size})
+    write_state(folder / "writer" / "metadata.json", state)
+    write_state(folder / SEAL, {"batch_size": reader.batch_size})
 
 
 def _put_in_place(folder: Path) -> None:
@@ -99,13 +97,3 @@ def _put_in_place(folder: Path) -> None:
         shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
     for name in (*PARTS, SEAL):
         (folder / PARTIAL / name).rename(folder / name)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {name: _json_of(value) for name, value in content.items()}
-    path.write_text(json.dumps(plain), encoding="utf-8")
-
-
-def _json_of(value: Any) -> Any:
-    return value.tolist() if isinstance(value, torch.Tensor) else value

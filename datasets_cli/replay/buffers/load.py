@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from datasets_cli.replay.buffers.rows import without_index
 from datasets_cli.replay.samplers.epoch import given_epoch
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
+from datasets_cli.replay.state_files import STATE, read_state
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
 from datasets_cli.store.schema.columns import encode_name
@@ -45,8 +45,8 @@ def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
         UsageError: there are more rows than the storage can have, or they are not TensorDicts.
     """
     folder, storage, sampler = Path(path), writable(reader), reader.sampler
-    _read_json(folder / SEAL)  # without it, not everything is there
-    state = _read_json(folder / "writer" / "metadata.json")
+    read_state(folder / SEAL)  # without it, not everything is there
+    state = read_state(folder / "writer" / "metadata.json")
     rows = dumped = _read_rows(folder / "storage", storage.ndim)
     for hook in hooks:
         rows = hook(rows)
@@ -83,7 +83,7 @@ def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
 
 def _read_rows(folder: Path, ndim: int) -> TensorDict:
     """Return the rows ``[steps, ...]`` that were dumped, time first."""
-    known = _read_json(folder / "storage_metadata.json")
+    known = read_state(folder / "storage_metadata.json")
     if known.get("is_pytree"):
         raise UsageError(
             f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
@@ -118,14 +118,14 @@ def _read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
         return sampler.state_dict()
     if (folder / "meta.json").exists():
         return _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
-    path = folder / "state.json"
-    state = _read_json(path) if path.exists() else {}
+    path = folder / STATE
+    state = read_state(path) if path.exists() else {}
     return state if state.keys() >= sampler.state_dict().keys() else None
 
 
 def _read_epoch(folder: Path) -> StateDict | None:
     """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
-    if "shape" not in _read_json(folder / "meta.json")["_sample_list"]:
+    if "shape" not in read_state(folder / "meta.json")["_sample_list"]:
         return None
     check_leaves(folder)
     found = TensorDict.load_memmap(folder)
@@ -152,7 +152,7 @@ def check_leaves(folder: Path) -> None:
         DamagedDataset: one is not.
         UsageError: one is no tensor.
     """
-    for name, leaf in _read_json(folder / "meta.json").items():
+    for name, leaf in read_state(folder / "meta.json").items():
         if not isinstance(leaf, dict):
             continue
         if "shape" not in leaf:
@@ -167,15 +167,3 @@ def check_leaves(folder: Path) -> None:
         found = path.stat().st_size if path.exists() else 0
         if found < size:
             raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
-
-
-def _read_json(path: Path) -> StateDict:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: no buffer was dumped there, or only a part of one."
-        )
-    try:
-        found: StateDict = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DamagedDataset(f"{path} is not JSON: {error}. Dump the buffer again.") from error
-    return found

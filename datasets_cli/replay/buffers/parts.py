@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.old_names import (
-    SAMPLER_NAMES,
-    STORAGE_NAMES,
-    WRITER_NAMES,
-    adapt,
-    lacks,
-)
+from datasets_cli.replay.old_names import adapt, lacks
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.writers import Writer
@@ -23,19 +17,15 @@ def as_storage(part: Any) -> Storage:
     Raises:
         UsageError: it is none.
     """
-    protocol = WritableStorage if hasattr(part, "write") else Storage
-    missing = lacks(part, protocol)
-    if not missing and not isinstance(part, type):
-        found: Storage = part
-        return found
-    if isinstance(part, type) or not hasattr(part, "tree"):
+    if isinstance(part, type) or not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
         kind = part if isinstance(part, type) else type(part)
         raise UsageError(
             f"A storage is expected, such as LazyTensorStorage(1000), not {kind.__name__}."
-            f"{_missing(part, missing, 'gather')}"
         )
-    adapted: Storage = adapt(part, protocol, STORAGE_NAMES)
-    return adapted
+    is_writable = hasattr(part, "write")
+    protocol = WritableStorage if is_writable else Storage
+    found: Storage = _complete(part, protocol, is_writable=is_writable)
+    return found
 
 
 def as_sampler(part: Any) -> Sampler:
@@ -44,16 +34,16 @@ def as_sampler(part: Any) -> Sampler:
     Raises:
         UsageError: it is none.
     """
-    protocol = PrioritySampler if hasattr(part, "update_priority") else Sampler
-    missing = lacks(part, protocol)
-    if not missing and not isinstance(part, type):
-        found: Sampler = part
-        return found
     if isinstance(part, type) or not callable(getattr(part, "sample", None)):
         raise UsageError(f"A sampler is expected, such as RandomSampler(), not {part!r}.")
-    has_slices = getattr(part, "has_slices", hasattr(part, "truncated_key"))
-    adapted: Sampler = adapt(part, protocol, SAMPLER_NAMES, has_slices=has_slices)
-    return adapted
+    has_priorities = hasattr(part, "update_priority")
+    found: Sampler = _complete(
+        part,
+        PrioritySampler if has_priorities else Sampler,
+        has_priorities=has_priorities,
+        has_slices=getattr(part, "has_slices", hasattr(part, "truncated_key")),
+    )
+    return found
 
 
 def as_writer(part: Any) -> Writer:
@@ -62,21 +52,38 @@ def as_writer(part: Any) -> Writer:
     Raises:
         UsageError: it is none.
     """
-    missing = lacks(part, Writer)
-    if not missing and not isinstance(part, type):
-        found: Writer = part
-        return found
-    if isinstance(part, type) or not callable(getattr(part, "place", None)):
+    if isinstance(part, type) or not _has_any(part, "write", "place"):
+        raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {part!r}.")
+    found: Writer = _complete(part, Writer)
+    return found
+
+
+def _complete(part: Any, protocol: type, **known: bool) -> Any:
+    """Return a part if it has every member of a protocol, and else with what it lacks added.
+
+    Args:
+        part: a storage, sampler or writer.
+        protocol: what it is to be.
+        known: members that follow from the part's methods, whatever a base class says.
+
+    Raises:
+        UsageError: it lacks a member that has no default.
+    """
+    if not lacks(part, protocol) and all(
+        getattr(part, name) == value for name, value in known.items()
+    ):
+        return part
+    try:
+        adapted = adapt(part, protocol, **known)
+    except TypeError:
+        adapted = part
+    if missing := lacks(adapted, protocol):
         raise UsageError(
-            f"A writer is expected, such as RoundRobinWriter(), not {part!r}."
-            f"{_missing(part, missing, 'write')}"
+            f"{type(part).__name__} does not have {', '.join(missing)}, which a "
+            f"{protocol.__name__} has. Derive from {protocol.__name__}, and add these."
         )
-    adapted: Writer = adapt(part, Writer, WRITER_NAMES)
     return adapted
 
 
-def _missing(part: Any, names: list[str], mark: str) -> str:
-    """Return which members are missing of what was meant to be such a part."""
-    if isinstance(part, type) or not hasattr(part, mark):
-        return ""
-    return f" It does not have {', '.join(names)}."
+def _has_any(part: Any, *names: str) -> bool:
+    return any(callable(getattr(type(part), name, None)) for name in names)

@@ -89,7 +89,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         takes_priorities = update_priority is not False
         return self._extend(
-            data, self._tell_priorities if takes_priorities else self.sampler.on_write
+            data, self._tell_priorities if takes_priorities else self.reader.sampler.on_write
         )
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
@@ -100,22 +100,22 @@ class TensorDictReplayBuffer(ReplayBuffer):
         Raises:
             UsageError: the batch has none, or no ``index``.
         """
-        if not self.sampler.has_priorities:
+        if not self.reader.sampler.has_priorities:
             return
         for key in (self.priority_key, "index"):
             if batch.get(key, None) is None:
                 raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
         index = batch["index"]
-        for _ in self.storage.row_batch_size:  # the same all over a row
+        for _ in self.reader.storage.row_batch_size:  # the same all over a row
             index = index.select(1, 0)
         self.update_priority(index, batch[self.priority_key])
 
     def _tell_priorities(self, rows: torch.Tensor) -> None:
         """Tell the sampler which flat rows were written, and the priorities they came with."""
-        sampler = self.sampler
+        sampler = self.reader.sampler
         sampler.on_write(rows)
         rows = rows[rows >= 0]
         if has_priorities(sampler) and len(rows):
-            priority = self.storage.entry(key_of(self.priority_key), rows)
+            priority = self.reader.storage.entry(key_of(self.priority_key), rows)
             if priority is not None:
                 sampler.update_priority(rows, priority)

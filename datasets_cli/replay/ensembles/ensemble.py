@@ -213,7 +213,7 @@ class ReplayBufferEnsemble:
         Raises:
             ImmutableError: a member is a dataset; then none forgets any.
         """
-        if not all(buffer.storage.is_writable for buffer in self.buffers):
+        if not all(buffer.reader.storage.is_writable for buffer in self.buffers):
             refuse_to_write()
         for buffer in self.buffers:
             buffer.empty()

@@ -93,7 +93,7 @@ def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
         raise UsageError(f"Buffer {member} has rows that are not TensorDicts.")
     drawn = info["index"]
     # A transform may have made other rows of those that were drawn.
-    numbers = rows.get("index", expand_to_rows(drawn, buffer.storage.row_batch_size))
+    numbers = rows.get("index", expand_to_rows(drawn, buffer.reader.storage.row_batch_size))
     if numbers.shape[: rows.ndim] != rows.batch_size:
         raise UsageError(
             f"Buffer {member} drew {len(drawn)} rows, and its transform made a batch "
@@ -111,4 +111,4 @@ def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
 
 
 def _has_slices(buffer: ReplayBuffer) -> bool:
-    return buffer.sampler.has_slices
+    return buffer.reader.sampler.has_slices

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
-from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
+from datasets_cli.replay.old_names import SAMPLER_NAMES, Renamed
+from datasets_cli.replay.state_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
@@ -18,7 +19,7 @@ Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""
 
 
-class Sampler(Protocol):
+class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
     """Draws the rows of a batch.
 
     A sampler of your own derives from this class and writes ``sample``; or it derives from nothing
@@ -37,6 +38,9 @@ class Sampler(Protocol):
     has_slices: ClassVar[bool] = False
     truncated_key: Key | None = None
     init_key: Key | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     @abstractmethod
     def sample(
@@ -77,20 +81,16 @@ class PrioritySampler(Sampler, Protocol):
         """Give the rows ``index`` int64 ``[B]`` new priorities, ``[B]`` or one for all."""
 
     def dumps(self, path: Path) -> None:
-        """Write the state into a folder, which is made.
-
-        Raises:
-            UsageError: this sampler has no files.
-        """
-        raise UsageError(f"{type(self).__name__} has no dumps(): its priorities are not written.")
+        """Write the state into a folder, which is made; as JSON, if not overridden."""
+        write_state(path / STATE, self.state_dict())
 
     def loads(self, path: Path) -> None:
         """Read what ``dumps`` wrote.
 
         Raises:
-            UsageError: this sampler has no files.
+            FileNotFoundError: nothing was written there.
         """
-        raise UsageError(f"{type(self).__name__} has no loads(): its priorities are not read.")
+        self.load_state_dict(read_state(path / STATE))
 
 
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:

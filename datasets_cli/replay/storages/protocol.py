@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeGuard
+from typing import ClassVar, Protocol, TypeGuard
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.old_names import STORAGE_NAMES, old_attribute
+from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -20,7 +20,7 @@ from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
 
-class Storage(Protocol):
+class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
     """Rows that can be read.
 
     A storage of your own derives from this class and writes the four methods without a default; or
@@ -44,9 +44,6 @@ class Storage(Protocol):
     takes_lists: ClassVar[bool] = False
     revision: int = 0
     device_options: DeviceOptions = ON_DISK
-
-    if not TYPE_CHECKING:
-        __getattr__ = old_attribute(STORAGE_NAMES)
 
     @abstractmethod
     def __len__(self) -> int:

@@ -289,4 +289,5 @@ def test_a_buffer_shows_its_parts_as_torchrls_page_prints_them() -> None:
         *("storage", "sampler", "writer", "batch_size", "transform", "collate_fn")
     ]
     assert "LazyTensorStorage(x, shape=[5, 2], device=cpu, len=6, max_size=10)" in lines[1]
+    assert lines[2].strip() == "sampler=RandomSampler(),"
     assert "transform=Compose()" in lines[5] and "join" in lines[6]

@@ -159,7 +159,7 @@ def test_a_batch_whose_rows_are_written_over_before_it_is_made_is_drawn_again() 
     buffer.extend(rows)  # gives back the second batch, which still keeps the thread busy
     reader = threading.Thread(target=read_the_rest)
     reader.start()
-    while buffer._reader._prefetch.oldest is None:  # type: ignore[union-attr]
+    while buffer.reader._prefetch.oldest is None:  # type: ignore[union-attr]
         time.sleep(0.001)
     buffer.extend(rows)
     go_on.set()
