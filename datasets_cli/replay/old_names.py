@@ -61,7 +61,8 @@ class Renamed(Protocol):
 def _warn(kind: str, renamed: Mapping[str, str]) -> None:
     """Warn the first caller outside of this package: Python hides what it warns libraries of."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("datasets_cli."):
+    inside = ("datasets_cli.", "abc", "typing")  # a class statement passes through the last two
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith(inside):
         frame, level = frame.f_back, level + 1
     changed = ", ".join(f"{old} is {new} now" for old, new in sorted(renamed.items()))
     warnings.warn(

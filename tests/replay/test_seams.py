@@ -452,7 +452,7 @@ def test_a_part_with_the_old_names_goes_to_another_process() -> None:
 def test_overrides_under_old_names_of_our_own_classes_are_called() -> None:
     """A class statement warns; the override is called, and may call super() by the old name."""
     called: list[str] = []
-    with pytest.warns(DeprecationWarning, match="place is write now"):
+    with pytest.warns(DeprecationWarning, match="place is write now") as caught:
 
         class Places(RoundRobinWriter):
             def place(self, storage: Any, data: Any) -> torch.Tensor:
@@ -460,6 +460,7 @@ def test_overrides_under_old_names_of_our_own_classes_are_called() -> None:
                 rows: torch.Tensor = super().place(storage, data)  # type: ignore[misc]
                 return rows
 
+    assert caught[0].filename == __file__
     with pytest.warns(DeprecationWarning, match="written is on_write now"):
 
         class Told(PrioritizedSampler):
