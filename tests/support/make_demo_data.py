@@ -1,6 +1,6 @@
 """Makes the files of ``datasets_cli/demo/data`` from their originals; see ORIGIN.md there.
 
-python -m tests.make_demo_data door-v0_demos.pickle D4RL/door/human-v2/data
+python -m tests.support.make_demo_data door-v0_demos.pickle D4RL/door/human-v2/data
 """
 
 from __future__ import annotations
