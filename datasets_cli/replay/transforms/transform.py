@@ -74,7 +74,7 @@ class CallableTransform(Transform):
                 f"{type(self.function).__name__}.emptied is on_clear now; rename it. The next "
                 "release takes the new name alone.",
                 DeprecationWarning,
-                stacklevel=5,  # who empties a buffer: two frames of that and its Compose are between
+                stacklevel=5,  # who empties a buffer: two frames of that, then Compose's
             )
         name = "emptied" if has_old_name else "on_clear"
         if on_clear := getattr(self.function, name, None):
