@@ -332,7 +332,8 @@ def preprocess(
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function.
-        chunksize: rows that the function takes at once; about 64 MiB of them by default.
+        chunksize: rows that the function takes at once; by default about 8 MiB of them, at most
+            65,536.
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk, so that random functions repeat.
         progress: told of the rows done; None draws a bar on a terminal.

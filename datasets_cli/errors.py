@@ -15,8 +15,8 @@
     ├── PartialFailure            9   some of several datasets failed
     └── ImmutableError            1   RuntimeError       something writes into a dataset
 
-Each error is also the builtin that plain code would catch. A message says what failed, what was
-expected, what was found, and what to do next.
+Each error is also the builtin beside it, which plain code would catch. A message says what failed,
+what was expected, what was found, and what to do next.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         transform: applied to every batch.
         writer: refuses rows, as does any other one of a dataset.
         collate_fn: called with the batch, before the transform.
-        device: copy the rows into this device's memory and hand out batches there.
+        device: copy the rows into this device's memory and give batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
             ``device`` they are copied there, in one copy for all leaves of the compact layout.
         prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
@@ -110,14 +110,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if self.family and not dataset_id.startswith(f"{self.family}/"):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
-        wish = InstallOptions(
+        install_options = InstallOptions(
             layout=layout,
             force=download == "force",
             source=source,
             options=options or {},
             num_workers=num_workers,
         )
-        folder = _installed_folder(dataset_id, download, self.config, wish, progress)
+        folder = _installed_folder(dataset_id, download, self.config, install_options, progress)
         rows = open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
@@ -158,7 +158,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         return self.data_path
 
     def delete(self) -> None:
-        """Delete the dataset from the disk; rows handed out, and this buffer, stay valid."""
+        """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid."""
         remove(self.dataset_id, self.config)
 
     def preprocess(
@@ -187,7 +187,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
             dim: 0, the rows; there is no other.
             num_workers: processes; all cores where None, this process where 0.
             dest: folder of the new dataset; it must not hold anything.
-            chunksize: rows that ``fn`` takes at once; some 64 MiB of them by default.
+            chunksize: rows that ``fn`` takes at once; by default about 8 MiB of them, at most
+                65,536.
             num_chunks: the number of chunks instead.
             num_frames: only the first ``num_frames`` rows.
             pbar: show a progress bar.
@@ -265,12 +266,12 @@ def _installed_folder(
     dataset_id: str,
     download: bool | str,
     config: Config,
-    wish: InstallOptions,
+    install_options: InstallOptions,
     progress: Progress | None,
 ) -> Path:
     if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
-        id = installed_id(dataset_id, config, wish.options)
-        return installed_folder(CacheRoot(config.root), id, wish.layout)
-    return install_dataset(dataset_id, config, wish, progress=progress)
+        id = installed_id(dataset_id, config, install_options.options)
+        return installed_folder(CacheRoot(config.root), id, install_options.layout)
+    return install_dataset(dataset_id, config, install_options, progress=progress)

@@ -57,7 +57,10 @@ def reporting_to(progress: Progress | None) -> Progress:
     """Return where to report: ``progress``, or nowhere where it is None."""
     if progress is None:
         return Silent()
-    if not hasattr(progress, "writing") and hasattr(progress, "converting"):
+    writing = getattr(progress, "writing", None)
+    # A class that derives from one of ours inherits a writing that tells nobody.
+    ours = getattr(writing, "__func__", writing) in (None, Progress.writing, Silent.writing)
+    if ours and hasattr(progress, "converting"):
         warnings.warn(
             f"{type(progress).__name__}.converting is called writing now; rename it. The old name "
             "works for one release.",

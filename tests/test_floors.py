@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli import _LAZY_IMPORTS
 from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
@@ -51,17 +52,31 @@ def modules() -> dict[str, Path]:
     return {name: file for name, file in names.items() if not name.endswith("__init__")}
 
 
+def packages() -> set[str]:
+    files = (PROJECT / "datasets_cli").rglob("__init__.py")
+    return {".".join(file.parent.relative_to(PROJECT).parts) for file in files}
+
+
 def imports_of(path: Path) -> set[str]:
+    """Return the modules and rooms that a file imports.
+
+    A public name counts as an import of the module that defines it, whichever package it is
+    imported from: the packages find theirs in the table of ``datasets_cli``.
+    """
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+            names = [alias.name for alias in node.names]
+            found |= {node.module} | {f"{node.module}.{name}" for name in names}
+            if node.module in packages():
+                homes = [_LAZY_IMPORTS[name] for name in names if name in _LAZY_IMPORTS]
+                found |= {f"datasets_cli.{home}" for home in homes}
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     ours = {
         name.removeprefix("datasets_cli.") for name in found if name.startswith("datasets_cli.")
     }
-    return ours & modules().keys()
+    return ours & (modules().keys() | FLOOR_OF.keys())
 
 
 @pytest.mark.parametrize("module", modules())
@@ -72,8 +87,23 @@ def test_a_module_imports_from_its_own_room_or_from_lower_floors(module: str) ->
         assert other == room or FLOOR_OF[other] < FLOOR_OF[room], f"{module} -> {imported}"
 
 
+def test_an_import_from_a_package_is_one_of_what_it_finds(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "from datasets_cli import ReplayBuffer, api\n"
+        "from datasets_cli.replay import FrameStack\n"
+        "from datasets_cli.replay.storages import lists\n"
+        "import datasets_cli.torchrl.data\n"
+        "import torchrl\n"
+    )
+    modules = {"replay.buffers.buffer", "api", "replay.storages.frame_stack"}
+    rooms = {"replay.storages", "torchrl.data"}
+    assert imports_of(path) == modules | {"replay.storages.lists"} | rooms
+
+
 def test_imports_form_no_circle() -> None:
-    graph = {module: imports_of(path) for module, path in modules().items()}
+    files = modules()
+    graph = {module: imports_of(path) & files.keys() for module, path in files.items()}
     done: set[str] = set()
     while len(done) < len(graph):
         ready = {module for module, needs in graph.items() if module not in done and needs <= done}

@@ -8,7 +8,7 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.install.change_layout import change_layout
-from datasets_cli.progress import Silent, reporting_to
+from datasets_cli.progress import Progress, Silent, reporting_to
 
 
 class Old:
@@ -27,6 +27,14 @@ class Old:
         self.told.append(text)
 
 
+class OldDerived(Old, Progress):
+    """As ``Old``, and derives from the protocol, which has a ``writing`` today."""
+
+
+class OldSilent(Old, Silent):
+    """As ``Old``, and derives from the one that ignores everything."""
+
+
 class New(Silent):
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -35,14 +43,24 @@ class New(Silent):
         self.rows.append(num_transitions)
 
 
-def test_an_old_progress_works_and_is_told_the_new_name() -> None:
-    old = Old()
-    with pytest.warns(DeprecationWarning, match="Old.converting is called writing now"):
+@pytest.mark.parametrize("kind", [Old, OldDerived, OldSilent])
+def test_an_old_progress_works_and_is_told_the_new_name(kind: type[Old]) -> None:
+    old = kind()
+    with pytest.warns(DeprecationWarning, match=f"{kind.__name__}.converting is called writing"):
         progress = reporting_to(old)  # type: ignore[arg-type]
     progress.fetching("file", 1, 2)
     progress.writing(5)
     progress.note("text")
     assert old.told == [("file", 1, 2), 5, "text"]
+
+
+def test_a_progress_that_has_both_names_is_told_by_the_new_one() -> None:
+    class Both(New):
+        def converting(self, num_transitions: int) -> None:
+            raise AssertionError("the old name")
+
+    both = Both()
+    assert reporting_to(both) is both
 
 
 def test_rows_written_are_told(door: str, config: Config) -> None:

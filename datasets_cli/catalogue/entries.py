@@ -6,7 +6,8 @@ import json
 import logging
 from dataclasses import asdict
 
-from datasets_cli.catalogue.registry import recipes
+from datasets_cli.catalogue.registry import failed, recipes
+from datasets_cli.errors import RldsError
 from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -14,8 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 def catalogue(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
-    """Return a family's entries by name: those that ship, and over them those last fetched."""
-    entries = {entry.name: entry for entry in recipe.datasets(None)}
+    """Return a family's entries by name: those that ship, and over them those last fetched.
+
+    Raises:
+        RldsError: the recipe's ``datasets`` raised.
+    """
+    try:
+        entries = {entry.name: entry for entry in recipe.datasets(None)}
+    except Exception as error:  # it is anyone's code, as in load_recipe
+        raise failed(recipe.family, "cannot list its datasets", error) from error
     if recipe.dynamic:
         try:
             fetched = json.loads(root.catalogue(recipe.family).read_bytes())
@@ -25,6 +33,17 @@ def catalogue(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
         except (ValueError, TypeError, KeyError) as error:
             logger.warning("%s is ignored: %s", root.catalogue(recipe.family), error)
     return entries
+
+
+def catalogues(root: CacheRoot) -> list[tuple[Recipe, dict[str, CatalogueEntry]]]:
+    """Return every recipe with its entries by name; one that fails is named in a warning."""
+    found = []
+    for recipe in recipes():
+        try:
+            found.append((recipe, catalogue(recipe, root)))
+        except RldsError as error:
+            logger.warning("%s", error)
+    return found
 
 
 def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
@@ -42,6 +61,6 @@ def all_entries(root: CacheRoot) -> dict[str, tuple[Recipe, CatalogueEntry]]:
     """Return ``{id: (recipe, entry)}`` over all families, in order."""
     return {
         f"{recipe.family}/{name}": (recipe, entry)
-        for recipe in recipes()
-        for name, entry in sorted(catalogue(recipe, root).items())
+        for recipe, entries in catalogues(root)
+        for name, entry in sorted(entries.items())
     }

@@ -14,6 +14,7 @@ import logging
 import pkgutil
 from functools import cache
 
+from datasets_cli import old_recipes
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.recipe import Recipe
 
@@ -52,6 +53,13 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=PACKAGE)}
 
 
+def failed(family: str, what: str, error: Exception) -> RldsError:
+    """Return the error that names a recipe whose code raised, with the new word for an old one."""
+    return RldsError(
+        f"The recipe {family} {what}: {type(error).__name__}: {error}.{old_recipes.hint(error)}"
+    )
+
+
 @cache
 def load_recipe(family: str) -> Recipe:
     """Return the recipe of a family.
@@ -62,8 +70,8 @@ def load_recipe(family: str) -> Recipe:
     point = _entry_points().get(family)
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise RldsError(f"The recipe {family} cannot be loaded: {error}") from error
+    except Exception as error:  # it is anyone's code, and must not stop what needs others
+        raise failed(family, "cannot be loaded", error) from error
     if not isinstance(recipe, Recipe) or recipe.family != family:
         raise RldsError(f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.")
     return recipe

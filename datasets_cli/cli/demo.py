@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """Run the main job end to end on small data that ships with rlds; needs no network.
 
-    A server on this machine stands in for the publishers; all files are in a temporary folder.
+    A server on this machine answers instead of the publishers; all files are in a temporary folder.
     """
     state = state_of(context)
     found = []

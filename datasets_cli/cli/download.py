@@ -59,7 +59,6 @@ def download(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=0,
             metavar="N",
             help="Processes that read raw files; all cores by default, 0 for none.",
         ),

@@ -10,7 +10,7 @@ from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.preprocessing.task import Function, apply
 from datasets_cli.progress import Progress, shown
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import open_dataset
 
 FAMILY = "derived"
@@ -38,14 +38,16 @@ def derive(
         config: the root.
         num_workers: processes; all cores where None, the calling process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function.
-        chunksize: rows that the function takes at once; about 64 MiB of them by default.
+        chunksize: rows that the function takes at once; by default about 8 MiB of them, at most
+            65,536.
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk, so that random functions repeat.
         progress: told of the rows done; None draws a bar on a terminal.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
-        UsageError: the new dataset exists, or the function returns something else than rows.
+        UsageError: ``out`` cannot be a name, the new dataset exists, or the function returns
+            something else than rows.
         RldsError: the function raised, or a worker process died.
     """
     root, new_id = CacheRoot(config.root), _derived_id(out)
@@ -76,16 +78,17 @@ def derived_columns(
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
-        UsageError: the function returns something else than rows.
+        UsageError: ``out`` cannot be a name, or the function returns something else than rows.
         RldsError: the function raised.
     """
+    new_id = _derived_id(out)
     dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)))
     rows = apply(dataset, function, seed, 0, min(2, len(dataset)))
     columns = {
         ".".join(key): (str(values.dtype), tuple(values.shape[1:])) for key, values in rows.items()
     }
-    return DerivedColumns(_derived_id(out), columns)
+    return DerivedColumns(new_id, columns)
 
 
 def _derived_id(name: str) -> str:
-    return f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}"
+    return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")

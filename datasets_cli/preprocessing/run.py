@@ -71,7 +71,8 @@ def preprocess(
         id: id of the new dataset; ``derived/<name of dest>`` by default.
         num_workers: processes; all cores where None, the calling process where 0.
         num_frames: only the first n rows, to try a function.
-        chunksize: rows of a task, which the function takes at once; about 8 MiB by default.
+        chunksize: rows of a task, which the function takes at once; by default about 8 MiB of
+            them, at most 65,536.
         executor: where to run; its workers must see both folders. Processes of this machine, as
             ``num_workers`` says, where None.
         seed: torch is seeded from it for every task, so that random functions repeat.

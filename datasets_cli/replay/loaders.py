@@ -66,7 +66,7 @@ class BatchStream(IterableDataset[Rows]):
         return {**self.__dict__, "_ranks": process_rank()}
 
     def advance_epoch(self) -> None:
-        """Go on to the next epoch: copies of this stream in workers draw the one that was next."""
+        """Continue with the next epoch: copies of this stream in workers draw what was next."""
         self.epoch += 1
         sampler = self.buffer.sampler
         if isinstance(sampler, DistributedSampler):

@@ -82,7 +82,7 @@ class RoundRobinWriter(Writer):
         return {"cursor": self.cursor, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue where ``state`` was taken."""
         self.cursor, self.write_count = int(state["cursor"]), int(state["write_count"])
 
 
@@ -168,7 +168,7 @@ class TensorDictMaxValueWriter(Writer):
         return {"ranks": ranks}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue where ``state`` was taken."""
         ranks = torch.as_tensor(state["ranks"]).tolist()
         self._heap = [(rank, row) for row, rank in enumerate(ranks)]
         heapq.heapify(self._heap)

@@ -27,7 +27,9 @@ def test_a_users_recipe_of_a_taken_name_is_refused(user_folder: Path) -> None:
         registry.families()
 
 
-@pytest.mark.parametrize("text", ["RECIPE = 1", "def (", "import nosuchmodule", RECIPE])
+@pytest.mark.parametrize(
+    "text", ["RECIPE = 1", "def (", "import nosuchmodule", "1 / 0", "RECIPE = Recipe()", RECIPE]
+)
 def test_a_broken_recipe_is_named_and_hides_no_other(
     user_folder: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -199,6 +199,29 @@ def test_preprocess_writes_a_derived_dataset(
     assert "is not empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+@pytest.mark.parametrize("out", ["../../evil", ".x", "derived/../x", ""])
+def test_preprocess_refuses_a_name_that_leaves_the_root_even_to_try(
+    door: str,
+    out: str,
+    dry_run: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    (tmp_path / "the_same.py").write_text("def same(batch):\n    return batch\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["preprocess", door, "--fn", "the_same:same", f"--out={out}", *dry_run]) == 2
+    assert "cannot be a dataset id" in capsys.readouterr().err
+
+
+def test_a_number_of_workers_below_0_is_refused_alike_by_all(door: str, capsys: Capture) -> None:
+    for arguments in (["download", door], ["preprocess", door, "--fn", "json:dumps", "--out", "x"]):
+        assert main([*arguments, "--workers", "-1"]) == 2
+        error = capsys.readouterr().err
+        assert error == "rlds: -1 workers cannot work; expected 0 or more.\n"
+
+
 def test_preprocess_names_a_function_that_is_not_there(door: str, capsys: Capture) -> None:
     for fn in ("nomodule:f", "json:nosuch", "json", "json:__name__"):
         assert main(["preprocess", door, "--fn", fn, "--out", "x"]) == 2

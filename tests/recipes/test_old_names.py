@@ -15,12 +15,16 @@ import pytest
 
 from datasets_cli import recipe
 from datasets_cli.catalogue import registry
+from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.names import resolve
 from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.formats import gzip, hdf5
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import CatalogueEntry, DeferredFrames, Recipe, Source
+from datasets_cli.store.cache_root import CacheRoot
 
 # Exactly the recipe of docs/adding-a-dataset.md as it was.
 LUNAR = '''
@@ -106,6 +110,7 @@ NEW_WORDS = (
     "TRAJECTORY_END for CUT, CatalogueEntry for Row, DeferredFrames for Pictures",
     "Recipe(deferred_frames=...) for Recipe(pictures=...)",
     "source.entry for source.row",
+    "the options that variant takes in Recipe.options",
 )
 
 
@@ -150,6 +155,69 @@ def test_pictures_and_the_row_of_a_source_are_told_once(folder: Path, config: Co
     assert_told_once(told, path)
     manifest = verify("screens/one", config)
     assert (manifest.layout, manifest.num_transitions) == ("compact", 3)
+
+
+VARIANT = """
+from datasets_cli.recipe import CatalogueEntry, Recipe
+
+
+def variant(name, options):
+    return name + "".join(f"~{key}{value}" for key, value in sorted(options.items()))
+
+
+RECIPE = Recipe(
+    family="screens",
+    version=1,
+    title="",
+    licence="",
+    citation="",
+    homepage="",
+    datasets=lambda web: [CatalogueEntry("one")],
+    resources=lambda name, web: [],
+    blocks=lambda source: iter(()),
+    variant=variant,
+)
+""".lstrip()
+
+
+def test_a_variant_without_declared_options_takes_those_of_the_release_before(
+    folder: Path, config: Config
+) -> None:
+    path = folder / "screens.py"
+    path.write_text(VARIANT)
+    root = CacheRoot(config.root)
+    with pytest.warns(DeprecationWarning) as told:
+        for value in ("0:5", "5:9"):
+            found = resolve("one", root, options={"checkpoints": value, "upstream": "x"})
+            assert found.name == f"one~checkpoints{value}~upstreamx"
+    assert_told_once(told, path)
+    assert resolve("one", root).name == "one"
+    with pytest.raises(UsageError, match="no option colour"):
+        resolve("one", root, options={"checkpoints": "0:5", "colour": "red"})
+
+
+def test_a_recipe_without_a_variant_takes_no_options(folder: Path, config: Config) -> None:
+    (folder / "screens.py").write_text(VARIANT.replace("    variant=variant,\n", ""))
+    with pytest.raises(UsageError, match="screens has no option checkpoints"):
+        resolve("one", CacheRoot(config.root), options={"checkpoints": "0:5"})
+
+
+@pytest.mark.parametrize(
+    ("called", "failed"),
+    [("lambda web: [Row('one')]", "cannot list its datasets"), ("Row", "cannot be loaded")],
+)
+def test_an_old_name_of_a_star_import_stops_nothing_and_is_told_the_new_words(
+    folder: Path, config: Config, called: str, failed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = VARIANT.replace("import CatalogueEntry, Recipe", "import *")
+    (folder / "screens.py").write_text(text.replace('lambda web: [CatalogueEntry("one")]', called))
+    root = CacheRoot(config.root)
+    assert {id.partition("/")[0] for id in all_entries(root)} >= {"d4rl", "minari"}
+    assert f"recipe screens {failed}: NameError: name 'Row' is not defined." in caplog.text
+    assert "CatalogueEntry for Row" in caplog.text
+    assert resolve("pen-human-v1", root).id == "d4rl/pen-human-v1"
+    with pytest.raises(RldsError, match=f"recipe screens {failed}: NameError"):
+        resolve("screens/one", root)
 
 
 def test_the_readers_of_hdf5_are_found_under_their_old_names() -> None:

@@ -243,7 +243,7 @@ class ReplayBufferEnsemble:
         return {"members": members, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on with the draws where ``state`` was taken."""
+        """Continue the draws where ``state`` was taken."""
         for buffer, own in zip(self.buffers, state["members"], strict=True):
             buffer.load_state_dict(own)
         self.generator.set_state(state["generator"])

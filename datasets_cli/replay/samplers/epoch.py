@@ -14,7 +14,7 @@ from datasets_cli.replay.storages.protocol import NO_ROWS
 
 
 class Epoch:
-    """Hands out each of some items once, then begins again.
+    """Gives each of some items once, then begins again.
 
     Its state is a seed and a position, never the permutation, so that it stays small and can be
     resumed in the middle. Only an epoch whose order no seed gives, because it began in TorchRL,
@@ -22,7 +22,7 @@ class Epoch:
 
     Args:
         drop_last: leave out a last share that would be short.
-        shuffle: hand out in random order; in order otherwise.
+        shuffle: give them in random order; in order otherwise.
     """
 
     def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
@@ -78,7 +78,7 @@ class Epoch:
         return {**self.__dict__, "_order": None}  # the seed gives it again
 
     def state_dict(self) -> StateDict:
-        """Return the seed of the epoch, and how many of how many items were handed out.
+        """Return the seed of the epoch, and how many of how many items were given.
 
         ``order`` is None, or the int64 items of an epoch whose order no seed gives.
         """

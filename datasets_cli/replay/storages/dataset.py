@@ -125,7 +125,7 @@ def open_storage(
 
     Args:
         folder: the dataset folder.
-        device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and hand out
+        device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and give
             batches there; None reads them from the disk. Frames are decoded from the disk.
         pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
             ``device``, it is copied there, in one copy for all leaves of the compact layout.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -52,6 +53,7 @@ class CallableTransform(Transform):
 
     def __init__(self, function: TransformLike) -> None:
         self.function = function
+        self._warned = False
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return what the function makes of a batch."""
@@ -64,8 +66,18 @@ class CallableTransform(Transform):
         return data if inverse is None else inverse(data)
 
     def on_clear(self) -> None:
-        """Call the callable's own ``on_clear``, where it has one."""
-        if on_clear := getattr(self.function, "on_clear", None):
+        """Call the callable's own ``on_clear``, or its name of 0.1, where it has one."""
+        has_old_name = _has_old_name(self.function)
+        if has_old_name and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{type(self.function).__name__}.emptied is on_clear now; rename it. The next "
+                "release takes the new name alone.",
+                DeprecationWarning,
+                stacklevel=5,  # who empties a buffer: two frames of that, then Compose's
+            )
+        name = "emptied" if has_old_name else "on_clear"
+        if on_clear := getattr(self.function, name, None):
             on_clear()
 
     def __repr__(self) -> str:
@@ -80,7 +92,16 @@ def as_transform(transform: TransformLike) -> Transform:
     """
     if not callable(transform):
         raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
-    return transform if isinstance(transform, Transform) else CallableTransform(transform)
+    if isinstance(transform, Transform) and not _has_old_name(transform):
+        return transform
+    return CallableTransform(transform)
+
+
+def _has_old_name(transform: object) -> bool:
+    """Tell whether a transform has ``emptied``, which is ``on_clear`` now, and not that itself."""
+    on_clear = getattr(transform, "on_clear", None)
+    inherited = getattr(on_clear, "__func__", on_clear) in (None, Transform.on_clear)
+    return inherited and hasattr(transform, "emptied")
 
 
 class Inverted(Transform):

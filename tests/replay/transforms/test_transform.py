@@ -141,3 +141,47 @@ def test_every_transform_of_ours_is_one_by_its_members() -> None:
     assert isinstance(RewardSum(), Transform)
     assert isinstance(Whole(), Transform)
     assert not isinstance(Half(), Transform)
+
+
+class Old:
+    """A transform as version 0.1 had it: a buffer that is emptied calls ``emptied``."""
+
+    def __init__(self) -> None:
+        self.cleared = 0
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        return batch
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        return data
+
+    def emptied(self) -> None:
+        self.cleared += 1
+
+
+class OldDerived(Old, Transform):
+    """As ``Old``, and derives from the protocol, which has an ``on_clear`` today."""
+
+
+@pytest.mark.parametrize("kind", [Old, OldDerived])
+def test_a_transform_with_the_old_name_is_told_of_a_clear_and_warned_of_once(
+    kind: type[Old],
+) -> None:
+    old = kind()
+    with pytest.warns(DeprecationWarning, match="emptied is on_clear now") as told:
+        made = TensorDictReplayBuffer(storage=LazyTensorStorage(5), transform=old)
+        made.extend(TensorDict({"x": torch.zeros(2)}, [2]))
+        made.empty()
+        made.empty()
+    assert len(told) == 1 and told[0].filename == __file__
+    assert old.cleared == 2 and made.transform[0] is old
+
+
+def test_a_transform_with_both_names_is_told_by_the_new_one(recwarn: Any) -> None:
+    class Both(Whole):
+        def emptied(self) -> None:
+            raise AssertionError("the old name")
+
+    both = Both()
+    Compose(both).on_clear()
+    assert both.cleared == 1 and not recwarn
