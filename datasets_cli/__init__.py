@@ -108,7 +108,7 @@ _LAZY_IMPORTS = {
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.start_stop",
     # transforms
-    "CatFrames": "replay.transforms.frames",
+    "CatFrames": "torchrl.cat_frames",
     "Compose": "replay.transforms.compose",
     "CatTensors": "replay.transforms.tensors",
     "UnsqueezeTransform": "replay.transforms.tensors",

@@ -78,7 +78,6 @@ from datasets_cli.replay.trajectories.split import split_trajectories as split_t
 from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
-from datasets_cli.replay.transforms.frames import CatFrames as CatFrames
 from datasets_cli.replay.transforms.images import ToTensorImage as ToTensorImage
 from datasets_cli.replay.transforms.keys import ExcludeTransform as ExcludeTransform
 from datasets_cli.replay.transforms.keys import RenameTransform as RenameTransform
@@ -106,6 +105,7 @@ from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedR
 from datasets_cli.torchrl.buffers import (
     TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
 )
+from datasets_cli.torchrl.cat_frames import CatFrames as CatFrames
 from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay

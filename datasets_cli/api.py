@@ -124,7 +124,7 @@ def match_datasets(
     Raises:
         UnknownDataset: a glob matches nothing.
     """
-    from datasets_cli.install.selection import select_known
+    from datasets_cli.catalogue.selection import select_known
 
     return select_known(ids, choose_config(root, config))
 

@@ -161,7 +161,7 @@ def modules() -> list[str]:
 
 WITH_EXAMPLES = {
     *("cli.main", "cli.state", "experience", "store.cache_root"),
-    *("replay.samplers.prioritized", "replay.transforms.frames", "replay.transforms.scaling"),
+    *("replay.samplers.prioritized", "replay.transforms.scaling", "torchrl.cat_frames"),
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from datasets_cli.catalogue.selection import select_known
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.outcomes import Downloads, FailedDataset, InstalledDataset
-from datasets_cli.install.selection import select_known
 from datasets_cli.progress import Progress, shown
 from datasets_cli.store.manifest import read_manifest
 

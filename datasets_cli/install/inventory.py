@@ -8,10 +8,10 @@ from typing import Any
 from datasets_cli.catalogue.entries import all_entries, refresh
 from datasets_cli.catalogue.names import is_glob, match, resolve
 from datasets_cli.catalogue.registry import families, recipes
+from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
 from datasets_cli.install.records import DatasetInfo, DatasetRecord
-from datasets_cli.install.selection import as_list
 from datasets_cli.progress import Progress, shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.cache_root import CacheRoot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError
 from datasets_cli.install.installed import installed_id, remove, verify
@@ -13,7 +14,6 @@ from datasets_cli.install.outcomes import (
     DeletedDataset,
     VerifiedDataset,
 )
-from datasets_cli.install.selection import select_installed
 from datasets_cli.progress import Progress, shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size

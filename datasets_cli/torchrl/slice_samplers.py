@@ -1,4 +1,4 @@
-"""Samplers of slices with TorchRL's arguments, which are translated into a ``Slicing``."""
+"""Samplers of slices with TorchRL's arguments, which ``slicing_of`` translates."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
-from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import Span
-from datasets_cli.replay.trajectories.source import trajectory_source
+from datasets_cli.torchrl.slicing_arguments import slicing_of
 
 
 class SliceSampler(UniformSlices):
@@ -87,19 +86,17 @@ class SliceSampler(UniformSlices):
         span: Span | tuple[Span, Span] = False,
         use_gpu: torch.device | bool = False,
     ) -> None:
-        slicing = Slicing(
+        slicing = slicing_of(
             num_slices=num_slices,
             slice_len=slice_len,
-            trajectories=trajectory_source(
-                end_key=end_key,
-                end_keys=end_keys,
-                traj_key=traj_key,
-                trajectory_key=trajectory_key,
-                step_key=step_key,
-                fragmented=fragmented,
-                ends=ends,
-                trajectories=trajectories,
-            ),
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
             strict_length=strict_length,
             pad_output=pad_output,
             span=span,
@@ -146,19 +143,17 @@ class SliceSamplerWithoutReplacement(SliceEpochs):
         span: Span | tuple[Span, Span] = False,
         use_gpu: torch.device | bool = False,
     ) -> None:
-        slicing = Slicing(
+        slicing = slicing_of(
             num_slices=num_slices,
             slice_len=slice_len,
-            trajectories=trajectory_source(
-                end_key=end_key,
-                end_keys=end_keys,
-                traj_key=traj_key,
-                trajectory_key=trajectory_key,
-                step_key=step_key,
-                fragmented=fragmented,
-                ends=ends,
-                trajectories=trajectories,
-            ),
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
             strict_length=strict_length,
             pad_output=pad_output,
             span=span,
@@ -230,19 +225,17 @@ class PrioritizedSliceSampler(PrioritizedSlices):
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
     ) -> None:
-        slicing = Slicing(
+        slicing = slicing_of(
             num_slices=num_slices,
             slice_len=slice_len,
-            trajectories=trajectory_source(
-                end_key=end_key,
-                end_keys=end_keys,
-                traj_key=traj_key,
-                trajectory_key=trajectory_key,
-                step_key=step_key,
-                fragmented=fragmented,
-                ends=ends,
-                trajectories=trajectories,
-            ),
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
             strict_length=strict_length,
             pad_output=pad_output,
             span=span,

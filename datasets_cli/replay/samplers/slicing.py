@@ -9,9 +9,12 @@ from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, wh
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.boundaries import (
+    FROM_STORAGE,
+    TrajectoryKeys,
+    TrajectorySource,
+)
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.replay.trajectories.source import FROM_STORAGE, TrajectorySource
 
 MASK = ("collector", "mask")
 

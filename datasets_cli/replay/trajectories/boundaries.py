@@ -30,6 +30,13 @@ class TrajectoryKeys:
     step: Key | None = None
 
 
+TrajectorySource = TrajectoryKeys | TrajectoryIndex
+"""Where trajectories are: the columns of a storage that tell, or what is known already."""
+
+FROM_STORAGE = TrajectoryKeys()
+"""What the storage knows of them."""
+
+
 class ScalarColumns(Protocol):
     """Rows that have columns of one number each."""
 

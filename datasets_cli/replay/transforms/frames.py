@@ -8,18 +8,13 @@ next, at d        d d e                   . d e   the entry at d comes before it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Self
 
-import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, whole_number
-from datasets_cli.replay.samplers.slices import SlicePerRow
-from datasets_cli.replay.samplers.slicing import Slicing
-from datasets_cli.replay.samplers.windows import Span
-from datasets_cli.replay.trajectories.source import trajectory_source
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import Transform
@@ -27,27 +22,23 @@ from datasets_cli.replay.transforms.windows import Padding, windows_of
 from datasets_cli.store.schema.columns import Key, show_key
 
 
-class CatFrames(Transform):
+class StackedSteps(Transform):
     """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
 
     The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
     stacked as the step after: the newest steps of that stack, and the successor after them.
 
-    ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
-    a trajectory on; this transform needs the steps before a row in the batch.
-
     Args:
         N: steps in a stack, from 1 on.
         dim: the dimension along which they are joined; negative, counted from the entry's last.
-        in_keys: entries that are read; ``"pixels"`` by default.
+        in_keys: entries that are read.
         out_keys: where the stacks go; ``in_keys`` by default.
         padding: what is before a trajectory's first step: that step again (``"same"``), or
             ``padding_value`` (``"constant"``).
         padding_value: that value.
         as_inverse: stack what is written, rather than what is read.
-        reset_key: given for compatibility; only environments are reset.
-        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
+        done_key: the flag below ``"next"`` that ends a trajectory.
         future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
         mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
 
@@ -57,15 +48,15 @@ class CatFrames(Transform):
 
     def __init__(
         self,
-        N: int,  # noqa: N803 (TorchRL's name)
+        N: int,  # noqa: N803 (as drawn above)
         dim: int,
-        in_keys: NestedKeys | None = None,
+        in_keys: NestedKeys,
         out_keys: NestedKeys | None = None,
+        *,
         padding: Padding = "same",
         padding_value: float = 0,
         as_inverse: bool = False,
-        reset_key: NestedKey | None = None,
-        done_key: NestedKey | None = None,
+        done_key: NestedKey = "done",
         future: bool = False,
         mask_key: NestedKey | None = None,
     ) -> None:
@@ -73,16 +64,16 @@ class CatFrames(Transform):
         self.dim = whole_number("dim", dim)
         if self.dim >= 0 or padding not in ("same", "constant"):
             raise UsageError(
-                "CatFrames joins steps along a negative dim, padded with 'same' or 'constant'; not "
-                f"along {dim}, padded with {padding!r}."
+                f"{self._name} joins steps along a negative dim, padded with 'same' or 'constant'; "
+                f"not along {dim}, padded with {padding!r}."
             )
         self.padding = padding
         self.padding_value = padding_value
         self.as_inverse = as_inverse
         self.future = future
         self.mask_key = None if mask_key is None else key_of(mask_key)
-        self._done = ("next", *key_of("done" if done_key is None else done_key))
-        self._keys = KeyMap("CatFrames", ["pixels"] if in_keys is None else in_keys, out_keys)
+        self._done = ("next", *key_of(done_key))
+        self._keys = KeyMap(self._name, in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Put the stacks into the batch ``[*B, T]``, and return it.
@@ -97,86 +88,7 @@ class CatFrames(Transform):
         """Return the rows to be stored."""
         return data.copy().update(self._stacks(data, slice(None))) if self.as_inverse else data
 
-    def make_rb_transform_and_sampler(
-        self,
-        batch_size: int,
-        *,
-        end_key: NestedKey | None = None,
-        end_keys: Sequence[NestedKey] | None = None,
-        traj_key: NestedKey | None = None,
-        trajectory_key: NestedKey | None = None,
-        step_key: NestedKey | None = "step_count",
-        fragmented: bool = False,
-        ends: torch.Tensor | None = None,
-        trajectories: torch.Tensor | None = None,
-        cache_values: bool = False,
-        truncated_key: NestedKey | None = None,
-        init_key: NestedKey | None = None,
-        strict_length: bool = True,
-        pad_output: bool = False,
-        compile: bool | dict[str, Any] = False,
-        span: Span | tuple[Span, Span] = False,
-        use_gpu: torch.device | bool = False,
-    ) -> tuple[StackedSlices, SlicePerRow]:
-        """Return a transform and a sampler that stack steps of a buffer which stores single ones.
-
-        The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
-        last step, with stacks at ``out_keys`` and below ``"next"``. So a row has N - 1 steps of its
-        trajectory before it. When rows are written, the transform drops ``out_keys``.
-
-        >>> transform, sampler = CatFrames(
-        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
-        ... ).make_rb_transform_and_sampler(batch_size=32)
-
-        Args:
-            batch_size: rows in a batch, as the buffer is told, too; that counts.
-            end_key: see ``SliceSampler``, as for all others.
-            end_keys: several columns of flags.
-            traj_key: column of the numbers of trajectories.
-            trajectory_key: another name of ``traj_key``.
-            step_key: column of the numbers of steps.
-            fragmented: the rows of a trajectory may be apart.
-            ends: flags.
-            trajectories: numbers.
-            cache_values: given for compatibility.
-            truncated_key: where the last step of each slice is marked. Nothing is by default: a
-                step ends no trajectory because its stack ends with it.
-            init_key: where the first step of each slice is marked; nothing is by default.
-            strict_length: True; a stack is made of a whole slice.
-            pad_output: False.
-            compile: given for compatibility.
-            span: False.
-            use_gpu: given for compatibility.
-
-        Raises:
-            TypeError: more than one way to say where trajectories are.
-            UsageError: an argument would make slices of another length than N.
-        """
-        sides = span if isinstance(span, tuple) else (span, span)
-        if not strict_length or pad_output or any(sides):
-            raise UsageError(
-                f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
-                "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
-                "rows of a trajectory."
-            )
-        slicing = Slicing(
-            slice_len=self.N,
-            trajectories=trajectory_source(
-                end_key=end_key,
-                end_keys=end_keys,
-                traj_key=traj_key,
-                trajectory_key=trajectory_key,
-                step_key=step_key,
-                fragmented=fragmented,
-                ends=ends,
-                trajectories=trajectories,
-            ),
-            truncated_key=truncated_key,
-            init_key=init_key,
-        )
-        return StackedSlices(self), SlicePerRow(slicing)
-
-    def with_successors(self) -> CatFrames:
+    def with_successors(self) -> Self:
         """Return this transform, stacking the successor below ``"next"`` of every entry as well."""
         pairs = self._keys.pairs
         pairs += [
@@ -184,17 +96,16 @@ class CatFrames(Transform):
             for source, target in pairs
             if source[0] != "next" and ("next", *source) not in self._keys.in_keys
         ]
-        return CatFrames(
-            self.N,
-            self.dim,
-            [source for source, _ in pairs],
-            [target for _, target in pairs],
-            padding=self.padding,
-            padding_value=self.padding_value,
-            done_key=self._done[1:],
-            future=self.future,
-            mask_key=self.mask_key,
+        whole = copy(self)
+        whole._keys = KeyMap(
+            self._name, [source for source, _ in pairs], [target for _, target in pairs]
         )
+        return whole
+
+    @property
+    def _name(self) -> str:
+        """What messages call the transform: its public name."""
+        return type(self).__name__
 
     @property
     def out_keys(self) -> list[Key]:
@@ -202,23 +113,23 @@ class CatFrames(Transform):
         return self._keys.out_keys
 
     def __repr__(self) -> str:
-        return f"CatFrames(N={self.N}, dim={self.dim}, in_keys={self._keys.in_keys})"
+        return f"{self._name}(N={self.N}, dim={self.dim}, in_keys={self._keys.in_keys})"
 
     def _stacks(self, batch: TensorDict, when: slice) -> TensorDict:
         """Return the stacks ``[*B, t, ...]`` of some of the steps, and their mask."""
-        ends = flags(batch, self._done, "CatFrames")
+        ends = flags(batch, self._done, self._name)
         windows = windows_of(ends, self.N, when, future=self.future)
         stacks = TensorDict({}, windows.padded.shape[:-1])
         for source, target in self._keys.pairs:
             owner = source[1:] if source[0] == "next" and not self.future else ()
             first = (
-                required_entry(batch, owner, "CatFrames") if owner in self._keys.in_keys else None
+                required_entry(batch, owner, self._name) if owner in self._keys.in_keys else None
             )
-            value = required_entry(batch, source, "CatFrames")
+            value = required_entry(batch, source, self._name)
             place = value.ndim + self.dim
             if place < batch.ndim:
                 raise UsageError(
-                    f"CatFrames cannot join {show_key(source)} along dim {self.dim}: its shape "
+                    f"{self._name} cannot join {show_key(source)} along dim {self.dim}: its shape "
                     f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions after those of "
                     f"the batch {list(batch.batch_size)}. Unsqueeze it first."
                 )
@@ -230,13 +141,13 @@ class CatFrames(Transform):
 
 
 class StackedSlices(Transform):
-    """Leaves of each slice of N steps the one whose stack is the slice; see ``CatFrames``.
+    """Leaves of each slice of N steps the one whose stack is the slice; see ``StackedSteps``.
 
     Args:
         frames: makes the stacks.
     """
 
-    def __init__(self, frames: CatFrames) -> None:
+    def __init__(self, frames: StackedSteps) -> None:
         self.frames = frames.with_successors()
 
     def __call__(self, batch: TensorDict) -> TensorDict:

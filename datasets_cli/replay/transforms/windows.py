@@ -39,7 +39,7 @@ class Windows:
             value: the entry.
             first: where the entry is a successor, the entry that it is the successor of: the one
                 at a trajectory's first step comes right before the first successor.
-            padding: as ``CatFrames``.
+            padding: as ``StackedSteps``.
             fill: its ``padding_value``.
         """
         ndim = self.steps.ndim - 1

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.bounds import (
     begins_of,
     bounds_of,
@@ -22,7 +19,6 @@ from datasets_cli.replay.trajectories.bounds import (
     steps_of,
 )
 from datasets_cli.replay.trajectories.index import index_from_ends
-from datasets_cli.replay.trajectories.source import FROM_STORAGE, trajectory_source
 
 quick = settings(deadline=None, max_examples=100)
 flags = st.integers(1, 9).flatmap(
@@ -103,20 +99,3 @@ def test_a_number_ends_where_it_changes(time: int) -> None:
     number = torch.tensor([3, 3, 5, 5, 5, 3])
     wide = number.unsqueeze(1 + time)  # [T, 1] where time is the first dimension
     assert ends_of_numbers(wide, time).reshape(-1).tolist() == [0, 1, 0, 0, 1, 0]
-
-
-def test_the_three_ways_to_say_where_trajectories_are() -> None:
-    assert trajectory_source() == FROM_STORAGE == TrajectoryKeys()
-    by_number = TrajectoryKeys(number=("a", "id"))
-    assert trajectory_source(traj_key=("a", "id")) == by_number
-    assert trajectory_source(trajectory_key=("a", "id"), step_key="t") == by_number
-    apart = TrajectoryKeys(number=("id",), step=("t",))
-    assert trajectory_source(traj_key="id", step_key="t", fragmented=True) == apart
-    by_flags = TrajectoryKeys(ends=(("end",), ("b", "cut")))
-    assert trajectory_source(end_keys=["end", ("b", "cut")]) == by_flags
-    assert trajectory_source(end_key="end") == TrajectoryKeys(ends=(("end",),))
-    ends, numbers = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 2, 2])
-    for given_ones in ({"ends": ends}, {"trajectories": numbers}):
-        found: Any = trajectory_source(**given_ones)
-        assert listed(found.starts, found.lengths) == [(0, 2), (2, 2)]
-        assert (found.stride, found.capacity, found.wraps) == (1, 4, False)

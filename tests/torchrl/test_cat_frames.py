@@ -10,7 +10,9 @@ time, which raises there too; ours says to unsqueeze.
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import pydoc
 import warnings
 from typing import Any
 
@@ -30,6 +32,8 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.transforms.frames import StackedSteps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -209,3 +213,43 @@ def test_stacks_can_be_made_when_rows_are_written() -> None:
 def test_what_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match=r"CatFrames|A stack is made|N must be"):
         wrong()
+
+
+def test_every_argument_of_torchrl_is_taken_and_explained() -> None:
+    for name in ("__init__", "make_rb_transform_and_sampler"):
+        known = inspect.signature(getattr(theirs.CatFrames, name)).parameters
+        own = inspect.signature(getattr(CatFrames, name)).parameters
+        named = {key for key, one in known.items() if one.kind is not one.VAR_KEYWORD}
+        assert named <= own.keys()
+    slices = inspect.signature(ours.SliceSampler).parameters.keys() - {"num_slices", "slice_len"}
+    assert slices <= inspect.signature(CatFrames.make_rb_transform_and_sampler).parameters.keys()
+    text = pydoc.plain(pydoc.render_doc(CatFrames))
+    for function in (CatFrames, CatFrames.make_rb_transform_and_sampler):
+        names = inspect.signature(function).parameters.keys() - {"self"}
+        assert all(f"{name}: " in text for name in names)
+
+
+def test_a_misspelt_argument_names_what_was_called() -> None:
+    with pytest.raises(TypeError, match=r"^CatFrames\.__init__\(\) .*'pad'"):
+        CatFrames(2, -1, pad="same")  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"^CatFrames\.make_rb_transform_and_sampler\(\) .*'slice_length'"
+    ):
+        CatFrames(2, -1).make_rb_transform_and_sampler(2, slice_length=2)  # type: ignore[call-arg]
+
+
+def test_the_slices_of_a_stack_are_cut_as_the_arguments_say() -> None:
+    frames = CatFrames(3, -1, ["x"])
+    transform, sampler = frames.make_rb_transform_and_sampler(2, traj_key="id", init_key="new")
+    assert repr(transform.frames).startswith("CatFrames(N=3, dim=-1, in_keys=[('x',), ('next', ")
+    assert sampler.slicing.trajectories == TrajectoryKeys(number=("id",))
+    assert (sampler.slice_len, sampler.truncated_key, sampler.init_key) == (3, None, ("new",))
+    with pytest.raises(TypeError, match="Give one of end_key"):
+        frames.make_rb_transform_and_sampler(2, traj_key="id", end_key="end")
+
+
+def test_the_stacks_are_those_of_the_core() -> None:
+    core = StackedSteps(2, -1, ["x"], ["stack"], padding="constant", padding_value=7)
+    found = CatFrames(2, -1, ["x"], ["stack"], "constant", 7)(row_of(3))
+    assert torch.equal(found["stack"], core(row_of(3))["stack"])
+    assert found["stack"].tolist() == [[7, 0], [0, 1], [1, 2]]

@@ -1,0 +1,149 @@
+"""CatFrames with TorchRL's arguments, and the sampler that makes its stacks of single steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, NestedKeys
+from datasets_cli.replay.samplers.slices import SlicePerRow
+from datasets_cli.replay.samplers.windows import Span
+from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
+from datasets_cli.replay.transforms.windows import Padding
+from datasets_cli.torchrl.slicing_arguments import slicing_of
+
+
+class CatFrames(StackedSteps):
+    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
+
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
+    ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
+    stacked as the step after: the newest steps of that stack, and the successor after them.
+
+    ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
+    a trajectory on; this transform needs the steps before a row in the batch.
+
+    Args:
+        N: steps in a stack, from 1 on.
+        dim: the dimension along which they are joined; negative, counted from the entry's last.
+        in_keys: entries that are read; ``"pixels"`` by default.
+        out_keys: where the stacks go; ``in_keys`` by default.
+        padding: what is before a trajectory's first step: that step again (``"same"``), or
+            ``padding_value`` (``"constant"``).
+        padding_value: that value.
+        as_inverse: stack what is written, rather than what is read.
+        reset_key: given for compatibility; only environments are reset.
+        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
+        future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
+        mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
+
+    Raises:
+        UsageError: an argument is out of range, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        N: int,  # noqa: N803 (TorchRL's name)
+        dim: int,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        padding: Padding = "same",
+        padding_value: float = 0,
+        as_inverse: bool = False,
+        reset_key: NestedKey | None = None,
+        done_key: NestedKey | None = None,
+        future: bool = False,
+        mask_key: NestedKey | None = None,
+    ) -> None:
+        super().__init__(
+            N,
+            dim,
+            ["pixels"] if in_keys is None else in_keys,
+            out_keys,
+            padding=padding,
+            padding_value=padding_value,
+            as_inverse=as_inverse,
+            done_key="done" if done_key is None else done_key,
+            future=future,
+            mask_key=mask_key,
+        )
+
+    def make_rb_transform_and_sampler(
+        self,
+        batch_size: int,
+        *,
+        end_key: NestedKey | None = None,
+        end_keys: Sequence[NestedKey] | None = None,
+        traj_key: NestedKey | None = None,
+        trajectory_key: NestedKey | None = None,
+        step_key: NestedKey | None = "step_count",
+        fragmented: bool = False,
+        ends: torch.Tensor | None = None,
+        trajectories: torch.Tensor | None = None,
+        cache_values: bool = False,
+        truncated_key: NestedKey | None = None,
+        init_key: NestedKey | None = None,
+        strict_length: bool = True,
+        pad_output: bool = False,
+        compile: bool | dict[str, Any] = False,
+        span: Span | tuple[Span, Span] = False,
+        use_gpu: torch.device | bool = False,
+    ) -> tuple[StackedSlices, SlicePerRow]:
+        """Return a transform and a sampler that stack steps of a buffer which stores single ones.
+
+        The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
+        last step, with stacks at ``out_keys`` and below ``"next"``. So a row has N - 1 steps of its
+        trajectory before it. When rows are written, the transform drops ``out_keys``.
+
+        >>> transform, sampler = CatFrames(
+        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
+        ... ).make_rb_transform_and_sampler(batch_size=32)
+
+        Args:
+            batch_size: rows in a batch, as the buffer is told, too; that counts.
+            end_key: see ``SliceSampler``, as for all others.
+            end_keys: several columns of flags.
+            traj_key: column of the numbers of trajectories.
+            trajectory_key: another name of ``traj_key``.
+            step_key: column of the numbers of steps.
+            fragmented: the rows of a trajectory may be apart.
+            ends: flags.
+            trajectories: numbers.
+            cache_values: given for compatibility.
+            truncated_key: where the last step of each slice is marked. Nothing is by default: a
+                step ends no trajectory because its stack ends with it.
+            init_key: where the first step of each slice is marked; nothing is by default.
+            strict_length: True; a stack is made of a whole slice.
+            pad_output: False.
+            compile: given for compatibility.
+            span: False.
+            use_gpu: given for compatibility.
+
+        Raises:
+            TypeError: more than one way to say where trajectories are.
+            UsageError: an argument would make slices of another length than N.
+        """
+        sides = span if isinstance(span, tuple) else (span, span)
+        if not strict_length or pad_output or any(sides):
+            raise UsageError(
+                f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
+                "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
+                "rows of a trajectory."
+            )
+        slicing = slicing_of(
+            slice_len=self.N,
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
+            truncated_key=truncated_key,
+            init_key=init_key,
+        )
+        return StackedSlices(self), SlicePerRow(slicing)

@@ -1,0 +1,114 @@
+"""TorchRL's arguments of slices, translated: where trajectories are becomes one thing.
+
+end_key, end_keys          flags              TrajectoryKeys(ends=...)
+traj_key, trajectory_key   numbers            TrajectoryKeys(number=...), and step= if fragmented
+ends, trajectories         given as tensors   TrajectoryIndex
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
+from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.windows import Span
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
+from datasets_cli.replay.trajectories.bounds import ends_of_numbers
+from datasets_cli.replay.trajectories.index import index_from_ends
+
+
+def slicing_of(
+    *,
+    num_slices: int | None = None,
+    slice_len: int | None = None,
+    end_key: NestedKey | None = None,
+    end_keys: Sequence[NestedKey] | None = None,
+    traj_key: NestedKey | None = None,
+    trajectory_key: NestedKey | None = None,
+    step_key: NestedKey | None = "step_count",
+    fragmented: bool = False,
+    ends: torch.Tensor | None = None,
+    trajectories: torch.Tensor | None = None,
+    strict_length: bool = True,
+    pad_output: bool = False,
+    span: Span | tuple[Span, Span] = False,
+    truncated_key: NestedKey | None = ("next", "truncated"),
+    init_key: NestedKey | None = "is_init",
+) -> Slicing:
+    """Return how slices are cut, from the arguments that TorchRL's slice samplers take.
+
+    Args:
+        num_slices: as ``Slicing`` takes it.
+        slice_len: as ``Slicing`` takes it.
+        end_key: column of flags at the ends of trajectories.
+        end_keys: several such columns.
+        traj_key: column of numbers that change between trajectories.
+        trajectory_key: another name of ``traj_key``.
+        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
+        fragmented: the rows of a trajectory may be apart.
+        ends: those flags, bool ``[N]`` or ``[T, *environments]``, time first.
+        trajectories: those numbers, int, of the same shapes.
+        strict_length: as ``Slicing`` takes it.
+        pad_output: as ``Slicing`` takes it.
+        span: as ``Slicing`` takes it.
+        truncated_key: as ``Slicing`` takes it.
+        init_key: as ``Slicing`` takes it.
+
+    Raises:
+        TypeError: more than one way is given; or ``fragmented`` with flags in place of numbers.
+        UsageError: as ``Slicing``.
+    """
+    return Slicing(
+        num_slices=num_slices,
+        slice_len=slice_len,
+        trajectories=_trajectory_source(
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
+        ),
+        strict_length=strict_length,
+        pad_output=pad_output,
+        span=span,
+        truncated_key=truncated_key,
+        init_key=init_key,
+    )
+
+
+def _trajectory_source(
+    *,
+    end_key: NestedKey | None,
+    end_keys: Sequence[NestedKey] | None,
+    traj_key: NestedKey | None,
+    trajectory_key: NestedKey | None,
+    step_key: NestedKey | None,
+    fragmented: bool,
+    ends: torch.Tensor | None,
+    trajectories: torch.Tensor | None,
+) -> TrajectorySource:
+    """Return where trajectories are: by number, by flags, or given; see ``slicing_of``."""
+    numbers, flags = (traj_key, trajectory_key), (end_key, end_keys, ends, trajectories)
+    if sum(given is not None for given in (*numbers, *flags)) > 1:
+        raise TypeError("Give one of end_key, end_keys, traj_key, ends and trajectories.")
+    if fragmented and (step_key is None or any(given is not None for given in flags)):
+        raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
+    if ends is not None:
+        return index_from_ends(_by_step(ends).bool(), 0)
+    if trajectories is not None:
+        return index_from_ends(ends_of_numbers(_by_step(trajectories), time=0), 0)
+    return TrajectoryKeys(
+        number=optional_key(trajectory_key if traj_key is None else traj_key),
+        ends=tuple(map(key_of, end_keys or ([] if end_key is None else [end_key]))),
+        step=optional_key(step_key) if fragmented else None,
+    )
+
+
+def _by_step(column: torch.Tensor) -> torch.Tensor:
+    """Return a column as ``[T, W]``: T steps of W environments."""
+    return column.reshape(len(column), -1)

@@ -1,0 +1,80 @@
+"""TorchRL's arguments of slices become a ``Slicing``; the public classes share one translation."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from datasets_cli import SliceSampler
+from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.torchrl.slicing_arguments import slicing_of
+
+WAYS: dict[str, Any] = {
+    "end_key": "end",
+    "end_keys": ["end"],
+    "traj_key": "id",
+    "trajectory_key": "id",
+    "ends": torch.tensor([0, 1]),
+    "trajectories": torch.tensor([0, 1]),
+}
+
+
+def source_of(**arguments: Any) -> Any:
+    return slicing_of(slice_len=2, **arguments).trajectories
+
+
+def test_the_three_ways_to_say_where_trajectories_are() -> None:
+    assert source_of() == FROM_STORAGE == TrajectoryKeys()
+    by_number = TrajectoryKeys(number=("a", "id"))
+    assert source_of(traj_key=("a", "id")) == by_number
+    assert source_of(trajectory_key=("a", "id"), step_key="t") == by_number
+    apart = TrajectoryKeys(number=("id",), step=("t",))
+    assert source_of(traj_key="id", step_key="t", fragmented=True) == apart
+    by_flags = TrajectoryKeys(ends=(("end",), ("b", "cut")))
+    assert source_of(end_keys=["end", ("b", "cut")]) == by_flags
+    assert source_of(end_key="end") == TrajectoryKeys(ends=(("end",),))
+    ends, numbers = torch.tensor([0, 1, 0, 1]), torch.tensor([7, 7, 2, 2])
+    for given_ones in ({"ends": ends}, {"trajectories": numbers}):
+        found: Any = source_of(**given_ones)
+        assert (found.starts.tolist(), found.lengths.tolist()) == ([0, 2], [2, 2])
+        assert (found.stride, found.capacity, found.wraps) == (1, 4, False)
+
+
+@pytest.mark.parametrize("pair", [*itertools.combinations(WAYS, 2)], ids=" and ".join)
+def test_trajectories_are_told_in_one_way(pair: tuple[str, str]) -> None:
+    with pytest.raises(TypeError, match="Give one of end_key"):
+        source_of(**{name: WAYS[name] for name in pair})
+
+
+@pytest.mark.parametrize("way", ["end_key", "end_keys", "ends", "trajectories"])
+def test_rows_that_are_apart_are_told_by_number(way: str) -> None:
+    with pytest.raises(TypeError, match="fragmented=True needs a traj_key and a step_key"):
+        source_of(fragmented=True, **{way: WAYS[way]})
+    with pytest.raises(TypeError, match="fragmented=True needs a traj_key and a step_key"):
+        source_of(fragmented=True, step_key=None)
+
+
+def test_how_slices_are_cut_reaches_the_slicing_unchanged() -> None:
+    cut: dict[str, Any] = {
+        "num_slices": 3,
+        "strict_length": False,
+        "pad_output": True,
+        "span": (True, 2),
+        "truncated_key": ("a",),
+        "init_key": ("b",),
+    }
+    assert vars(slicing_of(**cut)) == vars(Slicing(**cut))
+    assert vars(slicing_of(slice_len=2)) == vars(Slicing(slice_len=2))
+
+
+def test_defaults_are_those_of_the_public_class() -> None:
+    shared = inspect.signature(slicing_of).parameters
+    public = inspect.signature(SliceSampler).parameters
+    hints = {"cache_values", "compile", "use_gpu"}
+    assert shared.keys() == public.keys() - hints
+    assert shared.items() <= public.items()
