@@ -153,7 +153,7 @@ def test_a_dump_that_was_cut_off_leaves_the_older_one_or_none(
         Path, "rename", lambda path, to: rename(path, to) if path.name != cut else 1 / 0
     )
     if step == "_write":
-        monkeypatch.setattr(dumping, "_write_json", lambda path, content: 1 / 0)
+        monkeypatch.setattr(dumping, "write_state", lambda path, content: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         newer.dumps(tmp_path)
     monkeypatch.undo()
