@@ -1,8 +1,11 @@
 """The dataset manager for offline reinforcement learning.
 
-Names are imported when they are first used: ``import datasets_cli`` loads neither torch nor
-tensordict. Type checkers and editors read them in ``__init__.pyi``, which is written from the table
-here, as is the table of docs/python.md: ``python -m tests.support.public_names``.
+    list_datasets("hopper-*")                   what there is
+    download("d4rl/hopper-medium-v2")           download, verify and convert
+    ExperienceReplay("d4rl/hopper-medium-v2")   sample it, as a replay buffer
+
+Every name is on one page, docs/python.md. Names are imported when they are first used:
+``import datasets_cli`` loads neither torch nor tensordict.
 """
 
 from __future__ import annotations
@@ -129,7 +132,11 @@ _LAZY_IMPORTS = {
     "InitTracker": "replay.transforms.tracking",
     "Transform": "replay.transforms.transform",
 }
-"""Every public name with the module that defines it: the one list of them."""
+"""Every public name with the module that defines it: the one list of them.
+
+``python -m tests.support.public_names`` writes ``__init__.pyi``, which type checkers and editors
+read, and the table of docs/python.md from it.
+"""
 
 _SUBPACKAGES = ("errors", "formats", "recipe", "replay", "torchrl")
 """What else is public: the modules to import from by their own names."""

@@ -164,7 +164,7 @@ def _as_ours(error: Exception) -> RldsError:
     if isinstance(error, RldsError):
         return error
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return UsageError(f"{error.format_message()} See: rlds --help")
+        return UsageError(f"{error.format_message().rstrip('.')}. See: rlds --help")
     if isinstance(error, OSError):
         return RldsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
     return RldsError(

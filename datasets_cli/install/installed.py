@@ -49,7 +49,7 @@ def installed_id(
         return fallback
     raise DatasetNotInstalled(
         f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id} "
-        "(in Python, download=True)"
+        "(in Python, datasets_cli.download)"
     )
 
 
