@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.store.content import content_of
 from datasets_cli.store.schema.columns import Column
 
 FORMAT_VERSION = 1
@@ -60,6 +62,14 @@ class Manifest:
     def size_bytes(self) -> int:
         """Total size of the dataset's files in bytes."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
+
+    @cached_property
+    def content(self) -> str:
+        """The dataset's identity, 64 hexadecimal digits: equal for every layout of the same data.
+
+        See ``store.content``.
+        """
+        return content_of(self)
 
     @property
     def unverified(self) -> list[str]:
