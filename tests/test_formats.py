@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,13 @@ from datasets_cli.install.installed import verify
 from tests.support.paths import TEST_DATA
 
 OLD = TEST_DATA / "formats" / "0.1"
+VERSION_1 = TEST_DATA / "formats" / "version-1"
+FAMILIES = {
+    "d4rl": "d4rl/hopper-medium-v2",
+    "minari": "minari/test/built-v0",
+    "openml": "openml/61",
+    "atari_dqn": "atari_dqn/Pong/5",
+}
 EXPECTED: dict[str, Any] = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))
 
 
@@ -81,3 +89,31 @@ def test_a_state_that_0_1_saved_continues(root: Path, name: str) -> None:
     batch = buffers[name].sample()
     key = "index" if name == "dataset" else "number"
     assert (batch.tolist() if name == "list" else batch[key].tolist()) == EXPECTED[name]
+
+
+def values_of(family: str) -> dict[str, np.ndarray]:
+    return dict(np.load(VERSION_1 / "expected" / f"{family}.npz"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dataset_of_format_version_1_opens_with_every_value(tmp_path: Path, family: str) -> None:
+    root = shutil.copytree(VERSION_1 / "root", tmp_path / "old")
+    verify(FAMILIES[family], Config(root))
+    replay = ExperienceReplay(FAMILIES[family], root=root, download=False)
+    expected = values_of(family)
+    assert {".".join(key) for key in replay.storage.dataset.keys} == expected.keys()
+    for key in replay.storage.dataset.keys:
+        found = replay[key].numpy()
+        assert found.dtype == expected[".".join(key)].dtype
+        assert found.tobytes() == expected[".".join(key)].tobytes(), key
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_of_format_version_1_that_were_dumped_are_read(family: str) -> None:
+    expected = values_of(family)
+    picked = slice(None) if family == "openml" else [0, 3, 5, 2]
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(150), batch_size=2)
+    buffer.loads(VERSION_1 / "dumps" / family)
+    for name, values in expected.items():
+        found = buffer[:][tuple(name.split("."))]
+        assert found.numpy().tobytes() == np.ascontiguousarray(values[picked]).tobytes(), name
