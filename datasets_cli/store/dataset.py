@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
@@ -17,8 +17,8 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectories import read_offsets
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.ted.leaves import LeafRows
 
@@ -62,7 +62,7 @@ class Dataset:
         self.folder = folder
         self.manifest = manifest
         self.device_options = device_options
-        self._files = Files(folder, device_options.storage_device)
+        self._files = Files(folder, manifest.files, device_options.storage_device)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
         self.gather = self._rows.gather  # one call fewer in every batch
@@ -73,12 +73,8 @@ class Dataset:
     @cached_property
     def offsets(self) -> torch.Tensor:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
-        offsets = read_offsets(self.folder / TRAJECTORIES, len(self))
-        if len(offsets) - 1 != self.manifest.num_trajectories:
-            raise DamagedDataset(
-                f"{self.manifest.id}: the manifest counts {self.manifest.num_trajectories} "
-                f"trajectories, the table {len(offsets) - 1}."
-            )
+        count = self.manifest.num_trajectories
+        offsets = read_offsets(self.folder / TRAJECTORIES, len(self), count)
         return torch.from_numpy(offsets)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:

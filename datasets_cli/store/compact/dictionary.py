@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import open_regular
+
 DICTIONARY_BYTES = 128 << 10
 SAMPLED_FRAMES = 1024
 FRAMES_PER_DICTIONARY_FRAME = 8
@@ -40,12 +43,24 @@ def write_dictionary(path: Path, content: bytes) -> None:
 
 
 def read_dictionary(path: Path) -> bytes:
-    """Return what ``write_dictionary`` kept; nothing where there is no file.
+    """Return what ``write_dictionary`` kept.
 
     Raises:
-        zstandard.ZstdError: the file is damaged.
+        DamagedDataset: the file is not one zstd frame of at most ``DICTIONARY_BYTES``.
     """
-    return zstandard.decompress(path.read_bytes()) if path.exists() else b""
+    with open_regular(path) as file:
+        content = file.read(2 * DICTIONARY_BYTES)  # zstd never takes twice of what it compresses
+    try:
+        # The size is what the file says: it is checked before that much memory is asked for.
+        if not 0 < (size := zstandard.frame_content_size(content)) <= DICTIONARY_BYTES:
+            raise zstandard.ZstdError(f"{size} bytes are not 1 to {DICTIONARY_BYTES}")
+        return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DamagedDataset(
+            f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
+            "what was written; rlds verify names every such file. Install the dataset again: "
+            "rlds download --force ID"
+        ) from error
 
 
 def for_zstd(content: bytes) -> zstandard.ZstdCompressionDict | None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from datasets_cli.errors import DamagedDataset
 from datasets_cli.store.compact.frames import FrameReader
 from datasets_cli.store.compact.records import (
     RECORDS,
@@ -61,7 +62,8 @@ class CompactRows:
         shape = (record.num_records, record.size)
         records = files.load(RECORDS, torch.uint8, shape)
         map_dtype = getattr(torch, row_map_dtype(record.num_records))
-        self._row = files.load(ROW_MAP, map_dtype, (num_rows,))
+        self._row_map = files.folder / ROW_MAP
+        self._row = files.load(ROW_MAP, map_dtype, (num_rows,), self._check_row_map)
         # Row r of this view is the bytes of the records r and r + 1; rows overlap.
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
@@ -79,7 +81,12 @@ class CompactRows:
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
         self._frames = [
             (
-                FrameReader(files.folder / field.filename, record.num_records, field.column.shape),
+                FrameReader(
+                    files.folder / field.filename,
+                    record.num_records,
+                    field.column.shape,
+                    has_dictionary=field.dictionary in files.listed,
+                ),
                 self._plan.slot(field.column.key),
                 self._plan.slot(field.successor) if field.successor else None,
             )
@@ -90,11 +97,19 @@ class CompactRows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
 
         Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
+
+        Raises:
+            IndexError: there is no such row.
+            DamagedDataset: the row map leads out of the records, or a frame is damaged.
         """
         if self._device is not None:
             index = index.to(self._device)
         row = self._row.index_select(0, index)
-        packed = self._pairs.index_select(0, row)
+        try:
+            packed = self._pairs.index_select(0, row)
+        except IndexError:
+            self._check_records(index, row)
+            raise
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
         nodes, contiguous = self._plan.new(), self._contiguous
@@ -139,7 +154,11 @@ class CompactRows:
         steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
         for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and successor is not None:
-                frames = self._to_output(reader.read(steps.view(-1)))
+                try:
+                    frames = self._to_output(reader.read(steps.view(-1)))
+                except IndexError:
+                    self._check_records(index, row.squeeze(1))
+                    raise
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
         return torch.stack(
@@ -152,6 +171,41 @@ class CompactRows:
             ],
             dim=1,
         )
+
+    def _check_row_map(self, records: torch.Tensor) -> None:
+        """Check the row map as a whole, where it is in a device's memory.
+
+        Args:
+            records: of each row, int32 or int64 ``[N]``.
+
+        Raises:
+            DamagedDataset: an entry leads out of the records.
+        """
+        least, most = (int(value) for value in records.aminmax())
+        if least < 0 or most > self.record.num_records - 2:
+            self._check_records(torch.arange(len(records)), records)
+
+    def _check_records(self, index: torch.Tensor, records: torch.Tensor) -> None:
+        """Check what the row map has for some rows.
+
+        Args:
+            index: rows int64 ``[B]``.
+            records: of each of them, int32 or int64 ``[B]``.
+
+        Raises:
+            DamagedDataset: names the first of them whose record is impossible.
+        """
+        # The record of a row is the row's number and one more for each trajectory before it, and
+        # another record follows.
+        index, records, last = index.cpu(), records.cpu(), self.record.num_records - 2
+        wrong = ((records < index) | (records > last)).nonzero().flatten()
+        if len(wrong):
+            first = wrong[index[wrong].argmin()]
+            row = int(index[first])
+            raise DamagedDataset(
+                f"{self._row_map}: row {row} has record {int(records[first])}, expected {row} to "
+                f"{last}. Install the dataset again: rlds download --force ID"
+            )
 
     def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
         tree = self.gather(index)
