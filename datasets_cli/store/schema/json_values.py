@@ -11,7 +11,7 @@ LARGEST = 2**48
 """What a number of rows, bytes or dimensions stays below, so that no product of two overflows."""
 
 MOST_NAMES = 64  # of one key: every level of a batch is a call in a call
-MOST_DIMENSIONS = 30  # of one row: numpy has arrays of at most 32, one of them is the rows
+MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows are one
 
 
 def object_at(value: Any, where: str) -> dict[str, Any]:
