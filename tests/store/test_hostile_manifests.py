@@ -172,7 +172,7 @@ def add_flag(entry: Json) -> None:
         (lambda e: field(e, "action").update(offset=10**30), r"record.fields\[\d+\]"),
         (lambda e: field(e, "action").update(successor="x"), r"successor: expected a list"),
         (lambda e: field(e, "float32").update(successor=None), "record: it holds 0 of next.obs"),
-        (swap, "record.fields: .* begins at byte"),
+        (swap, r"record.fields: expected .* at byte 0, found it at"),
         (lambda e: e["record"]["constants"][0].update(value="0"), "value: expected hexadecimal"),
         (lambda e: e["record"]["constants"][0].update(value="00" * 99), "has 99 bytes, a row of"),
         (add_flag, "flags that are neither 0 nor 1"),

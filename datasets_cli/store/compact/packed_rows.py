@@ -6,14 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from datasets_cli.errors import DamagedDataset
 from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.records import (
-    RECORDS,
-    ROW_MAP,
-    Record,
-    row_map_dtype,
-)
+from datasets_cli.store.compact.records import RECORDS, Record
+from datasets_cli.store.compact.row_map import RowMap
 from datasets_cli.store.schema.columns import EPISODE, Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.mapping import Files
@@ -61,9 +56,8 @@ class CompactRows:
         self._to_output, self._contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
         records = files.load(RECORDS, torch.uint8, shape)
-        map_dtype = getattr(torch, row_map_dtype(record.num_records))
-        self._row_map = files.folder / ROW_MAP
-        self._row = files.load(ROW_MAP, map_dtype, (num_rows,), self._check_row_map)
+        self._row_map = RowMap(files, record, num_rows)
+        self._row = self._row_map.records
         # Row r of this view is the bytes of the records r and r + 1; rows overlap.
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
@@ -108,7 +102,7 @@ class CompactRows:
         try:
             packed = self._pairs.index_select(0, row)
         except IndexError:
-            self._check_records(index, row)
+            self._row_map.check(index, row)
             raise
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
@@ -157,7 +151,7 @@ class CompactRows:
                 try:
                     frames = self._to_output(reader.read(steps.view(-1)))
                 except IndexError:
-                    self._check_records(index, row.squeeze(1))
+                    self._row_map.check(index, row.squeeze(1))
                     raise
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
@@ -171,41 +165,6 @@ class CompactRows:
             ],
             dim=1,
         )
-
-    def _check_row_map(self, records: torch.Tensor) -> None:
-        """Check the row map as a whole, where it is in a device's memory.
-
-        Args:
-            records: of each row, int32 or int64 ``[N]``.
-
-        Raises:
-            DamagedDataset: an entry leads out of the records.
-        """
-        least, most = (int(value) for value in records.aminmax())
-        if least < 0 or most > self.record.num_records - 2:
-            self._check_records(torch.arange(len(records)), records)
-
-    def _check_records(self, index: torch.Tensor, records: torch.Tensor) -> None:
-        """Check what the row map has for some rows.
-
-        Args:
-            index: rows int64 ``[B]``.
-            records: of each of them, int32 or int64 ``[B]``.
-
-        Raises:
-            DamagedDataset: names the first of them whose record is impossible.
-        """
-        # The record of a row is the row's number and one more for each trajectory before it, and
-        # another record follows.
-        index, records, last = index.cpu(), records.cpu(), self.record.num_records - 2
-        wrong = ((records < index) | (records > last)).nonzero().flatten()
-        if len(wrong):
-            first = wrong[index[wrong].argmin()]
-            row = int(index[first])
-            raise DamagedDataset(
-                f"{self._row_map}: row {row} has record {int(records[first])}, expected {row} to "
-                f"{last}. Install the dataset again: rlds download --force ID"
-            )
 
     def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
         tree = self.gather(index)

@@ -52,8 +52,11 @@ def _check_fields(record: Record) -> None:
     end = 0
     for field in record.fields:
         name, item = show_key(field.column.key), ITEM_BYTES[field.column.dtype]
+        # Side by side and each aligned: torch views a record as elements of one type.
         if field.offset != end or field.offset % item:
-            raise ValueError(f"record.fields: {name} begins at byte {field.offset}, not {end}")
+            raise ValueError(
+                f"record.fields: expected {name} at byte {end}, found it at {field.offset}"
+            )
         end += field.column.row_bytes
     if end > record.size:
         raise ValueError(f"record.fields: they take {end} bytes, a record has {record.size}")
