@@ -92,6 +92,11 @@ def open_regular(path: Path) -> BufferedReader:
         FileNotFoundError: there is nothing at ``path``.
         DamagedDataset: it is a link, pipe, socket, device or folder.
     """
+    return os.fdopen(open_descriptor(path), "rb")
+
+
+def open_descriptor(path: Path) -> int:
+    """Open a regular file as ``open_regular`` does, and return a descriptor to be closed."""
     _check_kind(path, os.lstat(path).st_mode)
     try:
         descriptor = os.open(path, _REGULAR_ONLY)
@@ -102,10 +107,10 @@ def open_regular(path: Path) -> BufferedReader:
     try:
         # Another file may have taken the path since lstat; this is the one that is open.
         _check_kind(path, os.fstat(descriptor).st_mode)
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def _check_kind(path: Path, mode: int) -> None:

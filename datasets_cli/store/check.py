@@ -24,12 +24,15 @@ from datasets_cli.store.schema.trajectory_file import table_bytes
 _NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> None:
+def check_sizes(folder: Path, manifest: Manifest) -> Record:
     """Check that every file is a regular file inside the folder, of exactly the right size.
 
     The right size is the manifest's, and what its columns need. Costs one ``lstat`` a file.
     tensordict's own loader drops a missing leaf, grows a short one with zeros and follows symbolic
     links.
+
+    Returns:
+        The record that the manifest describes, empty for the ``ted`` layout.
 
     Raises:
         DamagedDataset: names every file that is missing, linked or of another size, or the entry
@@ -49,6 +52,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
     ]
     problems += _unlisted(folder, manifest, record)
     _raise_problems(folder, manifest, problems)
+    return record
 
 
 def check_digests(folder: Path, manifest: Manifest) -> None:

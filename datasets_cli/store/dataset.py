@@ -53,14 +53,20 @@ class Dataset:
     Args:
         folder: the dataset folder.
         manifest: its manifest, already checked against the files.
+        record: how the ``compact`` layout lays its rows out, as ``check_sizes`` returned it.
         device_options: where the rows live and batches go.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, device_options: DeviceOptions = ON_DISK
+        self,
+        folder: Path,
+        manifest: Manifest,
+        record: Record,
+        device_options: DeviceOptions = ON_DISK,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._record = record
         self.device_options = device_options
         self._files = Files(folder, manifest.files, device_options.storage_device)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
@@ -106,7 +112,7 @@ class Dataset:
         """Return the rows with only these leaves; no other is read."""
         manifest = self.manifest
         if manifest.layout == "compact":
-            record = Record.from_json(manifest.record).only(keys)
+            record = self._record.only(keys)
             return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
@@ -146,10 +152,10 @@ def open_dataset(folder: Path, device_options: DeviceOptions = ON_DISK) -> Datas
         DamagedDataset: a file is missing, linked, or not exactly as long as the manifest says.
     """
     manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
+    record = check_sizes(folder, manifest)
     if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, device_options)
+    return Dataset(folder, manifest, record, device_options)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

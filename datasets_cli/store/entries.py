@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.store.compact.problems import check_record
@@ -68,18 +69,16 @@ def _check_keys(keys: list[Key]) -> None:
     known = set(keys)
     if len(known) != len(keys):
         raise ValueError("columns: expected different keys, found one twice")
-    for key in keys:
-        for depth in range(1, len(key)):
-            if key[:depth] in known:
-                raise ValueError(
-                    f"columns: expected either {show_key(key[:depth])} or {show_key(key)}, which "
-                    "is below it, found both"
-                )
+    above = {key[:depth]: key for key in keys for depth in range(1, len(key))}
+    for key in above.keys() & known:
+        raise ValueError(
+            f"columns: expected either {show_key(key)} or {show_key(above[key])}, which is below "
+            "it, found both"
+        )
 
 
 def _check_files(manifest: Manifest) -> None:
     for name, entry in object_at(manifest.files, "files").items():
-        where = f"files.{name}"
-        number_at(object_at(entry, where).get("bytes"), f"{where}.bytes")
-        if not isinstance(entry.get("sha256"), str):
-            raise ValueError(f"{where}.sha256: expected text, found {entry.get('sha256')!r}")
+        if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+            raise ValueError(f"files.{name}.sha256: expected text, found {reprlib.repr(entry)}")
+        number_at(entry.get("bytes"), f"files.{name}.bytes")

@@ -104,7 +104,8 @@ def check(flips: list[Flip], child: Child) -> Counter[tuple[str, str]]:
     return counts
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.timeout(300 + NUM_FLIPS)
+@pytest.mark.parametrize("layout", ["compact", "ted"])
 def test_a_random_bit_anywhere(layout: str, folders: dict[str, Path], child: Child) -> None:
     folder, rng = folders[layout], random.Random(layout)
     sizes = {name: (folder / name).stat().st_size for name in read_manifest(folder).files}

@@ -8,6 +8,7 @@ decode, because long matches are copied and not pieced together.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,12 @@ def read_dictionary(path: Path) -> bytes:
         DamagedDataset: the file is not one zstd frame of at most ``DICTIONARY_BYTES``.
     """
     with open_regular(path) as file:
-        content = file.read(2 * DICTIONARY_BYTES)  # zstd never takes twice of what it compresses
+        is_small = os.fstat(file.fileno()).st_size <= 2 * DICTIONARY_BYTES
+        content = file.read() if is_small else b""  # zstd never makes twice of what it is given
     try:
         # The size is what the file says: it is checked before that much memory is asked for.
         if not 0 < (size := zstandard.frame_content_size(content)) <= DICTIONARY_BYTES:
-            raise zstandard.ZstdError(f"{size} bytes are not 1 to {DICTIONARY_BYTES}")
+            raise zstandard.ZstdError(f"expected 1 to {DICTIONARY_BYTES} bytes, found {size}")
         return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise DamagedDataset(

@@ -115,7 +115,7 @@ class FrameReader:
         Raises:
             DamagedDataset: they do not, or the blob is too small for frames of this size.
         """
-        first, last = int(self._offsets[0]), int(self._offsets[-1])
+        first, last = self._offsets[::num_frames].tolist()  # of num_frames + 1
         if (first, last) != (0, len(self._blob)):
             raise DamagedDataset(
                 f"{self._path}.offsets: expected frames from byte 0 to {len(self._blob)} of "

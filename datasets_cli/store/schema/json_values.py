@@ -47,22 +47,29 @@ def number_at(value: Any, where: str, least: int = 0) -> int:
 
 def key_at(value: Any, where: str) -> Key:
     """Return a key from its list of names; see ``object_at``."""
-    names = list_at(value, where)
-    return _checked_key(tuple(names), where)
+    key = tuple(list_at(value, where))
+    if not _is_key(key):
+        raise _wrong_key(key, where)
+    return key
 
 
 def column_at(entry: dict[str, Any], where: str) -> Column:
     """Return the column of an entry with ``key``, ``dtype`` and ``shape``; see ``object_at``."""
-    key = key_at(entry.get("key"), f"{where}.key")
-    shape = tuple(list_at(entry.get("shape"), f"{where}.shape"))
-    column = Column(key, entry.get("dtype", ""), shape)
+    key, shape = entry.get("key"), entry.get("shape")
+    if not isinstance(key, list) or not isinstance(shape, list):
+        raise ValueError(
+            f"{where}: expected lists as key and shape, found {reprlib.repr(key)} and "
+            f"{reprlib.repr(shape)}"
+        )
+    column = Column(tuple(key), entry.get("dtype", ""), tuple(shape))
     check_column(column, where)
     return column
 
 
 def check_column(column: Column, where: str) -> None:
     """Check that a column is one that could have been written; see ``object_at``."""
-    _checked_key(column.key, f"{where}.key")
+    if not _is_key(column.key):
+        raise _wrong_key(column.key, f"{where}.key")
     if not isinstance(column.dtype, str) or column.dtype not in ITEM_BYTES:
         raise ValueError(
             f"{where}.dtype: expected one of {', '.join(sorted(ITEM_BYTES))}, found "
@@ -74,12 +81,15 @@ def check_column(column: Column, where: str) -> None:
             f"{len(column.shape)}"
         )
     for number, size in enumerate(column.shape):
-        number_at(size, f"{where}.shape[{number}]")
+        if type(size) is not int or not 0 <= size < LARGEST:
+            number_at(size, f"{where}.shape[{number}]")
 
 
-def _checked_key(key: Key, where: str) -> Key:
-    if not 1 <= len(key) <= MOST_NAMES or not all(isinstance(name, str) and name for name in key):
-        raise ValueError(
-            f"{where}: expected a list of 1 to {MOST_NAMES} names, found {reprlib.repr(list(key))}"
-        )
-    return key
+def _is_key(key: tuple[Any, ...]) -> bool:
+    return 1 <= len(key) <= MOST_NAMES and all(isinstance(name, str) and name for name in key)
+
+
+def _wrong_key(key: tuple[Any, ...], where: str) -> ValueError:
+    return ValueError(
+        f"{where}: expected a list of 1 to {MOST_NAMES} names, found {reprlib.repr(list(key))}"
+    )

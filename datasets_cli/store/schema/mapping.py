@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.disk import open_descriptor
 
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
 _NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -92,9 +92,12 @@ def map_bytes(path: Path) -> mmap.mmap:
     Raises:
         DamagedDataset: it is empty, or not a regular file.
     """
-    with open_regular(path) as file:
-        if not os.fstat(file.fileno()).st_size:
-            raise DamagedDataset(
-                f"{path} is empty. Install the dataset again: rlds download --force ID"
-            )
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+    descriptor = open_descriptor(path)  # a file object would cost more than the mapping
+    try:
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+    except ValueError as error:
+        raise DamagedDataset(
+            f"{path} is empty. Install the dataset again: rlds download --force ID"
+        ) from error
+    finally:
+        os.close(descriptor)
