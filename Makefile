@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench clean wheel compat
+.PHONY: help install demo test fuzz lint bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,9 @@ demo: install ## run the main job end to end on data that ships with the package
 
 test: install ## run the tests
 	$(BIN)/python -m pytest
+
+fuzz: install ## flip 10,000 bits of two small datasets, reading after each (10 minutes)
+	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
 
 lint: install ## check style and types
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
-from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.writer import new_writer
 

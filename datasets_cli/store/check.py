@@ -1,38 +1,58 @@
-"""Checking an installed dataset against its manifest, without opening its data."""
+"""Checking an installed dataset against its manifest, without opening its data.
+
+The manifest's word is not trusted either: first it is checked against itself, so that nothing is
+mapped by a number that does not fit. What it does not list is never opened.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import sha256_of
+from datasets_cli.sources.disk import digest_of, kind_of, open_regular
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.entries import check_entries
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.trajectory_file import table_bytes
+
+# What a path that the file system cannot have gives: there is no such file.
+_NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> None:
+def check_sizes(folder: Path, manifest: Manifest) -> Record:
     """Check that every file is a regular file inside the folder, of exactly the right size.
 
     The right size is the manifest's, and what its columns need. Costs one ``lstat`` a file.
     tensordict's own loader drops a missing leaf, grows a short one with zeros and follows symbolic
     links.
 
+    Returns:
+        The record that the manifest describes, empty for the ``ted`` layout.
+
     Raises:
-        DamagedDataset: names every file that is missing, linked or of another size.
+        DamagedDataset: names every file that is missing, linked or of another size, or the entry
+            of the manifest that contradicts the others.
     """
+    record = check_entries(manifest)
+    needed = _sizes_needed(manifest, record)
     problems = [
         f"{name}: {problem}"
         for name, entry in manifest.files.items()
-        if (problem := _difference(folder, name, int(entry["bytes"])))
+        if (problem := _difference(folder, name, entry["bytes"]))
     ]
     problems += [
         f"{name}: its columns need {size} bytes, the manifest has {found}"
-        for name, size in _sizes_needed(manifest).items()
+        for name, size in needed.items()
         if (found := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
     ]
+    problems += _unlisted(folder, manifest, record)
     _raise_problems(folder, manifest, problems)
+    return record
 
 
 def check_digests(folder: Path, manifest: Manifest) -> None:
@@ -44,32 +64,36 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
     check_sizes(folder, manifest)
     problems = []
     for name, entry in manifest.files.items():
-        digest = sha256_of(folder / name)
+        with open_regular(folder / name) as file:
+            digest = digest_of(file)
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)
 
 
-def _sizes_needed(manifest: Manifest) -> dict[str, int]:
-    """Return the bytes that each file must have for its columns to be mapped.
-
-    Raises:
-        DamagedDataset: the manifest does not describe its layout.
-    """
+def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
+    """Return the bytes that each file must have for its columns to be mapped."""
     num_rows = manifest.num_transitions
+    table = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
     if manifest.layout == "ted":
-        return {column.filename: column.row_bytes * num_rows for column in manifest.columns}
-    try:
-        record = Record.from_json(manifest.record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedDataset(
-            f"{manifest.id}: its manifest does not say how records are laid out ({error!r}). "
-            f"Install it again: rlds download --force {manifest.id}"
-        ) from error
+        return table | {c.filename: c.row_bytes * num_rows for c in manifest.columns}
     row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
     sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
-    offsets = 8 * (record.num_records + 1)
-    return sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
+    return sizes | table | {field.offsets: 8 * (record.num_records + 1) for field in record.frames}
+
+
+def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
+    """Yield what is wrong with the frame files that the manifest does not list.
+
+    They are not opened. A regular file is left alone; anything else was put there on purpose.
+    """
+    for field in record.frames:
+        if field.filename not in manifest.files:
+            yield f"{field.filename}: is not listed, and the frames are in it"
+        if field.dictionary not in manifest.files:
+            found = _look_at(folder / field.dictionary)
+            if found and (kind := kind_of(found.st_mode)):
+                yield f"{field.dictionary}: is {kind}"
 
 
 def _difference(folder: Path, name: str, size: int) -> str:
@@ -77,23 +101,27 @@ def _difference(folder: Path, name: str, size: int) -> str:
     if not all(parts) or ".." in parts or "\\" in name:
         return "the manifest names a file outside the folder"
     for depth in range(1, len(parts)):
-        if stat.S_ISLNK(_mode(folder.joinpath(*parts[:depth]))):
+        above = _look_at(folder.joinpath(*parts[:depth]))
+        if above and stat.S_ISLNK(above.st_mode):
             return f"{'/'.join(parts[:depth])} is a symbolic link"
-    path = folder / name
-    mode = _mode(path)
-    if mode == 0:
+    found = _look_at(folder / name)
+    if found is None:
         return "is missing"
-    if not stat.S_ISREG(mode):
-        return "is not a regular file"
-    found = os.lstat(path).st_size
-    return "" if found == size else f"expected {size} bytes, found {found}"
+    if kind := kind_of(found.st_mode):
+        return f"is {kind}"
+    return "" if found.st_size == size else f"expected {size} bytes, found {found.st_size}"
 
 
-def _mode(path: Path) -> int:
+def _look_at(path: Path) -> os.stat_result | None:
+    """Return what is at a path, a link itself and not what it leads to; None where nothing is."""
     try:
-        return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
+        return os.lstat(path)
+    except OSError as error:
+        if error.errno not in _NO_SUCH:
+            raise
+    except ValueError:  # a null byte, or half of a surrogate pair: no file has such a name
+        pass
+    return None
 
 
 def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> None:

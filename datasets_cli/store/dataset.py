@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
@@ -17,8 +17,8 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectories import read_offsets
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.ted.leaves import LeafRows
 
@@ -53,16 +53,22 @@ class Dataset:
     Args:
         folder: the dataset folder.
         manifest: its manifest, already checked against the files.
+        record: how the ``compact`` layout lays its rows out, as ``check_sizes`` returned it.
         device_options: where the rows live and batches go.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, device_options: DeviceOptions = ON_DISK
+        self,
+        folder: Path,
+        manifest: Manifest,
+        record: Record,
+        device_options: DeviceOptions = ON_DISK,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._record = record
         self.device_options = device_options
-        self._files = Files(folder, device_options.storage_device)
+        self._files = Files(folder, manifest.files, device_options.storage_device)
         self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self._rows = self.rows_of(frozenset(self.keys))
         self.gather = self._rows.gather  # one call fewer in every batch
@@ -73,12 +79,8 @@ class Dataset:
     @cached_property
     def offsets(self) -> torch.Tensor:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
-        offsets = read_offsets(self.folder / TRAJECTORIES, len(self))
-        if len(offsets) - 1 != self.manifest.num_trajectories:
-            raise DamagedDataset(
-                f"{self.manifest.id}: the manifest counts {self.manifest.num_trajectories} "
-                f"trajectories, the table {len(offsets) - 1}."
-            )
+        count = self.manifest.num_trajectories
+        offsets = read_offsets(self.folder / TRAJECTORIES, len(self), count)
         return torch.from_numpy(offsets)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
@@ -110,7 +112,7 @@ class Dataset:
         """Return the rows with only these leaves; no other is read."""
         manifest = self.manifest
         if manifest.layout == "compact":
-            record = Record.from_json(manifest.record).only(keys)
+            record = self._record.only(keys)
             return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
@@ -150,10 +152,10 @@ def open_dataset(folder: Path, device_options: DeviceOptions = ON_DISK) -> Datas
         DamagedDataset: a file is missing, linked, or not exactly as long as the manifest says.
     """
     manifest = read_manifest(folder)
-    check_sizes(folder, manifest)
+    record = check_sizes(folder, manifest)
     if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, device_options)
+    return Dataset(folder, manifest, record, device_options)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

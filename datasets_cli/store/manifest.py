@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of
 from datasets_cli.store.schema.columns import Column
@@ -101,7 +102,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILENAME
     try:
-        entry = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            entry = json.loads(file.read())
         version = int(entry["format_version"])
         if version > FORMAT_VERSION:
             raise DamagedDataset(
@@ -112,7 +114,7 @@ def read_manifest(folder: Path) -> Manifest:
         entry["resources"] = tuple(entry["resources"])
         known = {field.name for field in fields(Manifest)}
         return Manifest(**{name: value for name, value in entry.items() if name in known})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         if isinstance(error, DamagedDataset):
             raise
         raise DamagedDataset(

@@ -232,7 +232,7 @@ def test_two_threads_read_right_frames(tmp_path: Path) -> None:
     writer = FrameWriter(tmp_path / "x.zst", 36 * 36)
     writer.write(shots)
     writer.finish()
-    reader = FrameReader(tmp_path / "x.zst", 2000, (36, 36))
+    reader = FrameReader(tmp_path / "x.zst", 2000, (36, 36), has_dictionary=True)
     right = torch.from_numpy(shots)
 
     def read(seed: int) -> bool:
@@ -279,7 +279,8 @@ def test_frames_that_are_damaged_say_so(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"?" * path.stat().st_size)
     with pytest.raises(DamagedDataset, match="rlds verify"):
-        FrameReader(tmp_path / "x.zst", 100, (36, 36)).read(torch.arange(100))
+        reader = FrameReader(tmp_path / "x.zst", 100, (36, 36), has_dictionary=True)
+        reader.read(torch.arange(100))
 
 
 # Installed datasets

@@ -262,10 +262,10 @@ def test_trajectory_without_an_end_is_refused() -> None:
 def test_damaged_trajectory_table_is_refused(offsets: Any, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
     write_offsets(path, np.array([0, 3, 7]))
-    assert read_offsets(path, 7).tolist() == [0, 3, 7]
+    assert read_offsets(path, 7, 2).tolist() == [0, 3, 7]
     np.save(path, np.array(offsets))
     with pytest.raises(DamagedDataset, match=r"trajectories\.npy"):
-        read_offsets(path, 7)
+        read_offsets(path, 7, len(offsets) - 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no table", "archive", None])
@@ -279,4 +279,4 @@ def test_trajectory_table_that_is_no_array_is_refused(
         with path.open("wb") as file:
             np.savez(file, offsets=np.array([0, 7]))
     with pytest.raises(DamagedDataset):
-        read_offsets(path, 7)
+        read_offsets(path, 7, 1)

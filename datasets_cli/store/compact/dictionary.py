@@ -8,10 +8,14 @@ decode, because long matches are copied and not pieced together.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import zstandard
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import open_regular
 
 DICTIONARY_BYTES = 128 << 10
 SAMPLED_FRAMES = 1024
@@ -40,12 +44,25 @@ def write_dictionary(path: Path, content: bytes) -> None:
 
 
 def read_dictionary(path: Path) -> bytes:
-    """Return what ``write_dictionary`` kept; nothing where there is no file.
+    """Return what ``write_dictionary`` kept.
 
     Raises:
-        zstandard.ZstdError: the file is damaged.
+        DamagedDataset: the file is not one zstd frame of at most ``DICTIONARY_BYTES``.
     """
-    return zstandard.decompress(path.read_bytes()) if path.exists() else b""
+    with open_regular(path) as file:
+        is_small = os.fstat(file.fileno()).st_size <= 2 * DICTIONARY_BYTES
+        content = file.read() if is_small else b""  # zstd never makes twice of what it is given
+    try:
+        # The size is what the file says: it is checked before that much memory is asked for.
+        if not 0 < (size := zstandard.frame_content_size(content)) <= DICTIONARY_BYTES:
+            raise zstandard.ZstdError(f"expected 1 to {DICTIONARY_BYTES} bytes, found {size}")
+        return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise DamagedDataset(
+            f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
+            "what was written; rlds verify names every such file. Install the dataset again: "
+            "rlds download --force ID"
+        ) from error
 
 
 def for_zstd(content: bytes) -> zstandard.ZstdCompressionDict | None:

@@ -7,12 +7,8 @@ from typing import NamedTuple
 import torch
 
 from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.records import (
-    RECORDS,
-    ROW_MAP,
-    Record,
-    row_map_dtype,
-)
+from datasets_cli.store.compact.records import RECORDS, Record
+from datasets_cli.store.compact.row_map import RowMap
 from datasets_cli.store.schema.columns import EPISODE, Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.mapping import Files
@@ -60,8 +56,8 @@ class CompactRows:
         self._to_output, self._contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
         records = files.load(RECORDS, torch.uint8, shape)
-        map_dtype = getattr(torch, row_map_dtype(record.num_records))
-        self._row = files.load(ROW_MAP, map_dtype, (num_rows,))
+        self._row_map = RowMap(files, record, num_rows)
+        self._row = self._row_map.records
         # Row r of this view is the bytes of the records r and r + 1; rows overlap.
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
@@ -79,7 +75,12 @@ class CompactRows:
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
         self._frames = [
             (
-                FrameReader(files.folder / field.filename, record.num_records, field.column.shape),
+                FrameReader(
+                    files.folder / field.filename,
+                    record.num_records,
+                    field.column.shape,
+                    has_dictionary=field.dictionary in files.listed,
+                ),
                 self._plan.slot(field.column.key),
                 self._plan.slot(field.successor) if field.successor else None,
             )
@@ -90,11 +91,19 @@ class CompactRows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
 
         Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
+
+        Raises:
+            IndexError: there is no such row.
+            DamagedDataset: the row map leads out of the records, or a frame is damaged.
         """
         if self._device is not None:
             index = index.to(self._device)
         row = self._row.index_select(0, index)
-        packed = self._pairs.index_select(0, row)
+        try:
+            packed = self._pairs.index_select(0, row)
+        except IndexError:
+            self._row_map.check(index, row)
+            raise
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
         nodes, contiguous = self._plan.new(), self._contiguous
@@ -139,7 +148,11 @@ class CompactRows:
         steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
         for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and successor is not None:
-                frames = self._to_output(reader.read(steps.view(-1)))
+                try:
+                    frames = self._to_output(reader.read(steps.view(-1)))
+                except IndexError:
+                    self._row_map.check(index, row.squeeze(1))
+                    raise
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
         return torch.stack(

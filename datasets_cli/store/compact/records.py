@@ -15,11 +15,13 @@ made from the row map; frames are compressed beside the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+from datasets_cli.store.schema.json_values import column_at, key_at, list_at, number_at, object_at
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
@@ -51,8 +53,18 @@ class FrameField:
 
     @property
     def filename(self) -> str:
-        """The file of the compressed frames; ``.offsets`` and ``.dictionary`` are beside it."""
+        """The file of the compressed frames; two others are beside it."""
         return "frames/" + self.column.filename.removesuffix(".memmap") + ".zst"
+
+    @property
+    def offsets(self) -> str:
+        """The file that says where each frame begins."""
+        return f"{self.filename}.offsets"
+
+    @property
+    def dictionary(self) -> str:
+        """The file of the frames that the others are compressed against; not always there."""
+        return f"{self.filename}.dictionary"
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ class Record:
             "record_bytes": self.size,
             "num_records": self.num_records,
             "fields": [
-                {**_column(field.column), "successor": field.successor, "offset": field.offset}
+                {**_column(field.column), "successor": _names(field), "offset": field.offset}
                 for field in self.fields
             ],
             "constants": [
@@ -99,30 +111,56 @@ class Record:
             ],
             "made": [_column(column) for column in self.made],
             "frames": [
-                {**_column(field.column), "successor": field.successor} for field in self.frames
+                {**_column(field.column), "successor": _names(field)} for field in self.frames
             ],
         }
 
     @staticmethod
-    def from_json(entry: Mapping[str, Any]) -> Record:
-        """Return the record that ``to_json`` described."""
+    def from_json(entry: Any) -> Record:
+        """Return the record that ``to_json`` described.
+
+        Raises:
+            ValueError: names the entry that is not as ``to_json`` writes it.
+        """
+        entry = object_at(entry, "record")
         return Record(
-            size=int(entry["record_bytes"]),
-            num_records=int(entry["num_records"]),
+            size=number_at(entry.get("record_bytes"), "record.record_bytes", 1),
+            num_records=number_at(entry.get("num_records"), "record.num_records", 1),
             fields=tuple(
-                Field(Column.from_json(field), _key(field["successor"]), int(field["offset"]))
-                for field in entry["fields"]
+                Field(column, _successor(each, where), number_at(each.get("offset"), where))
+                for column, each, where in _columns_at(entry, "fields")
             ),
             constants=tuple(
-                (Column.from_json(constant), bytes.fromhex(constant["value"]))
-                for constant in entry["constants"]
+                (column, _bytes_at(each.get("value"), where))
+                for column, each, where in _columns_at(entry, "constants")
             ),
-            made=tuple(Column.from_json(column) for column in entry["made"]),
+            made=tuple(column for column, _, _ in _columns_at(entry, "made")),
             frames=tuple(
-                FrameField(Column.from_json(field), _key(field["successor"]))
-                for field in entry["frames"]
+                FrameField(column, _successor(each, where))
+                for column, each, where in _columns_at(entry, "frames")
             ),
         )
+
+
+def _columns_at(entry: dict[str, Any], name: str) -> Iterator[tuple[Column, dict[str, Any], str]]:
+    """Yield each column of a list of the manifest's entry, its own entry and where that is."""
+    for number, each in enumerate(list_at(entry.get(name), f"record.{name}")):
+        where = f"record.{name}[{number}]"
+        yield column_at(object_at(each, where), where), each, where
+
+
+def _successor(entry: dict[str, Any], where: str) -> Key | None:
+    found = entry.get("successor")
+    return None if found is None else key_at(found, f"{where}.successor")
+
+
+def _bytes_at(value: Any, where: str) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{where}.value: expected hexadecimal digits, found {reprlib.repr(value)}"
+        ) from None
 
 
 def is_frame(column: Column) -> bool:
@@ -171,5 +209,5 @@ def _column(column: Column) -> dict[str, Any]:
     return {"key": list(column.key), "dtype": column.dtype, "shape": list(column.shape)}
 
 
-def _key(names: list[str] | None) -> Key | None:
-    return None if names is None else tuple(names)
+def _names(field: Field | FrameField) -> list[str] | None:
+    return None if field.successor is None else list(field.successor)

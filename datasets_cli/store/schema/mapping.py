@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import sys
 import warnings
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import open_descriptor
 
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
 _NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -20,21 +25,41 @@ class Files:
 
     Args:
         folder: where they are.
+        listed: their names; whatever else is in the folder is not opened.
         device: whose memory they are copied into; None maps them read-only.
     """
 
-    def __init__(self, folder: Path, device: torch.device | None) -> None:
+    def __init__(
+        self, folder: Path, listed: Collection[str], device: torch.device | None = None
+    ) -> None:
         self.folder = folder
+        self.listed = listed
         self.device = device
         self._tensors: dict[str, torch.Tensor] = {}
 
-    def load(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return the bytes of a file as a tensor of this element type and shape."""
+    def load(
+        self,
+        name: str,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+        check: Callable[[torch.Tensor], None] | None = None,
+    ) -> torch.Tensor:
+        """Return the bytes of a file as a tensor of this element type and shape.
+
+        Args:
+            name: of the file.
+            dtype: its element type.
+            shape: its shape.
+            check: called once with what was copied into a device's memory, where a wrong index
+                ends the process instead of raising an error.
+        """
         if name not in self._tensors:
-            mapped = map_file(self.folder / name, dtype, shape)
-            self._tensors[name] = (
-                mapped if self.device is None else mapped.to(self.device, copy=True)
-            )
+            tensor = map_file(self.folder / name, dtype, shape)
+            if self.device is not None:
+                tensor = tensor.to(self.device, copy=True)
+                if check is not None:
+                    check(tensor)
+            self._tensors[name] = tensor
         return self._tensors[name]
 
 
@@ -43,12 +68,36 @@ def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
 
     A write into it would kill the process, and a private mapping, which would not, fails above the
     size of the memory.
+
+    Raises:
+        DamagedDataset: it is not a regular file of exactly these bytes.
     """
-    if math.prod(shape) == 0:
+    if (size := math.prod(shape) * dtype.itemsize) == 0:
         return torch.empty(shape, dtype=dtype)  # no file
-    with path.open("rb") as file:
-        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+    mapping = map_bytes(path)
+    if len(mapping) != size:
+        raise DamagedDataset(
+            f"{path}: expected {size} bytes, found {len(mapping)}. "
+            "Install the dataset again: rlds download --force ID"
+        )
     with warnings.catch_warnings():
         # torch warns that it cannot forbid writes.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(mapping, dtype=dtype).view(shape)
+
+
+def map_bytes(path: Path) -> mmap.mmap:
+    """Map a whole file read-only.
+
+    Raises:
+        DamagedDataset: it is empty, or not a regular file.
+    """
+    descriptor = open_descriptor(path)  # a file object would cost more than the mapping
+    try:
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+    except ValueError as error:
+        raise DamagedDataset(
+            f"{path} is empty. Install the dataset again: rlds download --force ID"
+        ) from error
+    finally:
+        os.close(descriptor)

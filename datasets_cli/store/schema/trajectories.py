@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
-
-FILENAME = "trajectories.npy"
+from datasets_cli.store.schema.trajectory_file import open_table
 
 
 def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
@@ -85,25 +84,28 @@ def write_offsets(path: Path, offsets: np.ndarray) -> None:
     np.save(path, offsets, allow_pickle=False)
 
 
-def read_offsets(path: Path, num_rows: int) -> np.ndarray:
+def read_offsets(path: Path, num_rows: int, num_trajectories: int) -> np.ndarray:
     """Read offsets int64 ``[K + 1]`` and check that they cover ``num_rows`` rows.
 
+    Args:
+        path: of the file.
+        num_rows: transitions N.
+        num_trajectories: trajectories K.
+
     Raises:
-        DamagedDataset: the file is not a one-dimensional int64 array that rises from 0 to num_rows.
+        DamagedDataset: the file is not a table of K offsets that rise from 0 to num_rows.
     """
     try:
-        offsets = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        with open_table(path, num_trajectories) as file:
+            offsets = np.fromfile(file, "<i8", num_trajectories + 1)
+    except OSError as error:
         raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
-    if not isinstance(offsets, np.ndarray):
-        raise DamagedDataset(f"{path} cannot be read as a trajectory table: it is an archive")
-    if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) < 1:
-        raise DamagedDataset(
-            f"{path}: expected int64 [K+1], found {offsets.dtype} {list(offsets.shape)}."
-        )
-    if offsets[0] != 0 or offsets[-1] != num_rows or bool((lengths_of(offsets) <= 0).any()):
+    # Compared and not subtracted: the difference of two damaged offsets may overflow.
+    flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if len(flat) or offsets[0] != 0 or offsets[-1] != num_rows:
+        where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
         raise DamagedDataset(
             f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
-            f"{offsets[-1]}, or a trajectory without rows."
+            f"{offsets[-1]}{where}. Install the dataset again: rlds download --force ID"
         )
-    return np.asarray(offsets)
+    return offsets.astype(np.int64, copy=False)

@@ -29,8 +29,8 @@ from datasets_cli.store.schema.columns import (
     write_meta_files,
 )
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
-from datasets_cli.store.schema.trajectories import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectories import write_offsets
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.ted.leaf_frames import LeafFrames
 
 BUFFER_BYTES = 1 << 18

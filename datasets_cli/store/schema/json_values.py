@@ -1,0 +1,95 @@
+"""Reading JSON that may say anything: a value that is not as expected is named by where it is."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+
+LARGEST = 2**48
+"""What a number of rows, bytes or dimensions stays below, so that no product of two overflows."""
+
+MOST_NAMES = 64  # of one key: every level of a batch is a call in a call
+MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows are one
+
+
+def object_at(value: Any, where: str) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Args:
+        value: what was read.
+        where: leads to it, such as ``record.fields[2]``; begins the message.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: expected an object, found {reprlib.repr(value)}")
+    return value
+
+
+def list_at(value: Any, where: str) -> list[Any]:
+    """Return a JSON list; see ``object_at``."""
+    if not isinstance(value, list):
+        raise ValueError(f"{where}: expected a list, found {reprlib.repr(value)}")
+    return value
+
+
+def number_at(value: Any, where: str, least: int = 0) -> int:
+    """Return a whole number from ``least`` up to ``LARGEST``; see ``object_at``."""
+    if type(value) is not int or not least <= value < LARGEST:
+        raise ValueError(
+            f"{where}: expected a whole number from {least} to 2**48, found {reprlib.repr(value)}"
+        )
+    return value
+
+
+def key_at(value: Any, where: str) -> Key:
+    """Return a key from its list of names; see ``object_at``."""
+    key = tuple(list_at(value, where))
+    if not _is_key(key):
+        raise _wrong_key(key, where)
+    return key
+
+
+def column_at(entry: dict[str, Any], where: str) -> Column:
+    """Return the column of an entry with ``key``, ``dtype`` and ``shape``; see ``object_at``."""
+    key, shape = entry.get("key"), entry.get("shape")
+    if not isinstance(key, list) or not isinstance(shape, list):
+        raise ValueError(
+            f"{where}: expected lists as key and shape, found {reprlib.repr(key)} and "
+            f"{reprlib.repr(shape)}"
+        )
+    column = Column(tuple(key), entry.get("dtype", ""), tuple(shape))
+    check_column(column, where)
+    return column
+
+
+def check_column(column: Column, where: str) -> None:
+    """Check that a column is one that could have been written; see ``object_at``."""
+    if not _is_key(column.key):
+        raise _wrong_key(column.key, f"{where}.key")
+    if not isinstance(column.dtype, str) or column.dtype not in ITEM_BYTES:
+        raise ValueError(
+            f"{where}.dtype: expected one of {', '.join(sorted(ITEM_BYTES))}, found "
+            f"{reprlib.repr(column.dtype)}"
+        )
+    if len(column.shape) > MOST_DIMENSIONS:
+        raise ValueError(
+            f"{where}.shape: expected at most {MOST_DIMENSIONS} dimensions, found "
+            f"{len(column.shape)}"
+        )
+    for number, size in enumerate(column.shape):
+        if type(size) is not int or not 0 <= size < LARGEST:
+            number_at(size, f"{where}.shape[{number}]")
+
+
+def _is_key(key: tuple[Any, ...]) -> bool:
+    return 1 <= len(key) <= MOST_NAMES and all(isinstance(name, str) and name for name in key)
+
+
+def _wrong_key(key: tuple[Any, ...], where: str) -> ValueError:
+    return ValueError(
+        f"{where}: expected a list of 1 to {MOST_NAMES} names, found {reprlib.repr(list(key))}"
+    )

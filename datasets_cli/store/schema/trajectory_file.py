@@ -1,0 +1,68 @@
+"""The file of the trajectory table: int64 ``[K + 1]`` as numpy writes it, opened without numpy.
+
+numpy's own reader evaluates the header as a Python literal and reads as much as it says. Here the
+header is one of a kind, and the size follows from the number of trajectories.
+
+    byte 0      x93 NUMPY, version 1.0, 118 bytes of text        10 bytes
+    byte 10     {'descr': '<i8', 'fortran_order': False, 'shape': (K + 1,), }, spaces, a line's end
+    byte 128    the offsets, 8 bytes each, little-endian
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from io import BufferedReader
+from pathlib import Path
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import open_regular
+
+FILENAME = "trajectories.npy"
+
+HEADER_BYTES = 128
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00\x76\x00"  # x76: 118
+    rb"\{'descr': '<i8', 'fortran_order': False, 'shape': \((\d{1,20}),\), \} *\n"
+)
+
+
+def table_bytes(num_trajectories: int) -> int:
+    """Return the size in bytes of the file of K trajectories."""
+    return HEADER_BYTES + 8 * (num_trajectories + 1)
+
+
+def open_table(path: Path, num_trajectories: int) -> BufferedReader:
+    """Open the table of K trajectories where its first offset is.
+
+    Args:
+        path: of the file.
+        num_trajectories: trajectories K.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedDataset: the file is not a table of K trajectories.
+    """
+    expected = table_bytes(num_trajectories)
+    file = open_regular(path)
+    try:
+        if (size := os.fstat(file.fileno()).st_size) != expected:
+            raise _damaged(path, num_trajectories, f"{expected} bytes, found {size}")
+        header = file.read(HEADER_BYTES)
+        found = _HEADER.fullmatch(header)
+        if not found or int(found[1]) != num_trajectories + 1:
+            text = header[10:].decode("latin-1").strip()
+            raise _damaged(
+                path, num_trajectories, f"int64 [{num_trajectories + 1}], found {text!r}"
+            )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _damaged(path: Path, num_trajectories: int, difference: str) -> DamagedDataset:
+    return DamagedDataset(
+        f"{path} is not the table of {num_trajectories} trajectories: expected {difference}. "
+        "Install the dataset again: rlds download --force ID"
+    )

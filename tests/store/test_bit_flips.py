@@ -1,0 +1,144 @@
+"""One flipped bit anywhere: an error that names the file, or other values that verify finds.
+
+RLDS_TEST_FLIPS says how many bits are flipped in each layout; ``make fuzz`` flips 10,000 in all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.schema.trajectory_file import HEADER_BYTES
+from datasets_cli.store.ted.writer import TedWriter
+from tests.store.test_compact import frames_of, transitions, write
+from tests.support.bit_flips import Flip, Outcome
+from tests.support.paths import PROJECT
+
+NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "150"))
+LENGTHS = [30, 1, 9]
+MANIFEST = "manifest.json"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A small dataset of every element type, with frames and a dictionary, in both layouts."""
+    rows = transitions(LENGTHS, 0)
+    starts = np.cumsum([0, *(length + 1 for length in LENGTHS)])[:-1]
+    row = np.concatenate([np.arange(n) + s for n, s in zip(LENGTHS, starts, strict=True)])
+    shots = frames_of(sum(LENGTHS) + len(LENGTHS))
+    rows["pixels",], rows["next", "pixels"] = shots[row], shots[row + 1]
+    above = tmp_path_factory.mktemp("flips")
+    kinds = {"ted": TedWriter, "compact": CompactWriter}
+    found = {layout: write(kind, above / layout, rows).folder for layout, kind in kinds.items()}
+    assert "frames/pixels.zst.dictionary" in read_manifest(found["compact"]).files
+    return found
+
+
+class Child:
+    """The process that flips and reads; begun again where a signal ended it."""
+
+    def __init__(self) -> None:
+        self._process = self._begin()
+
+    def _begin(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.support.bit_flips"]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=PROJECT
+        )
+
+    def ask(self, flip: Flip) -> Outcome:
+        """Return the outcome of a flip; ``signal`` where the process ended."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(asdict(flip)) + "\n")
+        self._process.stdin.flush()
+        if line := self._process.stdout.readline():
+            return Outcome(**json.loads(line))
+        code = self._process.wait()
+        self._process = self._begin()
+        _flip_back(flip)
+        return Outcome("signal", False, f"the process ended with {code}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate(timeout=60)
+
+
+def _flip_back(flip: Flip) -> None:
+    path = Path(flip.folder) / flip.name
+    content = bytearray(path.read_bytes())
+    content[flip.bit // 8] ^= 1 << flip.bit % 8
+    path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    found = Child()
+    yield found
+    found.close()
+
+
+def check(flips: list[Flip], child: Child) -> Counter[tuple[str, str]]:
+    """Try flips; return how many of each kind of file had each outcome."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for flip in flips:
+        outcome = child.ask(flip)
+        counts[Path(flip.name).suffix, outcome.kind] += 1
+        assert outcome.kind in ("refused", "same", "other"), (flip, outcome.text)
+        if flip.name != MANIFEST:  # which is no file of its own list
+            assert outcome.is_found, (flip, outcome)
+        if outcome.kind == "refused":
+            assert Path(flip.name).name.split(".")[0] in outcome.text, (flip, outcome.text)
+    return counts
+
+
+@pytest.mark.timeout(300 + NUM_FLIPS)
+@pytest.mark.parametrize("layout", ["compact", "ted"])
+def test_a_random_bit_anywhere(layout: str, folders: dict[str, Path], child: Child) -> None:
+    folder, rng = folders[layout], random.Random(layout)
+    sizes = {name: (folder / name).stat().st_size for name in read_manifest(folder).files}
+    sizes[MANIFEST] = (folder / MANIFEST).stat().st_size
+    names = sorted(name for name, size in sizes.items() if size)
+    flips = []
+    for seed in range(NUM_FLIPS):
+        name = rng.choice(names)
+        flips.append(Flip(str(folder), name, rng.randrange(8 * sizes[name]), seed))
+    counts = check(flips, child)
+    assert counts.total() == NUM_FLIPS
+    for (suffix, kind), count in sorted(counts.items()):
+        print(f"{layout:8} {suffix:12} {kind:8} {count}")
+
+
+FAR = [30, 31, 40, 50, 62, 63]
+CASES = [
+    *((name, bit) for name in ("frames/pixels.zst.offsets", "trajectories.npy") for bit in FAR),
+    *(("row.memmap", bit) for bit in (30, 31)),
+]
+
+
+@pytest.mark.parametrize(("name", "bit"), CASES)
+def test_a_high_bit_of_an_index_is_always_refused(
+    name: str, bit: int, folders: dict[str, Path], child: Child
+) -> None:
+    folder = folders["compact"]
+    skipped = HEADER_BYTES if name == "trajectories.npy" else 0
+    width = 4 if name == "row.memmap" else 8
+    count = ((folder / name).stat().st_size - skipped) // width
+    entries = sorted({0, 1, count // 2, count - 2, count - 1})
+    flips = [
+        Flip(str(folder), name, 8 * (skipped + width * entry) + bit, seed)
+        for seed, entry in enumerate(entries, start=1)
+    ]
+    assert {kind for _, kind in check(flips, child)} == {"refused"}

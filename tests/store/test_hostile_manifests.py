@@ -1,0 +1,191 @@
+"""A manifest that says anything at all: the dataset opens, or ``DamagedDataset`` says why not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.ted.writer import TedWriter
+from tests.store.test_compact import pixel_rows, transitions, write
+
+Json = dict[str, Any]
+Place = tuple[str | int, ...]
+LENGTHS = [9, 1, 5]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    above = tmp_path_factory.mktemp("manifests")
+    rows = transitions(LENGTHS, 0)
+    pixels = pixel_rows(LENGTHS)
+    rows |= {("pixels",): pixels["observation",], ("next", "pixels"): pixels["next", "observation"]}
+    kinds = {"ted": TedWriter, "compact": CompactWriter}
+    return {layout: write(kind, above / layout, rows).folder for layout, kind in kinds.items()}
+
+
+def open_with(folder: Path, entry: Any) -> Dataset:
+    """Open a dataset whose manifest is another JSON value."""
+    path = folder / "manifest.json"
+    content = path.read_bytes()
+    try:
+        path.write_text(entry if isinstance(entry, str) else json.dumps(entry))
+        return open_dataset(folder)
+    finally:
+        path.write_bytes(content)
+
+
+def places(value: Any, above: Place = ()) -> Iterator[Place]:
+    """Yield the way to every value in a JSON value, but to the digests of files."""
+    yield above
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    for name, item in items:
+        yield from places(item, (*above, name))
+
+
+def put(value: Any, place: Place, other: Any) -> Any:
+    """Return a copy of a JSON value with another value in a place; nothing for ``...``."""
+    if not place:
+        return other
+    value = copy.deepcopy(value)
+    above = value
+    for name in place[:-1]:
+        above = above[name]
+    if other is ...:
+        del above[place[-1]]
+    else:
+        above[place[-1]] = other
+    return value
+
+
+NAMES = ["", "..", "/", "\0", "\ud800", "a" * 5000]
+NUMBERS = [-1, 0, 1, 2, 3, 8, 15, 2**31, 2**40, 2**62, 2**63, 2**64, 10**400, 1.5, 1e308]
+JSON = st.recursive(
+    st.sampled_from(
+        [None, True, "", "..", "/", "\0", "\ud800", "a" * 5000, "uint8", "00", *NUMBERS]
+    )
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(max_size=5), inside),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_another_value_anywhere(layout: str, folders: dict[str, Path], data: st.DataObject) -> None:
+    folder = folders[layout]
+    entry = json.loads((folder / "manifest.json").read_text())
+    for _ in range(data.draw(st.integers(1, 2))):
+        place = data.draw(st.sampled_from([*places(entry)][1:]))
+        entry = put(entry, place, data.draw(JSON | st.just(...)))
+    try:
+        dataset = open_with(folder, entry)
+    except DamagedDataset:
+        return
+    DatasetStorage(dataset).get(torch.arange(15))
+    assert dataset.offsets.tolist() == [0, 9, 10, 15]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        '"text"',
+        "{",
+        "[" * 100_000,
+        '{"format_version": 1e999}',
+        '{"format_version": ' + "9" * 5000 + "}",
+        "\ufeff{}",
+    ],
+    ids=range(9),
+)
+def test_a_manifest_that_is_no_object(text: str, folders: dict[str, Path]) -> None:
+    with pytest.raises(DamagedDataset, match=r"manifest\.json"):
+        open_with(folders["ted"], text)
+
+
+def field(entry: Json, name: str) -> Json:
+    """Return the entry of a field of the record whose key ends so."""
+    return next(each for each in entry["record"]["fields"] if each["key"][-1] == name)
+
+
+def swap(entry: Json) -> None:
+    one, other = entry["record"]["fields"][:2]
+    one["offset"], other["offset"] = other["offset"], one["offset"]
+
+
+def add_flag(entry: Json) -> None:
+    column = {"key": ["flag"], "dtype": "bool", "shape": [2]}
+    entry["columns"].append(column)
+    entry["record"]["constants"].append({**column, "value": "0102"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda e: e.update(layout="flat"), "layout: expected ted or compact"),
+        (lambda e: e.update(num_transitions=0), "num_transitions: expected a whole number from 1"),
+        (lambda e: e.update(num_transitions=True), "num_transitions: expected"),
+        (lambda e: e.update(num_trajectories=16), "num_trajectories: expected at most the 15"),
+        (lambda e: e.update(columns=[]), "columns: expected one or more"),
+        (lambda e: e["columns"].append(e["columns"][0]), "columns: expected different keys"),
+        (lambda e: e["columns"][0].update(key=["next"]), "columns: expected either next or next"),
+        (lambda e: e["columns"][0].update(key=[]), r"columns\[0\].key: expected a list of 1 to"),
+        (lambda e: e["columns"][0].update(key=["x"] * 65), r"columns\[0\].key"),
+        (lambda e: e["columns"][0].update(dtype="int24"), r"columns\[0\].dtype: expected one of"),
+        (lambda e: e["columns"][0].update(shape=[-1]), r"columns\[0\].shape\[0\]"),
+        (lambda e: e["columns"][0].update(shape=[2**47, 0, 2**47]), r"columns\[0\].shape"),
+        (lambda e: e["columns"][0].update(shape=[1] * 99), "at most 62 dimensions"),
+        (lambda e: e.update(files=[]), "files: expected an object"),
+        (lambda e: e["files"].update(x={"bytes": -1}), "files.x.bytes: expected"),
+        (lambda e: e["files"].update(x={"bytes": 1}), "files.x.sha256: expected text"),
+        (lambda e: e["record"].update(num_records=17), "record.num_records: expected one for each"),
+        (lambda e: e["record"].update(record_bytes=12), "record.record_bytes: expected a multiple"),
+        (lambda e: e["record"].update(record_bytes=8), "record.fields: they take"),
+        (lambda e: e["record"].pop("made"), "record.made: expected a list, found None"),
+        (lambda e: e["record"]["fields"].pop(), "record: it holds 0 of"),
+        (lambda e: field(e, "action").update(offset=-8), r"record.fields\[\d+\]"),
+        (lambda e: field(e, "action").update(offset=10**30), r"record.fields\[\d+\]"),
+        (lambda e: field(e, "action").update(successor="x"), r"successor: expected a list"),
+        (lambda e: field(e, "float32").update(successor=None), "record: it holds 0 of next.obs"),
+        (swap, r"record.fields: expected .* at byte 0, found it at"),
+        (lambda e: e["record"]["constants"][0].update(value="0"), "value: expected hexadecimal"),
+        (lambda e: e["record"]["constants"][0].update(value="00" * 99), "has 99 bytes, a row of"),
+        (add_flag, "flags that are neither 0 nor 1"),
+        (lambda e: e["record"]["made"][0].update(dtype="int32"), "record.made: expected only"),
+        (lambda e: e["record"]["frames"][0].update(dtype="int8"), "record.frames: expected frames"),
+        (lambda e: e["record"]["frames"][0].update(shape=[36, 0]), "record.frames: expected"),
+        (lambda e: e["record"]["frames"][0].update(shape=[36, 35]), "record: it holds 0 of"),
+    ],
+)
+def test_each_contradiction_is_named(
+    change: Callable[[Json], None], message: str, folders: dict[str, Path]
+) -> None:
+    entry = json.loads((folders["compact"] / "manifest.json").read_text())
+    change(entry)
+    with pytest.raises(DamagedDataset, match=f"manifest.*{message}"):
+        open_with(folders["compact"], entry)
