@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
