@@ -213,13 +213,13 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
     files: dict[tuple[int, int], str] = {}
     for name in names:
         found = (folder / name).stat()
-        other = files.setdefault((found.st_dev, found.st_ino), name)
-        if other != name:
+        if other := files.get((found.st_dev, found.st_ino)):
             raise SourceError(
                 f"{other} and {name} are one file in {folder}: the disk does not tell two of the "
                 "keys apart, such as two that differ only in the case of letters. Rename one, or "
                 "choose another disk with --root or RLDS_HOME."
             )
+        files[found.st_dev, found.st_ino] = name
     # hashlib and fsync both let other threads run.
     with ThreadPoolExecutor(max_workers=2) as pool:
         entries = pool.map(lambda name: _describe(folder / name), names)
