@@ -171,10 +171,11 @@ def _stack_entries(column: list[Rows]) -> Rows:
 
 def _stack_tensors(items: list[Rows]) -> Rows:
     try:
-        if all(type(item) is torch.Tensor for item in items):
-            return stack_tensors(items)
         return torch.stack(items)
     except RuntimeError as error:
+        # torch has types of which it stacks no empty tensors, or does not on every device.
+        if isinstance(error, NotImplementedError) and type(items[0]) is torch.Tensor:
+            return stack_tensors(items)
         raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
 
 

@@ -175,7 +175,7 @@ def escape_key(key: Key) -> Key:
     """Return the names that a leaf's key has on the disk, in ``meta.json`` and before encoding.
 
     A name that a folder cannot have gets a ``~``, and so does one that is such a name with any
-    number of ``~`` behind it; then no two keys get the same names:
+    number of ``~`` after it; then no two keys get the same names:
 
         shape -> shape~    shape~ -> shape~~    shapes -> shapes    observation~ -> observation~
 
