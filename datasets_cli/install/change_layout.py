@@ -23,6 +23,7 @@ from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
@@ -82,7 +83,7 @@ def read_rows(dataset: Dataset) -> Iterator[dict[Key, np.ndarray]]:
     step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
     for start in range(0, len(dataset), step):
         index = torch.arange(start, min(start + step, len(dataset)))
-        yield {key: leaf.numpy() for key, leaf in leaves(dataset.gather(index))}
+        yield {key: to_array(leaf) for key, leaf in leaves(dataset.gather(index))}
 
 
 def leaves(tree: Tree, path: Key = ()) -> Iterator[tuple[Key, torch.Tensor]]:

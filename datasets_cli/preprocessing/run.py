@@ -39,8 +39,8 @@ from datasets_cli.store.schema.columns import (
     Column,
     column_of,
     rows_per_block,
-    write_meta_files,
 )
+from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import summarise
 from datasets_cli.store.schema.trajectories import first_rows
 from datasets_cli.store.ted.writer import reward_column, write_beside

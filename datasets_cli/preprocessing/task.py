@@ -17,6 +17,8 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.schema.arrays import row_data
+from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Column, Key, column_of, show_key
 
 Function = Callable[[TensorDict], TensorDict]
@@ -73,7 +75,7 @@ def write_rows(task: PreprocessTask) -> None:
             if column.row_bytes:
                 with (task.data / column.filename).open("r+b") as file:
                     file.seek(task.start * column.row_bytes)
-                    file.write(np.ascontiguousarray(rows[key], column.dtype).data)
+                    file.write(row_data(rows[key], column.dtype))
                     file.flush()
                     os.fsync(file.fileno())
         task.mark.touch()
@@ -115,7 +117,7 @@ def apply(
     keys = result.keys(include_nested=True, leaves_only=True)
     names = [(key,) if isinstance(key, str) else key for key in keys]
     try:
-        rows = {n: np.ascontiguousarray(result.get(n).detach().cpu().numpy()) for n in names}
+        rows = {n: np.ascontiguousarray(to_array(result.get(n))) for n in names}
     except (TypeError, AttributeError) as error:
         raise UsageError(f"The function returned what cannot be stored: {error}.") from error
     if not rows:

@@ -20,7 +20,7 @@ from datasets_cli.preprocessing.task import Function
 from datasets_cli.sources.disk import check_free_space, disk_errors, sha256_of
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.columns import Column, one_file_each
 
 
 class Work:
@@ -49,8 +49,8 @@ class Work:
         for other in self.dest.parent.iterdir():
             if name.fullmatch(other.name) and other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
-        path = self.folder / "plan.json"
-        if path.is_file() and path.read_bytes() == self._plan:
+        plan = self.folder / "plan.json"
+        if plan.is_file() and plan.read_bytes() == self._plan:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         total = sum(column.row_bytes for column in columns) * num_rows
@@ -59,8 +59,10 @@ class Work:
             self.mark(0).parent.mkdir(parents=True)
             for column in columns:
                 if column.row_bytes:
-                    _allocate(self.data / column.filename, column.row_bytes * num_rows)
-            path.write_bytes(self._plan)
+                    path = self.data / column.filename
+                    with one_file_each(path, column.key):
+                        _allocate(path, column.row_bytes * num_rows)
+            plan.write_bytes(self._plan)
 
 
 def check_destination(dest: Path) -> None:
@@ -131,7 +133,7 @@ def _code_digest(function: Function) -> str:
 def _allocate(path: Path, size: int) -> None:
     """Reserve a file's blocks now: a mapping or a late write would fail half-way on a full disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:

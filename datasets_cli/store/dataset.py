@@ -14,6 +14,7 @@ from datasets_cli.store.check import check_sizes
 from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.schema.bits import torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
@@ -97,7 +98,7 @@ class Dataset:
         check_memory(sum(column.row_bytes for column in found) * len(self), self.manifest.id)
         rows = self.rows_of(frozenset(column.key for column in found))
         whole = {
-            column.key: torch.empty((len(self), *column.shape), dtype=getattr(torch, column.dtype))
+            column.key: torch.empty((len(self), *column.shape), dtype=torch_dtype(column.dtype))
             for column in found
         }
         step = rows_per_block(sum(column.row_bytes for column in found))

@@ -245,9 +245,9 @@ def test_element_types_that_no_file_can_hold_are_refused(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
     def brain(batch: TensorDict) -> TensorDict:
-        return batch.set("action", batch["action"].bfloat16())
+        return batch.set("action", batch["done"].byte().view(torch.uint4))
 
-    with pytest.raises(UsageError, match="cannot be stored"):
+    with pytest.raises(UsageError, match=r"torch\.uint4 cannot be stored"):
         replay.preprocess(brain, dest=tmp_path / "out", num_workers=0)
 
 

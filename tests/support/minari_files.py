@@ -227,6 +227,23 @@ def whole_rewards() -> Path:
     return write(box(2), box(1), buffers)
 
 
+def odd_names_and_types() -> Path:
+    """Names that a tensordict's folder keeps for itself, and unsigned numbers of every size."""
+
+    def edit(file: h5py.File) -> None:
+        rng = np.random.default_rng(5)
+        for name in file:
+            infos, steps = file[name].require_group("infos"), file[name]["rewards"].size
+            infos["shape"] = rng.integers(0, 2**16, steps, np.uint16)
+            infos["device"] = rng.integers(0, 2**32, (steps + 1, 1), np.uint32)
+            infos["_type"] = rng.integers(0, 2**64, steps + 1, np.uint64)
+            infos["meta.json/x.memmap"] = rng.integers(0, 2**16, (steps, 2, 2), np.uint16)
+            infos["text/device~"] = rng.random((steps, 0))
+            infos["index"] = np.arange(steps)
+
+    return change(build(box(2), box(1)), edit)
+
+
 def zero_width() -> Path:
     def edit(file: h5py.File) -> None:
         for name in file:
@@ -251,6 +268,7 @@ PLAIN = [
     no_seeds,
     odd_numbers,
     big_endian,
+    odd_names_and_types,
     no_spaces,
     whole_rewards,
     zero_width,

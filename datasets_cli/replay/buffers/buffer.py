@@ -16,7 +16,7 @@ from datasets_cli.replay.buffers.load import load
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
 from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at, unravel_rows, write_at
-from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.buffers.sample_info import SampleInfo, warn_of_index
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import RandomSampler
@@ -373,6 +373,7 @@ class ReplayBuffer:
         indexed = isinstance(writer, TensorDictRoundRobinWriter)
         info = self._sample_info
         self.reader.sample_info = SampleInfo(info.index or indexed, info.marks)
+        warn_of_index(self.reader.storage, self.reader.sample_info)
 
     def _extend(self, data: Rows, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
         """Write rows, tell of them, and return their numbers; see ``extend``."""

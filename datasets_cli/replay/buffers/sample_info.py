@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from tensordict import TensorDictBase
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import Tree, entry, put
 
 
@@ -72,6 +74,20 @@ class SampleInfo:
         for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
             if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
                 batch[key[0]] = expand_to_rows(mark, storage.row_batch_size)
+
+
+def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
+    """Warn where batches have the rows' numbers in place of what a dataset has under ``index``."""
+    dataset: Dataset | None = getattr(storage, "dataset", None)
+    if dataset is None or not (sample_info.index or sample_info.marks):
+        return
+    if hidden := [show_key(key) for key in dataset.keys if key[0] == "index"]:
+        warnings.warn(
+            f"{dataset.manifest.id} has {', '.join(hidden)}, which the batches of this buffer do "
+            "not carry: index is the rows' numbers there. Read it as "
+            'replay["index"] or replay[rows], or rename it with preprocess().',
+            stacklevel=4,
+        )
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:

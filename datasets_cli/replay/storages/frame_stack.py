@@ -15,6 +15,7 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.schema.bits import bits_of
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import Tree, put
 
@@ -112,7 +113,7 @@ class FrameStack(Storage):
             missing = self.length - 1 - age
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
             if bool(padded.any()):
-                run[padded.to(run.device)] = 0
+                bits_of(run)[padded.to(run.device)] = 0  # of the same memory, and 0 there too
         put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
         following = self.dataset.device_options.to_output(run[:, 1:].clone())

@@ -12,6 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.store.schema.bits import stack_tensors
 from datasets_cli.store.schema.columns import Key, show_key
 
 NO_LIMIT = 2**63 - 1
@@ -103,7 +104,7 @@ class ListStorage(WritableStorage):
         items = [self._items[number] for number in rows.tolist()]
         if not self._has(items, key):
             return None
-        return torch.stack([item[key] for item in items])
+        return stack_tensors([item[key] for item in items])
 
     @staticmethod
     def _has(items: list[Rows], key: Key) -> bool:
@@ -131,7 +132,7 @@ class ListStorage(WritableStorage):
         numbers = [item[key] for item in self._items]
         if any(number.numel() != 1 for number in numbers):
             raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
-        return torch.stack([number.reshape(1) for number in numbers])
+        return stack_tensors([number.reshape(1) for number in numbers])
 
 
 def stack_rows(items: list[Rows]) -> Rows:
@@ -172,6 +173,9 @@ def _stack_tensors(items: list[Rows]) -> Rows:
     try:
         return torch.stack(items)
     except RuntimeError as error:
+        # torch has types of which it stacks no empty tensors, or does not on every device.
+        if isinstance(error, NotImplementedError) and type(items[0]) is torch.Tensor:
+            return stack_tensors(items)
         raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import weakref
 from pathlib import Path
 
 import torch
-from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.replay.storages.form import Form, TensorDictForm
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.store.schema.bits import bits_dtype, torch_dtype, type_name
+from datasets_cli.store.schema.columns import Column, check_key, one_file_each
+from datasets_cli.store.schema.meta_files import write_meta_files
 
 
 class LazyMemmapStorage(LazyTensorStorage):
@@ -52,10 +55,32 @@ class LazyMemmapStorage(LazyTensorStorage):
             )
         plain = [(str(number),) for number in range(len(columns))]
         keys = form.keys if isinstance(form, TensorDictForm) else plain
-        rows = TensorDict({}, [self.capacity])
-        for key, column in zip(keys, columns, strict=True):
-            one = torch.zeros((), dtype=column.dtype)
-            rows[key] = one.expand(self.capacity, *column.shape[self.ndim :])
-        self.scratch_dir.mkdir(parents=True, exist_ok=True)
-        mapped = rows.memmap_like(prefix=self.scratch_dir, existsok=True)
-        return [mapped[key].as_subclass(torch.Tensor) for key in keys]
+        leaves = [
+            Column(key, type_name(column.dtype), tuple(column.shape[self.ndim :]))
+            for key, column in zip(keys, columns, strict=True)
+        ]
+        try:
+            return self._make_files(self.scratch_dir, leaves)
+        except SourceError as error:  # what these rows have for names is their user's to change
+            raise UsageError(str(error)) from error
+
+    def _make_files(self, folder: Path, leaves: list[Column]) -> list[torch.Tensor]:
+        """Make the files of leaves, all zeros, as tensordict has them; return what they hold."""
+        for leaf in leaves:
+            check_key(leaf.key)
+            # Not written over: what another storage still maps must not change below it.
+            (folder / leaf.filename).unlink(missing_ok=True)
+        write_meta_files(folder, leaves, self.capacity)
+        mapped = []
+        for leaf in leaves:
+            dtype, size = bits_dtype(torch_dtype(leaf.dtype)), math.prod(leaf.shape)
+            shape = (self.capacity, *leaf.shape)
+            if not size:  # tensordict has no file of a leaf without elements either
+                mapped.append(torch.empty(shape, dtype=dtype))
+                continue
+            path = folder / leaf.filename
+            with one_file_each(path, leaf.key), path.open("xb") as file:
+                file.truncate(self.capacity * leaf.row_bytes)
+            rows = torch.from_file(str(path), shared=True, size=self.capacity * size, dtype=dtype)
+            mapped.append(rows.view(shape))
+        return mapped

@@ -8,6 +8,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.store.schema.bits import type_name
 from datasets_cli.store.schema.columns import show_key
 
 if TYPE_CHECKING:
@@ -38,4 +39,9 @@ def _array(storage: DatasetStorage, name: str) -> np.ndarray:
         )
     if name in ("rewards", "terminals"):
         column = column[:, 0]
+    if column.is_complex() or type_name(column.dtype) == "float4_e2m1fn_x2":
+        raise UsageError(
+            f"{storage.dataset.manifest.id}: {show_key(key)} is {column.dtype}; a Q-learning "
+            "dataset needs numbers that float32 can have. Convert them with preprocess() first."
+        )
     return (column if column.dtype == torch.bool else column.float()).numpy()

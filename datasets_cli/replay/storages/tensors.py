@@ -23,6 +23,7 @@ from datasets_cli.replay.storages.form import (
     inner_shape,
 )
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
@@ -54,7 +55,10 @@ class LazyTensorStorage(WritableStorage):
         self.is_tensordict = False  # as long as nothing was written
         self._grid: tuple[int, ...] = (self.max_size,)
         self._form: Form | None = None
+        # What torch cannot move is kept, and handed from flatten() to write(), as its bits.
         self._columns: list[torch.Tensor] = []
+        self._dtypes: list[torch.dtype] = []
+        self._has_bits = False
         self._num_rows = 0
 
     def __len__(self) -> int:
@@ -92,13 +96,10 @@ class LazyTensorStorage(WritableStorage):
             width = math.prod(side)
             self._grid = (-(-self.max_size // max(1, width)), *side)
             self._columns = self._allocate(form, columns)
-            self._set_form(form, inner_shape(data, self.ndim))
-        flat = [
-            column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1)
-            if self.ndim > 1
-            else column
-            for column in columns
-        ]
+            self._set_form(form, inner_shape(data, self.ndim), columns)
+        flat = self._as_kept(form, columns)
+        if self.ndim > 1:
+            flat = [column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1) for column in flat]
         if self.grid[1:] != side:
             raise UsageError(
                 f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
@@ -112,10 +113,37 @@ class LazyTensorStorage(WritableStorage):
                 )
         return flat
 
-    def _set_form(self, form: Form, row_batch_size: tuple[int, ...]) -> None:
+    def _set_form(
+        self, form: Form, row_batch_size: tuple[int, ...], columns: list[torch.Tensor]
+    ) -> None:
         self._form = form
         self.is_tensordict = isinstance(form, TensorDictForm)
         self.row_batch_size = row_batch_size
+        self._dtypes = [column.dtype for column in columns]
+        self._has_bits = not MOVABLE.issuperset(self._dtypes)
+
+    def _as_kept(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return columns as they are written: of types that torch cannot move, the bits.
+
+        Raises:
+            UsageError: torch cannot convert them to the type of the rows that are there.
+        """
+        if not self._has_bits:
+            return columns
+        kept = []
+        for name, column, dtype in zip(form.names, columns, self._dtypes, strict=True):
+            try:
+                kept.append(column if dtype in MOVABLE else bits_of(column.to(dtype)))
+            except NotImplementedError as error:
+                raise UsageError(
+                    f"{name} is {dtype} in the storage and {column.dtype} in these rows, which "
+                    "torch cannot convert to it. Convert them first."
+                ) from error
+        return kept
+
+    def _as_given(self, columns: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what is kept as the columns that were written."""
+        return [column.view(dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
 
     def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
         """Put columns ``[n, ...]`` into rows."""
@@ -138,7 +166,8 @@ class LazyTensorStorage(WritableStorage):
             raise UsageError(NO_ROWS)
         if index.device != self.device:
             index = index.to(self.device)
-        return self._form.unflatten([column.index_select(0, index) for column in self._columns])
+        columns = [column.index_select(0, index) for column in self._columns]
+        return self._form.unflatten(self._as_given(columns) if self._has_bits else columns)
 
     def contents(self) -> Rows:
         """Return copies of all rows, as ``flatten`` takes them: time last."""
@@ -171,7 +200,8 @@ class LazyTensorStorage(WritableStorage):
             KeyError: there is none.
         """
         if isinstance(self._form, TensorDictForm) and key in self._form.keys:
-            return self._columns[self._form.keys.index(key)][: len(self)]
+            number = self._form.keys.index(key)
+            return self._columns[number][: len(self)].view(self._dtypes[number])
         if self._form is None:
             raise UsageError(NO_ROWS)
         known = ", ".join(self._form.names)
@@ -185,7 +215,7 @@ class LazyTensorStorage(WritableStorage):
         """Return a column of some rows, or None where there is no such column."""
         if not self.has(key):
             return None
-        return self._leaf(key).index_select(0, rows.to(self.device))
+        return take(self._leaf(key), rows.to(self.device))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, ``[T, W]``: T steps of W environments.
@@ -204,7 +234,9 @@ class LazyTensorStorage(WritableStorage):
     def _allocate(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
         return [
             torch.empty(
-                (self.capacity, *column.shape[self.ndim :]), dtype=column.dtype, device=self.device
+                (self.capacity, *column.shape[self.ndim :]),
+                dtype=bits_dtype(column.dtype),
+                device=self.device,
             )
             for column in columns
         ]
@@ -239,8 +271,8 @@ class TensorStorage(LazyTensorStorage):
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
         self._grid = grid
-        self._set_form(form, inner_shape(storage, ndim))
-        self._columns = [column.flatten(0, ndim - 1) for column in columns]
+        self._set_form(form, inner_shape(storage, ndim), columns)
+        self._columns = [column.flatten(0, ndim - 1) for column in self._as_kept(form, columns)]
         self._num_rows = math.prod(grid)
 
 

@@ -76,7 +76,7 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
     ends = keys.ends or (DONE,)
     # Without any of them the first is asked for, and its rows say that there is none.
     known = [key for key in ends if rows.has(key)] or ends[:1]
-    flags = torch.stack([rows.scalar_column(key).bool() for key in known])
+    flags = torch.stack([_flags(key, rows.scalar_column(key)) for key in known])
     return index_from_ends(flags.any(0).cpu(), cursor)
 
 
@@ -90,22 +90,23 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
         step     0 0 1 1 2 3
 
     Args:
-        number: the trajectory of each row, int64 ``[N]``.
-        step: its step in it, int64 ``[N]``.
+        number: the trajectory of each row, whole numbers of any type ``[N]``.
+        step: its step in it, likewise.
         key: where the number is from.
 
     Raises:
         UsageError: two rows are the same step of the same trajectory.
     """
+    numbers, steps = _sortable(number), _sortable(step)
     # Stable sorts, the second one by the number: rows by number, and of one number by step.
-    order = step.argsort(stable=True)
-    order = order[number[order].argsort(stable=True)]
-    ahead = step[order].diff()
-    is_same = number[order].diff() == 0
+    order = steps.argsort(stable=True)
+    order = order[numbers[order].argsort(stable=True)]
+    ahead = steps[order].diff()
+    is_same = numbers[order].diff() == 0
     if bool((twice := is_same & (ahead == 0)).any()):
         row = order[int(twice.nonzero()[0, 0])]
         raise UsageError(
-            f"{show_key(key)}={int(number[row])} has step {int(step[row])} twice. Trajectories "
+            f"{show_key(key)}={number[row].item()} has step {step[row].item()} twice. Trajectories "
             "whose rows are apart need numbers of their own, over all that is stored."
         )
     is_end = torch.ones(1, len(order), dtype=torch.bool)
@@ -115,9 +116,33 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
 
 
 def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
-    """Return a column ``[T, W]`` as int64 ``[T * W]``."""
-    if column.dtype == torch.bool or column.is_floating_point():
+    """Return a column ``[T, W]`` of whole numbers as ``[T * W]``.
+
+    Raises:
+        UsageError: it has other numbers.
+    """
+    if column.dtype == torch.bool or column.is_floating_point() or column.is_complex():
         raise UsageError(
             f"{show_key(key)} is {column.dtype}; rows that are apart are found by whole numbers."
         )
-    return column.reshape(-1).long().cpu()
+    return column.reshape(-1).cpu()
+
+
+def _sortable(numbers: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers ``[N]`` as int64 of the same order and the same differences."""
+    if numbers.dtype != torch.uint64:
+        return numbers.long()
+    # Moved down by 2**63: 0 becomes the lowest int64 and 2**64 - 1 the highest.
+    return numbers.view(torch.int64) ^ torch.iinfo(torch.int64).min
+
+
+def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
+    """Return a column of one number a row as flags, True where it is not 0.
+
+    Raises:
+        UsageError: it has pairs of numbers.
+    """
+    try:
+        return column.bool()
+    except NotImplementedError as error:
+        raise UsageError(f"{show_key(key)} is {column.dtype}, which is no flag.") from error

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import torch
 
+from datasets_cli.store.schema.bits import bits_of
+
 
 class Bounds(NamedTuple):
     """Trajectories of several sequences, one sequence after the other.
@@ -70,6 +72,8 @@ def ends_of_numbers(number: torch.Tensor, time: int = -1) -> torch.Tensor:
         number: the trajectory of each step; the first step counts as the one after the last.
         time: the dimension of time.
     """
+    if not (number.is_floating_point() or number.is_complex()):
+        number = bits_of(number)  # equal where they are; some devices do not compare uint16
     return number != number.roll(-1, time)
 
 

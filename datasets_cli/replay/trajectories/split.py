@@ -8,6 +8,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import begins_of, bounds_of, ends_of, numbers_of
+from datasets_cli.store.schema.bits import MOVABLE, bits_of, take
 from datasets_cli.store.schema.columns import Key, show_key
 
 
@@ -65,7 +66,7 @@ def split_trajectories(
             f"{show_key(ids_key)} have {list(ids.shape)}."
         )
     order, lengths = _group(ids, done)
-    rows = rollout.reshape(-1)[order]
+    rows = _take(rollout.reshape(-1), order)
     if as_nested:
         layout = torch.strided if as_nested is True else as_nested
         return _nest(rows, lengths, layout)
@@ -113,10 +114,19 @@ def _group(ids: torch.Tensor, done: torch.Tensor | None) -> tuple[torch.Tensor, 
     return order[rank.argsort(stable=True)], bounds.lengths[shown]
 
 
+def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
+    """Return rows ``[N]`` in another order; of any element type, which torch cannot all index."""
+    dtypes = {leaf.dtype for leaf in rows.values(True, True) if isinstance(leaf, torch.Tensor)}
+    if dtypes <= MOVABLE:
+        return rows[order]
+    return rows.apply(lambda leaf: take(leaf, order), batch_size=order.shape)
+
+
 def _pad(leaf: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    padded = leaf.new_zeros((*mask.shape, *leaf.shape[1:]))
-    padded[mask] = leaf
-    return padded
+    bits = bits_of(leaf)
+    padded = bits.new_zeros((*mask.shape, *leaf.shape[1:]))
+    padded[mask] = bits
+    return padded.view(leaf.dtype)
 
 
 def _nest(rows: TensorDict, lengths: torch.Tensor, layout: torch.layout) -> TensorDict:

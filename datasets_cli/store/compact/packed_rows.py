@@ -9,10 +9,18 @@ import torch
 from datasets_cli.store.compact.frames import FrameReader
 from datasets_cli.store.compact.records import RECORDS, Record
 from datasets_cli.store.compact.row_map import RowMap
+from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, torch_dtype
 from datasets_cli.store.schema.columns import EPISODE, Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+
+Zeros = tuple[tuple[int, ...], torch.dtype, list[Slot]]
+"""Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
+
+Constant = tuple[torch.Tensor, torch.dtype, Slot]
+"""A column of one value: the row, as what torch can move, the column's type, and its slot."""
 
 
 class DtypeView(NamedTuple):
@@ -119,9 +127,10 @@ class CompactRows:
                 fresh = self._to_output(fresh)
             for leaf, (node, name) in zip(fresh.unbind(0), slots, strict=True):
                 nodes[node][name] = leaf
-        for value, (node, name) in self._constants:
+        for value, dtype, (node, name) in self._constants:
             fresh = value.expand(len(index), *value.shape).clone()
-            nodes[node][name] = self._to_output(fresh) if self._pinned else fresh
+            fresh = self._to_output(fresh) if self._pinned else fresh
+            nodes[node][name] = fresh if fresh.dtype == dtype else fresh.view(dtype)
         if self._episode is not None:
             node, name = self._episode
             episode = row - index  # each trajectory before a row has a record more than rows
@@ -155,7 +164,7 @@ class CompactRows:
                     raise
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
-        return torch.stack(
+        return stack_tensors(
             [
                 *(
                     self._at(key, index - torch.clamp(age, max=n))
@@ -186,8 +195,7 @@ class CompactRows:
 
     def _view(self, dtype: str, fields: list[tuple[int, Column, Key]], record: Record) -> DtypeView:
         """Return one view, of fields ``(first byte in the pair, column, key)``."""
-        torch_dtype = getattr(torch, dtype)
-        item = torch_dtype.itemsize
+        item = ITEM_BYTES[dtype]
         sizes: list[int] = []
         leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
         position = 0  # in elements of this type, as sizes are; offsets are bytes
@@ -201,21 +209,18 @@ class CompactRows:
             position = offset // item + width
         if rest := 2 * record.size // item - position:
             sizes.append(rest)
-        return DtypeView(torch_dtype, sizes, leaves)
+        return DtypeView(torch_dtype(dtype), sizes, leaves)
 
-    def _constants_of(
-        self, record: Record
-    ) -> tuple[
-        list[tuple[tuple[int, ...], torch.dtype, list[Slot]]], list[tuple[torch.Tensor, Slot]]
-    ]:
+    def _constants_of(self, record: Record) -> tuple[list[Zeros], list[Constant]]:
         """Return the columns that are zero, by row shape and type, and the others' values."""
         zeros: dict[tuple[tuple[int, ...], torch.dtype], list[Slot]] = {}
         others = []
         for column, value in record.constants:
-            slot, dtype = self._plan.slot(column.key), getattr(torch, column.dtype)
-            if any(value):
-                row = torch.frombuffer(bytearray(value), dtype=dtype).view(column.shape)
-                others.append((row.to(self._row.device), slot))
+            slot, dtype = self._plan.slot(column.key), torch_dtype(column.dtype)
+            moved = bits_dtype(dtype)
+            if any(value) or moved != dtype:
+                row = torch.frombuffer(bytearray(value), dtype=moved) if value else torch.empty(0)
+                others.append((row.to(self._row.device, moved).view(column.shape), dtype, slot))
             else:
                 zeros.setdefault((column.shape, dtype), []).append(slot)
         return [(*key, slots) for key, slots in zeros.items()], others

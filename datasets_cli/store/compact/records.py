@@ -20,7 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 from datasets_cli.store.schema.json_values import column_at, key_at, list_at, number_at, object_at
 
 RECORDS = "rows.memmap"

@@ -82,7 +82,8 @@ class SharedFrames:
         self.columns = (column,) if successor is None else (column, successor)
         self.field = FrameField(column, None if successor is None else successor.key)
         self._folder = folder
-        self._writer = FrameWriter(folder / self.field.filename, column.row_bytes)
+        self.path = folder / self.field.filename
+        self._writer = FrameWriter(self.path, column.row_bytes)
         self._expected: np.ndarray | None = None
 
     @property

@@ -24,7 +24,14 @@ from datasets_cli.store.compact.shared_frames import (
     PackedFrames,
     SharedFrames,
 )
-from datasets_cli.store.schema.columns import DONE, Column, Key, column_of, successor_of
+from datasets_cli.store.schema.columns import (
+    DONE,
+    Column,
+    Key,
+    column_of,
+    one_file_each,
+    successor_of,
+)
 from datasets_cli.store.schema.trajectories import ends_of, num_records
 from datasets_cli.store.ted.writer import TedWriter, Written, write_beside
 
@@ -66,7 +73,8 @@ class CompactWriter:
             ends = self._ends(rows)
             with disk_errors(self.folder):
                 for frames in self._frames.values():
-                    frames.write(rows, ends, self.num_rows)
+                    with one_file_each(frames.path, frames.field.column.key):
+                        frames.write(rows, ends, self.num_rows)
         taken = {key for frames in self._frames.values() for key in frames.keys}
         small = {key: values for key, values in rows.items() if key not in taken}
         if small:
@@ -93,7 +101,8 @@ class CompactWriter:
         ]
         with disk_errors(self.folder):
             for frame in frames:
-                frame.finish(num_records(offsets))
+                with one_file_each(frame.path, frame.field.column.key):
+                    frame.finish(num_records(offsets))
             columns = self._leaves.columns
             fields = tuple(frame.field for frame in frames)
             record = pack(self._leaves.folder, columns, fields, offsets, self.folder)

@@ -2,18 +2,22 @@
 
 File names and ``meta.json`` are those of tensordict's memory-mapped folders, so that
 ``TensorDict.load_memmap`` opens what is written here. Rules read in tensordict 0.14.3.
+
+A key may have any names. Those that a folder cannot have are escaped on the disk and nowhere else;
+``escape_key`` is the one rule, and what ``TensorDict.load_memmap`` shows.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import SourceError
+from datasets_cli.store.schema.element_types import ITEM_BYTES, element_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,17 +38,25 @@ TRAJECTORY_END: Key = ("cut",)
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 8 << 20
 
-ITEM_BYTES = {
-    **dict.fromkeys(("bool", "uint8", "int8"), 1),
-    **dict.fromkeys(("uint16", "int16", "float16"), 2),
-    **dict.fromkeys(("uint32", "int32", "float32"), 4),
-    **dict.fromkeys(("uint64", "int64", "float64", "complex64"), 8),
-    "complex128": 16,
-}
-"""numpy names of the element types that a leaf may have, which are torch's too, and their sizes."""
+MAX_NAME_BYTES = 200
+"""The longest file name of one name; the endings beside it make up to 255, where disks end."""
 
-# tensordict keeps these names for itself at every level of meta.json.
+TEXT_FOLDER = "text"
+"""The folder of text, beside the leaves, in both layouts."""
+
+# Entries of every meta.json that say what the level is and not what is below it: its batch size,
+# its device and its class, in tensordict 0.14.3. The others are not read by that version; they
+# are kept free for later ones, as the names that begin with an underscore are tensordict's own.
 RESERVED_NAMES = frozenset({"shape", "device", "_type", "_class", "_format_version", "_names"})
+
+# A group of leaves is a folder. It must not have the name of a file that can be beside it: of a
+# leaf (.memmap), of meta.json, manifest.json and trajectories.npy, of the text's values (.utf8,
+# .offsets), of a leaf's frames (.zst, .zst.offsets, .zst.dictionary) and their segments (.part).
+_FILE_ENDINGS = (
+    *(".memmap", ".json", ".npy", ".utf8"),
+    *(".zst", ".offsets", ".dictionary", ".part"),
+)
+_ESCAPE = "~"
 
 _UNSAFE = frozenset('/<>:"|?*\\ %') | {chr(code) for code in (*range(32), 127)}
 
@@ -55,7 +67,7 @@ class Column:
 
     Args:
         key: path of names.
-        dtype: numpy name of the element type, one of ``ITEM_BYTES``.
+        dtype: name of the element type, one of ``ITEM_BYTES``.
         shape: shape of one row; ``()`` for a scalar.
     """
 
@@ -71,7 +83,7 @@ class Column:
     @property
     def filename(self) -> str:
         """Path of the leaf's file, relative to the dataset folder, with ``/`` between names."""
-        return "/".join(encode_name(name) for name in self.key) + ".memmap"
+        return f"{leaf_path(self.key)}.memmap"
 
     def to_json(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
@@ -84,8 +96,15 @@ class Column:
 
     @staticmethod
     def from_json(entry: dict[str, Any]) -> Column:
-        """Return the column that ``to_json`` described."""
-        return Column(tuple(entry["key"]), str(entry["dtype"]), tuple(entry["shape"]))
+        """Return the column that ``to_json`` described.
+
+        Raises:
+            ValueError: there is no such element type.
+        """
+        dtype = str(entry["dtype"])
+        if dtype not in ITEM_BYTES:
+            raise ValueError(f"{entry['key']} has the element type {dtype!r}, which is not known")
+        return Column(tuple(entry["key"]), dtype, tuple(entry["shape"]))
 
 
 def rows_per_block(row_bytes: int) -> int:
@@ -95,27 +114,51 @@ def rows_per_block(row_bytes: int) -> int:
 
 def can_store(key: Key, dtype: np.dtype) -> bool:
     """Tell whether a dataset can have a leaf of this key and element type."""
-    return dtype.newbyteorder("=").name in ITEM_BYTES and not RESERVED_NAMES.intersection(key)
+    return element_type(dtype) is not None and not _wrong_name(key)
 
 
 def column_of(key: Key, rows: np.ndarray) -> Column:
     """Return the column that ``rows`` ``[n, *shape]`` would fill.
 
     Raises:
-        SourceError: the element type cannot be stored, or a name is reserved by tensordict.
+        SourceError: no leaf can have the element type, or no file can have a name of the key.
     """
-    dtype = rows.dtype.newbyteorder("=").name
-    if dtype not in ITEM_BYTES:
+    name = element_type(rows.dtype)
+    if name is None:
         raise SourceError(
-            f"{show_key(key)} has element type {rows.dtype}, which cannot be a memory-mapped leaf. "
-            f"Expected one of {', '.join(sorted(ITEM_BYTES))}."
+            f"{show_key(key)} has the element type {rows.dtype}, which no leaf can have. Expected "
+            f"one of {', '.join(sorted(ITEM_BYTES))}; of those that numpy does not have, as a "
+            'structured array such as np.dtype([("bfloat16", "<u2")]).'
         )
-    if not key or any(not name or name in RESERVED_NAMES for name in key):
-        raise SourceError(
-            f"The key {list(key)} cannot be stored: a name is empty or one of "
-            f"{sorted(RESERVED_NAMES)}, which tensordict's meta.json keeps for itself."
-        )
-    return Column(key, dtype, rows.shape[1:])
+    check_key(key)
+    return Column(key, name, rows.shape[1:])
+
+
+def check_key(key: Key) -> None:
+    """Check that a leaf can have a key.
+
+    Raises:
+        SourceError: it is empty, or a name is empty, too long or no text for a file name.
+    """
+    if problem := _wrong_name(key):
+        raise SourceError(f"The key {list(key)!r} cannot be stored: {problem}. Rename it.")
+
+
+def _wrong_name(key: Key) -> str:
+    """Return why a leaf cannot have a key; empty where it can."""
+    if not key or not all(key):
+        return "it needs one name or more, and none that is empty"
+    for name in key:
+        try:
+            size = len(encode_name(f"{name}{_ESCAPE}").encode())
+        except UnicodeEncodeError:
+            return f"the name {name!r} has half of a surrogate pair, which UTF-8 does not have"
+        if size > MAX_NAME_BYTES:
+            return (
+                f"the name {name[:40]!r}... takes {size} bytes in a file name; "
+                f"expected {MAX_NAME_BYTES} or fewer"
+            )
+    return ""
 
 
 def successor_of(key: Key) -> Key:
@@ -128,42 +171,59 @@ def show_key(key: Key) -> str:
     return ".".join(key)
 
 
+def escape_key(key: Key) -> Key:
+    """Return the names that a leaf's key has on the disk, in ``meta.json`` and before encoding.
+
+    A name that a folder cannot have gets a ``~``, and so does one that is such a name with any
+    number of ``~`` after it; then no two keys get the same names:
+
+        shape -> shape~    shape~ -> shape~~    shapes -> shapes    observation~ -> observation~
+
+    The last name is a file's, which gets an ending of its own; the others are folders'.
+    """
+    last = len(key) - 1
+    return tuple(
+        f"{name}{_ESCAPE}" if _is_escaped(name, depth, depth < last) else name
+        for depth, name in enumerate(key)
+    )
+
+
+def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
+    """Tell whether a name at a depth of a key gets a ``~``."""
+    plain = name.rstrip(_ESCAPE)
+    if plain in RESERVED_NAMES:
+        return True
+    # Not by the case of letters: some disks do not tell TEXT from text.
+    folded = plain.lower()
+    is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == TEXT_FOLDER)
+    # A leaf "a.json" keeps its name, but "a.json~" is what the group "a.json" becomes.
+    return is_file and (is_folder or name != plain)
+
+
+def leaf_path(key: Key) -> str:
+    """Return the path of a leaf's file without its ending, ``/`` between names."""
+    return "/".join(encode_name(name) for name in escape_key(key))
+
+
+@contextmanager
+def one_file_each(path: Path, key: Key) -> Iterator[None]:
+    """Turn the error of a file that exists already into one that names the key it is for.
+
+    Raises:
+        SourceError: the disk takes two keys for the same one.
+    """
+    try:
+        yield
+    except FileExistsError as error:
+        raise SourceError(
+            f"{show_key(key)} cannot have a file of its own: {path} exists already. The disk does "
+            "not tell two of the keys apart, such as two that differ only in the case of letters. "
+            "Rename one, or choose another disk with --root or RLDS_HOME."
+        ) from error
+
+
 def encode_name(name: str) -> str:
     """Return the file name of one name of a key, percent-encoded as tensordict does."""
     if name in (".", ".."):
         return "%2E" * len(name)
     return "".join(f"%{ord(char):02X}" if char in _UNSAFE else char for char in name)
-
-
-def write_meta_files(folder: Path, columns: Iterable[Column], num_rows: int) -> list[str]:
-    """Write the ``meta.json`` of every level; return their paths relative to ``folder``.
-
-    Args:
-        folder: the dataset folder.
-        columns: every leaf.
-        num_rows: the leading dimension N of every leaf.
-    """
-    levels: dict[Key, dict[str, Any]] = {(): {}}
-    for column in columns:
-        for depth in range(1, len(column.key)):
-            levels.setdefault(column.key[:depth], {})
-            levels[column.key[: depth - 1]][column.key[depth - 1]] = {"type": "TensorDict"}
-        levels[column.key[:-1]][column.key[-1]] = {
-            "device": "cpu",
-            "shape": [num_rows, *column.shape],
-            "dtype": f"torch.{column.dtype}",
-            "is_nested": False,
-        }
-    names = []
-    for key, level in levels.items():
-        level |= {
-            "shape": [num_rows],
-            "device": "cpu",
-            "_type": "<class 'tensordict._td.TensorDict'>",
-        }
-        name = "/".join([*(encode_name(part) for part in key), META_FILENAME])
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(level, separators=(",", ":")), encoding="utf-8")
-        names.append(name)
-    return names

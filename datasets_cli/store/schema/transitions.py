@@ -35,12 +35,19 @@ from datasets_cli.store.schema.columns import (
     column_of,
     show_key,
 )
+from datasets_cli.store.schema.element_types import element_type
 
 Rows = dict[Key, np.ndarray]
 
 NEXT_OBSERVATION: Key = ("next", "observation")
 ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
 FLAGS = (TERMINATED, TRUNCATED, TRAJECTORY_END)
+REWARD_TYPES = frozenset(
+    {
+        *("float16", "float32", "float64", "bfloat16"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    }
+)
 MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
@@ -129,7 +136,7 @@ class Transitions:
             rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
         if rewards.ndim == 1:
             rewards = rewards[:, None]
-        if rewards.shape[1:] != (1,) or rewards.dtype.kind != "f":
+        if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
                 f"{self.id}: rewards are {rewards.dtype} {list(rewards.shape)}; "
                 "expected one number per step."
@@ -142,6 +149,8 @@ class Transitions:
         found = ""
         if flags.ndim != 1:
             found = f"shape {list(flags.shape)}"
+        elif flags.dtype.kind not in "biufc":
+            found = f"element type {flags.dtype}"
         elif len(wrong := np.flatnonzero((flags != 0) & (flags != 1))):
             found = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
         if found:

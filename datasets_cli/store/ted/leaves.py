@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.mapping import Files
@@ -30,15 +31,21 @@ class LeafRows:
         self._device, self._pinned = files.device, device_options.pin_memory
         self._to_output = device_options.to_output
         self._plan = TreePlan(column.key for column in columns)
-        self._leaves = [
-            (
-                files.load(
-                    column.filename, getattr(torch, column.dtype), (num_rows, *column.shape)
-                ),
-                *self._plan.slot(column.key),
-            )
-            for column in columns
-        ]
+        self._bits: dict[Key, torch.Tensor] = {}
+        self._leaves: list[tuple[torch.Tensor, int, str]] = []
+        # Those of types that torch cannot gather, with the type that their bits are viewed as.
+        self._unmovable: list[tuple[torch.Tensor, torch.dtype, int, str]] = []
+        for column in columns:
+            dtype = torch_dtype(column.dtype)
+            moved = bits_dtype(dtype)
+            leaf = files.load(column.filename, moved, (num_rows, *column.shape))
+            self._bits[column.key] = leaf
+            slot = self._plan.slot(column.key)
+            if moved == dtype:
+                self._leaves.append((leaf, *slot))
+            else:
+                self._unmovable.append((leaf, dtype, *slot))
+        self._dtypes = {column.key: torch_dtype(column.dtype) for column in columns}
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
@@ -48,6 +55,9 @@ class LeafRows:
         for leaf, node, name in self._leaves:
             rows = leaf.index_select(0, index)
             nodes[node][name] = self._to_output(rows) if self._pinned else rows
+        for leaf, dtype, node, name in self._unmovable:
+            rows = leaf.index_select(0, index)
+            nodes[node][name] = (self._to_output(rows) if self._pinned else rows).view(dtype)
         return nodes[0]
 
     def history(
@@ -59,12 +69,8 @@ class LeafRows:
         # Step n before the row is row - n, but never before the trajectory's first: row - age.
         back = torch.arange(length - 1, -1, -1, device=index.device)
         steps = index.unsqueeze(1) - torch.minimum(back, age.unsqueeze(1))
-        leaf, following = self._leaf(key), self._leaf(successor_of(key))
+        leaf, following = self._bits[key], self._bits[successor_of(key)]
         run = leaf.new_empty((len(index), length + 1, *leaf.shape[1:]))
         run[:, :-1] = leaf.index_select(0, steps.view(-1)).view(len(index), length, *leaf.shape[1:])
         run[:, -1] = following.index_select(0, index)
-        return self._to_output(run)
-
-    def _leaf(self, key: Key) -> torch.Tensor:
-        slot = self._plan.slot(key)
-        return next(leaf for leaf, *found in self._leaves if tuple(found) == slot)
+        return self._to_output(run).view(self._dtypes[key])

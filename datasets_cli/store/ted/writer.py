@@ -18,6 +18,7 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
+from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.columns import (
     DONE,
     EPISODE,
@@ -25,9 +26,10 @@ from datasets_cli.store.schema.columns import (
     Column,
     Key,
     column_of,
+    one_file_each,
     successor_of,
-    write_meta_files,
 )
+from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
@@ -79,7 +81,7 @@ class TedWriter:
         with disk_errors(self.folder):
             for key, column in self._columns.items():
                 if file := self._files.get(key):
-                    file.write(np.ascontiguousarray(rows[key], column.dtype).data)
+                    file.write(row_data(rows[key], column.dtype))
         self.num_rows += len(next(iter(rows.values())))
 
     def add_frames(
@@ -102,7 +104,8 @@ class TedWriter:
         with disk_errors(self.folder):
             for path in (own, after):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch(exist_ok=False)
+                with one_file_each(path, column.key):
+                    path.touch(exist_ok=False)
                 os.truncate(path, size)
         self._columns |= {each.key: each for each in (column, following)}
         return LeafFrames(own, after, column.row_bytes, offsets)
@@ -161,13 +164,14 @@ class TedWriter:
         for key, column in self._columns.items():
             if column.row_bytes:
                 path = self.folder / column.filename
-                with disk_errors(path):
+                with disk_errors(path), one_file_each(path, key):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
 
     def _write_episodes(self, offsets: np.ndarray) -> None:
         column = Column(EPISODE, "int64", ())
-        with (self.folder / column.filename).open("wb") as file:
+        path = self.folder / column.filename
+        with one_file_each(path, EPISODE), path.open("xb") as file:
             write_episodes(file, offsets)
         self._columns[EPISODE] = column
 
@@ -200,8 +204,22 @@ def write_beside(
 
 
 def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted."""
+    """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted.
+
+    Raises:
+        SourceError: two names are one file, on a disk that does not tell them apart.
+    """
     names = sorted(names)
+    files: dict[tuple[int, int], str] = {}
+    for name in names:
+        found = (folder / name).stat()
+        if other := files.get((found.st_dev, found.st_ino)):
+            raise SourceError(
+                f"{other} and {name} are one file in {folder}: the disk does not tell two of the "
+                "keys apart, such as two that differ only in the case of letters. Rename one, or "
+                "choose another disk with --root or RLDS_HOME."
+            )
+        files[found.st_dev, found.st_ino] = name
     # hashlib and fsync both let other threads run.
     with ThreadPoolExecutor(max_workers=2) as pool:
         entries = pool.map(lambda name: _describe(folder / name), names)

@@ -1,0 +1,109 @@
+"""Rows in torch, of every element type that a leaf may have.
+
+torch has types on which it cannot do what moving rows needs: gathering rows by their numbers
+(``uint16``, ``float4_e2m1fn_x2``), writing them (``float8_e8m0fnu``), filling an empty tensor. Rows
+of these are moved as their *bits*, a view as signed integers of the same width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.arrays import numpy_dtype
+from datasets_cli.store.schema.element_types import ITEM_BYTES, NUMPY_TYPES
+
+MOVABLE = frozenset(
+    {
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.float32, torch.float64, torch.bfloat16),
+        *(torch.complex64, torch.complex128),
+    }
+)
+"""Element types that torch moves by itself on every device."""
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, name, None))}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return torch's element type of a name.
+
+    Raises:
+        UsageError: this version of torch does not have it.
+    """
+    found = getattr(torch, name, None)
+    if name not in ITEM_BYTES or not isinstance(found, torch.dtype):
+        raise UsageError(
+            f"Rows of the element type {name} cannot be read: torch {torch.__version__} does not "
+            "have it. Install a newer one: pip install --upgrade torch"
+        )
+    return found
+
+
+def type_name(dtype: torch.dtype) -> str:
+    """Return the name of torch's element type.
+
+    Raises:
+        UsageError: no leaf can have it.
+    """
+    if dtype not in _NAMES:
+        raise UsageError(
+            f"Rows of the element type {dtype} cannot be stored. Expected one of "
+            f"{', '.join(sorted(ITEM_BYTES))}. Convert them first, or store their bits."
+        )
+    return _NAMES[dtype]
+
+
+def bits_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the type as which rows of a type are moved: itself, or integers of its width.
+
+    Raises:
+        UsageError: no leaf can have the type.
+    """
+    return dtype if dtype in MOVABLE else _INTEGERS[ITEM_BYTES[type_name(dtype)]]
+
+
+def bits_of(rows: torch.Tensor) -> torch.Tensor:
+    """Return rows as what torch can move: themselves, or a view of the same memory as integers.
+
+    Raises:
+        UsageError: no leaf can have their type.
+    """
+    if rows.dtype in MOVABLE:
+        return rows
+    if rows.is_conj():  # kept as a mark until now, which no view of the bits has
+        rows = rows.resolve_conj()
+    return rows.detach().view(bits_dtype(rows.dtype))
+
+
+def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return copies of the rows ``index`` int64 ``[B]``, of any element type."""
+    return bits_of(rows).index_select(0, index).view(rows.dtype)
+
+
+def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    """Return tensors of one shape and one type, any, as one with another dimension.
+
+    Raises:
+        RuntimeError: they differ in shape.
+    """
+    dtype = items[0].dtype
+    if dtype in MOVABLE or any(item.dtype != dtype for item in items):
+        return torch.stack(items, dim)
+    return torch.stack([bits_of(item) for item in items], dim).view(dtype)
+
+
+def to_array(rows: torch.Tensor) -> np.ndarray:
+    """Return rows of any element type in numpy; see ``element_types``. It may share their memory.
+
+    Raises:
+        UsageError: no leaf can have their type.
+    """
+    rows = rows.detach().cpu()
+    name = type_name(rows.dtype)
+    if name in NUMPY_TYPES:
+        return rows.resolve_conj().numpy()
+    bits = rows.view(torch.int16) if rows.dtype == torch.bfloat16 else bits_of(rows)
+    return bits.contiguous().numpy().view(numpy_dtype(name))
