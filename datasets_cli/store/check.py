@@ -10,6 +10,9 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
+
+_VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
@@ -32,6 +35,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
         for name, size in _sizes_needed(manifest).items()
         if (found := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
     ]
+    problems += _problems_of_text(manifest)
     _raise_problems(folder, manifest, problems)
 
 
@@ -57,8 +61,9 @@ def _sizes_needed(manifest: Manifest) -> dict[str, int]:
         DamagedDataset: the manifest does not describe its layout.
     """
     num_rows = manifest.num_transitions
+    texts = {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
     if manifest.layout == "ted":
-        return {column.filename: column.row_bytes * num_rows for column in manifest.columns}
+        return texts | {column.filename: column.row_bytes * num_rows for column in manifest.columns}
     try:
         record = Record.from_json(manifest.record)
     except (KeyError, TypeError, ValueError) as error:
@@ -69,7 +74,18 @@ def _sizes_needed(manifest: Manifest) -> dict[str, int]:
     row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
     sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
     offsets = 8 * (record.num_records + 1)
-    return sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
+    return texts | sizes | {f"{field.filename}.offsets": offsets for field in record.frames}
+
+
+def _problems_of_text(manifest: Manifest) -> list[str]:
+    """Return what is wrong with the vocabulary, whose number of values is in no column."""
+    if not manifest.texts:
+        return []
+    problems = [f"{name}: is not listed" for name in _VOCABULARY if name not in manifest.files]
+    size = manifest.files.get(OFFSETS_FILENAME, {"bytes": 8})["bytes"]
+    if size < 8 or size % 8:
+        problems.append(f"{OFFSETS_FILENAME}: expected 8 bytes a value and 8 more, found {size}")
+    return problems
 
 
 def _difference(folder: Path, name: str, size: int) -> str:
