@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.compact.writer import CompactWriter
@@ -33,6 +34,7 @@ class DatasetWriter:
         self, layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
     ) -> None:
         self.folder = folder
+        self.id = id
         self._numbers = (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
         self._text = TextWriter(folder)
 
@@ -61,7 +63,10 @@ class DatasetWriter:
         """
         self._numbers.write({key: values for key, values in rows.items() if not is_text(values)})
         if text := {key: values for key, values in rows.items() if is_text(values)}:
-            self._text.write(text)
+            try:
+                self._text.write(text)
+            except SourceError as error:
+                raise SourceError(f"{self.id}: {error}") from error
 
     def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
         """Take over the text of a dataset that has the same rows; ``write`` then has none.
