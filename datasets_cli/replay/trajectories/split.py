@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import (
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_leaf_nontensor,
+    is_non_tensor,
+)
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
@@ -19,7 +28,7 @@ def split_trajectories(
     done_key: NestedKey | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDict:
-    """Return the trajectories of a rollout, one a row, padded with zeros.
+    """Return the trajectories of a rollout, one a row, padded with zeros, and text with ``""``.
 
         ids         0 0 0 1 1              obs   a b c     mask   x x x
         obs         a b c d e                    d e .            x x .
@@ -66,12 +75,13 @@ def split_trajectories(
         )
     order, lengths = _group(ids, done)
     rows = rollout.reshape(-1)[order]
+    texts = _take_texts(rows)
     if as_nested:
         layout = torch.strided if as_nested is True else as_nested
-        return _nest(rows, lengths, layout)
+        return _with_texts(_nest(rows, lengths, layout), texts, lengths, pad=False)
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     padded = rows.apply(lambda leaf: _pad(leaf, mask), batch_size=mask.shape)
-    return padded.set((*ids_key[:-1], "mask"), mask)
+    return _with_texts(padded.set((*ids_key[:-1], "mask"), mask), texts, lengths, pad=True)
 
 
 def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
@@ -111,6 +121,38 @@ def _group(ids: torch.Tensor, done: torch.Tensor | None) -> tuple[torch.Tensor, 
     shown = order[bounds.first].argsort()
     rank = shown.argsort()[numbers_of(begins)]
     return order[rank.argsort(stable=True)], bounds.lengths[shown]
+
+
+def _take_texts(rows: TensorDict) -> dict[Key, list[Any]]:
+    """Take the entries that are no tensors out of rows ``[N]``, which ``apply`` would lose."""
+    entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
+    texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
+    for key in texts:
+        rows.del_(key)
+    return texts
+
+
+def _with_texts(
+    split: TensorDict, texts: dict[Key, list[Any]], lengths: torch.Tensor, *, pad: bool
+) -> TensorDict:
+    """Put what ``_take_texts`` took into trajectories, padded or each of its own length."""
+    sizes = lengths.tolist()
+    ends = [*itertools.accumulate(sizes)]
+    for key, values in texts.items():
+        empty = _empty(values[0])
+        runs = [
+            values[end - size : end] + [empty] * (pad * (max(sizes) - size))
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+        split.set(key, NonTensorStack.from_list(runs))
+    return split
+
+
+def _empty(value: Any) -> Any:
+    """Return what pads values like this one: empty text, nested as they are; None for others."""
+    if isinstance(value, list):
+        return [_empty(item) for item in value]
+    return "" if isinstance(value, str) else None
 
 
 def _pad(leaf: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -16,10 +16,12 @@ from datasets_cli import (
     DistributedSampler,
     FrameStack,
     PrioritizedSampler,
+    ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
     open_storage,
+    split_trajectories,
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -244,3 +246,32 @@ def test_a_qlearning_dataset_leaves_text_out(tmp_path: Path) -> None:
     columns = qlearning_columns(open_storage(write(tmp_path, "ted", steps), text=True))
     assert columns["observations"].shape == (NUM_ROWS, 2)
     assert {array.dtype for array in columns.values()} == {np.dtype("f4"), np.dtype(bool)}
+
+
+# Trajectories and ensembles
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("as_nested", [False, True, torch.jagged])
+def test_split_trajectories_have_their_text(as_nested: Any, storage: DatasetStorage) -> None:
+    split = split_trajectories(storage.get(torch.arange(9)), as_nested=as_nested)
+    assert len(split) == 3
+    ends = [0, 4, 5, 9]
+    runs = [missions()[start:stop] for start, stop in itertools.pairwise(ends)]
+    pairs = [[[f"{row}a", f"{row}b"] for row in range(*run)] for run in itertools.pairwise(ends)]
+    if not as_nested:
+        assert split["mask"].sum(1).tolist() == [len(run) for run in runs]
+        runs = [run + [""] * (4 - len(run)) for run in runs]
+        pairs = [run + [["", ""]] * (4 - len(run)) for run in pairs]
+    assert split[MISSION] == runs
+    assert split["info", "pair"] == pairs
+
+
+def test_members_of_an_ensemble_must_agree_on_text(folder: Path, storage: DatasetStorage) -> None:
+    with_text = TensorDictReplayBuffer(storage=storage, batch_size=4)
+    without = TensorDictReplayBuffer(storage=open_storage(folder), batch_size=4)
+    batch = ReplayBufferEnsemble(with_text, with_text, batch_size=8).sample_flat()
+    assert batch[MISSION] == [missions()[row] for row in batch["index", "index"]]
+    mixed = ReplayBufferEnsemble(with_text, without, batch_size=8, sample_from_all=True)
+    with pytest.raises(UsageError, match=r"differ in .*observation\.mission"):
+        mixed.sample_flat()
