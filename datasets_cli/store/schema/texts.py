@@ -53,7 +53,7 @@ class TextColumn:
     @staticmethod
     def from_json(entry: dict[str, Any]) -> TextColumn:
         """Return the column that ``to_json`` described."""
-        return TextColumn(tuple(entry["key"]), tuple(int(size) for size in entry["shape"]))
+        return TextColumn(tuple(entry["key"]), tuple(entry["shape"]))
 
 
 AnyColumn = Column | TextColumn
