@@ -395,6 +395,7 @@ def open_dataset(
     device: str | torch.device | None = None,
     pin_memory: bool = False,
     contiguous: bool = False,
+    text: bool = False,
     root: Root = None,
     config: Config | None = None,
 ) -> DatasetStorage:
@@ -412,6 +413,7 @@ def open_dataset(
             from the disk.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
+        text: read the columns of text too, as non-tensor entries of batches.
         root: the cache root.
         config: root, mirrors and offline mode, instead of ``root``.
 
@@ -427,6 +429,7 @@ def open_dataset(
         device=device,
         pin_memory=pin_memory,
         contiguous=contiguous,
+        text=text,
     )
 
 

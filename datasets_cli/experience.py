@@ -69,6 +69,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
             copies to a device.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
+        text: read the columns of text too: batches have them as non-tensor entries, and
+            ``batch["observation", "mission"]`` is a list of str.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
         progress: told of download and conversion.
@@ -103,6 +105,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         pin_memory: bool = False,
         prefetch: int | None = None,
         contiguous: bool = False,
+        text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
@@ -118,7 +121,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
             num_workers=num_workers,
         )
         folder = _installed_folder(dataset_id, download, self.config, install_options, progress)
-        rows = open_storage(folder, device=device, pin_memory=pin_memory, contiguous=contiguous)
+        rows = open_storage(
+            folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
+        )
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
@@ -233,7 +238,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             ``observations``, ``actions``, ``next_observations`` float32 ``[N, ...]`` (float64 and
             integers are cast, as ``d4rl.qlearning_dataset`` does), ``rewards`` float32 ``[N]`` and
             ``terminals`` bool ``[N]``. Unlike there, rows cut off by a time limit stay where their
-            successor is real, and no successor belongs to another trajectory.
+            successor is real, and no successor belongs to another trajectory. Text is left out.
 
         Raises:
             UsageError: the observation is not one tensor, or the copy does not fit into memory.

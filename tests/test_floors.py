@@ -18,7 +18,7 @@ FLOORS = [
     ["config", "progress"],
     ["sources", "parallel"],
     ["store.schema"],
-    ["formats", "store.ted", "recipe"],
+    ["formats", "store.text", "store.ted", "recipe"],
     ["store.compact"],
     ["store"],
     ["catalogue", "replay.arguments", "replay.old_names"],

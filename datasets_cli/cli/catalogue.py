@@ -115,3 +115,5 @@ def _rest(found: DatasetInfo) -> Iterator[str]:
     yield "columns"
     for column in manifest.columns:
         yield f"  {'.'.join(column.key):28} {column.dtype:8} {list(column.shape)}"
+    for text in manifest.texts:
+        yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"

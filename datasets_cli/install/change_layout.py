@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import check_free_space
@@ -22,12 +23,13 @@ from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.manifest import LAYOUTS, Manifest
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import META_FILENAME, Key, rows_per_block
+from datasets_cli.store.schema.texts import text_files
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
-from datasets_cli.store.writer import new_writer
+from datasets_cli.store.writer import DatasetWriter
 
 
 def change_layout(text: str, layout: str, config: Config, progress: Progress | None = None) -> Path:
@@ -44,6 +46,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
     Raises:
         UsageError: there is no such layout.
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
+        DamagedDataset: its text is not what its manifest says.
         DiskFull: no room for a second copy.
     """
     if layout not in LAYOUTS:
@@ -56,15 +59,19 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         dataset = open_dataset(root.dataset(id))
         if dataset.manifest.layout == layout:
             return dataset.folder
+        names_of_text = text_files(dataset.manifest.texts)
         row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
-        check_free_space(root.path, row_bytes * len(dataset), id)
+        text_bytes = sum(int(dataset.manifest.files[name]["bytes"]) for name in names_of_text)
+        check_free_space(root.path, row_bytes * len(dataset) + text_bytes, id)
         staging = root.new_staging(id)
-        writer = new_writer(layout, staging, id, dataset.offsets.numpy())
+        writer = DatasetWriter(layout, staging, id, dataset.offsets.numpy())
         try:
+            writer.copy_text(dataset.folder, dataset.manifest.texts)
             for rows in read_rows(dataset):
                 writer.write(rows)
                 progress.writing(writer.num_rows)
             written = writer.finish(extra_files(dataset))
+            _check_text(dataset.manifest, written.files)
         except BaseException:
             with suppress(OSError):  # a full disk: closing writes what is still buffered
                 writer.close()
@@ -78,8 +85,18 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
     return root.dataset(id)
 
 
+def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that the files of text were copied as the manifest knows them."""
+    for name in text_files(manifest.texts):
+        if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
+            raise DamagedDataset(
+                f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
+                f"Install it again: rlds download --force {manifest.id}"
+            )
+
+
 def read_rows(dataset: Dataset) -> Iterator[dict[Key, np.ndarray]]:
-    """Yield all rows of a dataset in order, in bounded runs, as numpy columns."""
+    """Yield all rows of a dataset in order, in bounded runs, as numpy columns; no text."""
     step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
     for start in range(0, len(dataset), step):
         index = torch.arange(start, min(start + step, len(dataset)))
@@ -99,6 +116,7 @@ def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
     """Return the small files that the recipe has beside the data."""
     manifest = dataset.manifest
     not_extra = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
+    not_extra.update(text_files(manifest.texts))
     names = [
         name
         for name in manifest.files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
-from datasets_cli.store.writer import DatasetWriter, best_layout, new_writer
+from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
 
@@ -64,7 +65,7 @@ def stage(
         for rows in _rows(resolved, source, transitions, builder):
             if writer is None:
                 chosen = layout or ("compact" if deferred else best_layout(rows))
-                writer = new_writer(chosen, folder, resolved.id)
+                writer = DatasetWriter(chosen, folder, resolved.id)
             writer.write(rows)
             if not deferred:
                 progress.writing(writer.num_rows)
@@ -73,6 +74,8 @@ def stage(
         if deferred and builder:
             table = builder.table()
             write_frames(resolved.id, deferred, table, writer, num_workers, progress)
+        text_notes = [*writer.notes, *transitions.notes]
+        description = replace(description, notes=(*description.notes, *text_notes))
         written = writer.finish(description.files)
     except BaseException:
         if writer is not None:
@@ -80,6 +83,8 @@ def stage(
                 writer.close()
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    for note in text_notes:
+        progress.note(f"{resolved.id}: {note}")
     for file in files:
         if file.version:
             progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
@@ -108,6 +113,7 @@ def _manifest(
         metadata={**description.metadata, "notes": list(description.notes)},
         statistics=written.statistics,
         record=written.record,
+        texts=written.texts,
         tool=TOOL,
     )
 

@@ -12,6 +12,7 @@ from datasets_cli.preprocessing.task import Function, apply
 from datasets_cli.progress import Progress, shown
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.schema.texts import type_name
 
 FAMILY = "derived"
 
@@ -82,10 +83,10 @@ def derived_columns(
         RldsError: the function raised.
     """
     new_id = _derived_id(out)
-    dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)))
+    dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)), text=True)
     rows = apply(dataset, function, seed, 0, min(2, len(dataset)))
     columns = {
-        ".".join(key): (str(values.dtype), tuple(values.shape[1:])) for key, values in rows.items()
+        ".".join(key): (type_name(values), tuple(values.shape[1:])) for key, values in rows.items()
     }
     return DerivedColumns(new_id, columns)
 

@@ -17,7 +17,12 @@ import cloudpickle
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
-from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
+from datasets_cli.preprocessing.task import (
+    Function,
+    PreprocessTask,
+    apply,
+    write_rows,
+)
 from datasets_cli.preprocessing.work import (
     Work,
     check_destination,
@@ -37,13 +42,14 @@ from datasets_cli.store.schema.columns import (
     DONE,
     TRUNCATED,
     Column,
-    column_of,
     rows_per_block,
 )
 from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import summarise
+from datasets_cli.store.schema.texts import TextColumn, any_column, text_files
 from datasets_cli.store.schema.trajectories import first_rows
 from datasets_cli.store.ted.writer import reward_column, write_beside
+from datasets_cli.store.text.writer import TextWriter
 from datasets_cli.version import TOOL
 
 
@@ -92,33 +98,43 @@ def preprocess(
     if chunksize is not None and chunksize < 1:
         raise UsageError(f"chunksize is {chunksize}; expected 1 or more.")
     dest = dest.resolve()
-    dataset = open_dataset(source)
+    dataset = open_dataset(source, text=True)
     num_rows = min(num_frames or len(dataset), len(dataset))
     check_destination(dest)
-    columns = _probe(dataset, function, seed, num_rows)
+    columns, texts = _probe(dataset, function, seed, num_rows)
     pickled = cloudpickle.dumps(function)
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     task_rows = chunksize or rows_per_block(row_bytes)
-    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, task_rows, seed))
+    work = Work(
+        dest, make_plan(dataset, function, pickled, columns, texts, num_rows, task_rows, seed)
+    )
     with locked(lock_of(dest), str(dest), lock_timeout, progress):
         check_destination(dest)
         work.prepare(columns, num_rows)
-        tasks = list(_tasks(dataset, work, pickled, columns, num_rows, task_rows, seed))
+        tasks = list(_tasks(dataset, work, pickled, columns, texts, num_rows, task_rows, seed))
         if num_workers is None and len(tasks) <= 1:
             num_workers = 0  # starting a process takes longer than one task
         # An executor that a caller gives is the caller's to end; one made here ends here.
         with nullcontext(executor) if executor else local_pool(num_workers) as pool:
             _run(pool, tasks, work, num_rows, reporting_to(progress))
-        _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
+        num_tasks = -(-num_rows // task_rows)
+        parts = [work.part(number) for number in range(num_tasks)] if texts else []
+        _commit(dataset, work, columns, texts, parts, num_rows, id or f"derived/{dest.name}")
         # Whoever waits for it, or makes a new one, is refused: the destination is not empty now.
         lock_of(dest).unlink(missing_ok=True)
     return open_storage(dest)
 
 
-def _probe(dataset: Dataset, function: Function, seed: int, num_rows: int) -> tuple[Column, ...]:
+def _probe(
+    dataset: Dataset, function: Function, seed: int, num_rows: int
+) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
     """Return the columns that the function gives, learned from the first two rows."""
     rows = apply(dataset, function, seed, 0, min(2, num_rows))
-    return tuple(column_of(key, values) for key, values in sorted(rows.items()))
+    found = [any_column(key, values) for key, values in sorted(rows.items())]
+    return (
+        tuple(column for column in found if isinstance(column, Column)),
+        tuple(column for column in found if isinstance(column, TextColumn)),
+    )
 
 
 def _tasks(
@@ -126,6 +142,7 @@ def _tasks(
     work: Work,
     pickled: bytes,
     columns: tuple[Column, ...],
+    texts: tuple[TextColumn, ...],
     num_rows: int,
     task_rows: int,
     seed: int,
@@ -136,7 +153,16 @@ def _tasks(
         if not mark.exists():
             stop = min(start + task_rows, num_rows)
             yield PreprocessTask(
-                dataset.folder, work.data, mark, start, stop, seed, pickled, columns
+                source=dataset.folder,
+                data=work.data,
+                mark=mark,
+                start=start,
+                stop=stop,
+                seed=seed,
+                function=pickled,
+                columns=columns,
+                texts=texts,
+                part=work.part(number),
             )
 
 
@@ -153,7 +179,13 @@ def _run(
 
 
 def _commit(
-    dataset: Dataset, work: Work, columns: tuple[Column, ...], num_rows: int, id: str
+    dataset: Dataset,
+    work: Work,
+    columns: tuple[Column, ...],
+    texts: tuple[TextColumn, ...],
+    parts: list[Path],
+    num_rows: int,
+    id: str,
 ) -> None:
     """Write what follows from all rows, and commit the folder."""
     offsets = first_rows(dataset.offsets.numpy(), num_rows)
@@ -162,6 +194,7 @@ def _commit(
         _end_last_trajectory(data, columns, num_rows)
         names = write_meta_files(data, columns, num_rows)
         names += [column.filename for column in columns if column.row_bytes]
+        names += _join_text(data, texts, parts)
         manifest = Manifest(
             id=id,
             layout="ted",
@@ -171,6 +204,7 @@ def _commit(
             files=write_beside(data, names, offsets, {}),
             recipe=dataset.manifest.recipe,
             metadata=dataset.manifest.metadata,
+            texts=texts,
             statistics=summarise(data, reward_column(columns), offsets),
             parent={
                 "id": dataset.manifest.id,
@@ -181,6 +215,19 @@ def _commit(
     if not commit_folder(data, work.dest, manifest):
         refuse_used(work.dest)
     shutil.rmtree(work.folder, ignore_errors=True)
+
+
+def _join_text(data: Path, texts: tuple[TextColumn, ...], parts: list[Path]) -> list[str]:
+    """Write the text of all tasks, in their order, and return the names of its files."""
+    for name in text_files(texts):  # of a run that was killed here
+        (data / name).unlink(missing_ok=True)
+    writer = TextWriter(data)
+    try:
+        if texts:
+            writer.join(parts, texts)
+        return writer.finish()
+    finally:
+        writer.close()
 
 
 def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:

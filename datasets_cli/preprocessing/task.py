@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.bits import to_array
-from datasets_cli.store.schema.columns import Column, Key, column_of, show_key
+from datasets_cli.store.schema.columns import Column, Key, show_key
+from datasets_cli.store.schema.texts import AnyColumn, TextColumn, any_column, is_text, text_files
+from datasets_cli.store.text.writer import TextWriter
 
 Function = Callable[[TensorDict], TensorDict]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of ``[n]`` rows."""
@@ -38,6 +42,8 @@ class PreprocessTask:
         seed: of the whole run.
         function: pickled by cloudpickle.
         columns: what the function gave for the first rows, and must give for all.
+        texts: the same of text.
+        part: folder for the text of these rows; the commit joins those of all tasks.
     """
 
     source: Path
@@ -48,6 +54,8 @@ class PreprocessTask:
     seed: int
     function: bytes
     columns: tuple[Column, ...]
+    texts: tuple[TextColumn, ...]
+    part: Path
 
 
 def write_rows(task: PreprocessTask) -> None:
@@ -57,10 +65,11 @@ def write_rows(task: PreprocessTask) -> None:
         RldsError: the function raised.
         UsageError: it returned other columns than for the first rows.
     """
-    dataset = open_dataset(task.source)
+    dataset = open_dataset(task.source, text=True)
     rows = apply(dataset, cloudpickle.loads(task.function), task.seed, task.start, task.stop)
-    found = {key: column_of(key, values) for key, values in rows.items()}
-    expected = {column.key: column for column in task.columns}
+    found = {key: any_column(key, values) for key, values in rows.items()}
+    expected: dict[Key, AnyColumn] = {column.key: column for column in task.columns}
+    expected |= {column.key: column for column in task.texts}
     if found != expected:
         wrong = min(
             key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
@@ -71,14 +80,30 @@ def write_rows(task: PreprocessTask) -> None:
             f"was {expected.get(wrong)}."
         )
     with disk_errors(task.data):
-        for key, column in expected.items():
+        if task.texts:
+            _write_text(task, {column.key: rows[column.key] for column in task.texts})
+        for column in task.columns:
             if column.row_bytes:
                 with (task.data / column.filename).open("r+b") as file:
                     file.seek(task.start * column.row_bytes)
-                    file.write(row_data(rows[key], column.dtype))
+                    file.write(row_data(rows[column.key], column.dtype))
                     file.flush()
                     os.fsync(file.fileno())
         task.mark.touch()
+
+
+def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
+    """Write the text of one task's rows into a folder of its own."""
+    shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
+    writer = TextWriter(task.part)
+    try:
+        writer.write(rows)
+    except SourceError as error:
+        raise UsageError(f"The function returned what cannot be stored: {error}") from error
+    finally:
+        writer.close()
+    for name in text_files(task.texts):
+        flush(task.part / name)
 
 
 def apply(
@@ -86,8 +111,10 @@ def apply(
 ) -> dict[Key, np.ndarray]:
     """Return the function's columns ``[stop - start, ...]`` of consecutive rows.
 
+    Text is an object array of str.
+
     Args:
-        dataset: gives the rows.
+        dataset: gives the rows; opened with its text.
         function: maps them.
         seed: of the run; with ``start`` it seeds torch.
         start: first row.
@@ -114,15 +141,38 @@ def apply(
             f"The function must return a TensorDict with one row for each of {rows_named}, but "
             f"returned {found or type(result).__name__}."
         )
-    keys = result.keys(include_nested=True, leaves_only=True)
+    keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     names = [(key,) if isinstance(key, str) else key for key in keys]
     try:
-        rows = {n: np.ascontiguousarray(to_array(result.get(n))) for n in names}
+        rows = {name: _array(name, result.get(name)) for name in names}
     except (TypeError, AttributeError) as error:
         raise UsageError(f"The function returned what cannot be stored: {error}.") from error
-    if not rows:
-        raise UsageError(f"The function returned no columns for {rows_named}.")
+    if all(map(is_text, rows.values())):
+        raise UsageError(f"The function returned no columns of numbers for {rows_named}.")
     return rows
+
+
+def _array(key: Key, entry: Any) -> np.ndarray:
+    """Return an entry of the result as an array ``[n, ...]``; text as an object array of str.
+
+    Raises:
+        UsageError: it is neither numbers nor text.
+    """
+    if not is_non_tensor(entry):
+        return np.ascontiguousarray(to_array(entry))
+    shape, flat = entry.batch_size, entry.tolist()
+    for _ in shape[1:]:  # a list less deep each time
+        flat = [value for values in flat for value in values]
+    wrong = [type(value).__name__ for value in flat if not isinstance(value, str)]
+    if wrong or len(flat) != shape.numel():
+        found = wrong[0] if wrong else "rows of different shapes"
+        raise UsageError(
+            f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
+            f"a str for each row, or arrays of one shape of them, found {found}."
+        )
+    texts = np.empty(len(flat), object)
+    texts[:] = [*map(str, flat)]
+    return texts.reshape(shape)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The folder of a run: what is done stays there until the new dataset has its name.
 
-<dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done
+<dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
+                                                  and the text of each part in parts/<k>/
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 """
 
@@ -21,6 +22,7 @@ from datasets_cli.sources.disk import check_free_space, disk_errors, sha256_of
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Column, one_file_each
+from datasets_cli.store.schema.texts import TextColumn
 
 
 class Work:
@@ -41,6 +43,10 @@ class Work:
     def mark(self, number: int) -> Path:
         """Return the file that says that a task is done."""
         return self.folder / "parts" / f"{number}.done"
+
+    def part(self, number: int) -> Path:
+        """Return the folder for the text of a task's rows."""
+        return self.folder / "parts" / str(number)
 
     def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
         """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
@@ -97,6 +103,7 @@ def make_plan(
     function: Function,
     pickled: bytes,
     columns: tuple[Column, ...],
+    texts: tuple[TextColumn, ...],
     num_rows: int,
     task_rows: int,
     seed: int,
@@ -108,6 +115,7 @@ def make_plan(
         function: maps them; the file that it is from counts too.
         pickled: the function, by cloudpickle.
         columns: what it returns.
+        texts: the text that it returns.
         num_rows: rows of the result.
         task_rows: rows that it takes at once.
         seed: of the run.
@@ -116,6 +124,7 @@ def make_plan(
         "source": sha256_of(dataset.folder / MANIFEST_FILENAME),
         "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
         "columns": [column.to_json(num_rows) for column in columns],
+        "texts": [column.to_json() for column in texts],
         "num_rows": num_rows,
         "part_rows": task_rows,
         "seed": seed,

@@ -17,11 +17,13 @@ from datasets_cli.sources.disk import digest_of, kind_of, open_regular
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.entries import check_entries
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectory_file import table_bytes
 
 # What a path that the file system cannot have gives: there is no such file.
 _NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
+_VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> Record:
@@ -51,6 +53,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
         if (found := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
     ]
     problems += _unlisted(folder, manifest, record)
+    problems += _problems_of_text(manifest)
     _raise_problems(folder, manifest, problems)
     return record
 
@@ -74,12 +77,13 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
 def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
     """Return the bytes that each file must have for its columns to be mapped."""
     num_rows = manifest.num_transitions
-    table = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
+    known = {TRAJECTORIES: table_bytes(manifest.num_trajectories)}
+    known |= {text.filename: text.codes.row_bytes * num_rows for text in manifest.texts}
     if manifest.layout == "ted":
-        return table | {c.filename: c.row_bytes * num_rows for c in manifest.columns}
+        return known | {c.filename: c.row_bytes * num_rows for c in manifest.columns}
     row_bytes = 4 if row_map_dtype(record.num_records) == "int32" else 8
     sizes = {RECORDS: record.size * record.num_records, ROW_MAP: row_bytes * num_rows}
-    return sizes | table | {field.offsets: 8 * (record.num_records + 1) for field in record.frames}
+    return sizes | known | {field.offsets: 8 * (record.num_records + 1) for field in record.frames}
 
 
 def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
@@ -94,6 +98,17 @@ def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]
             found = _look_at(folder / field.dictionary)
             if found and (kind := kind_of(found.st_mode)):
                 yield f"{field.dictionary}: is {kind}"
+
+
+def _problems_of_text(manifest: Manifest) -> list[str]:
+    """Return what is wrong with the vocabulary, whose number of values is in no column."""
+    if not manifest.texts:
+        return []
+    problems = [f"{name}: is not listed" for name in _VOCABULARY if name not in manifest.files]
+    size = manifest.files.get(OFFSETS_FILENAME, {"bytes": 8})["bytes"]
+    if size < 8 or size % 8:
+        problems.append(f"{OFFSETS_FILENAME}: expected 8 bytes a value and 8 more, found {size}")
+    return problems
 
 
 def _difference(folder: Path, name: str, size: int) -> str:

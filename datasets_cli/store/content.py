@@ -12,6 +12,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from datasets_cli.store.schema.texts import TEXT
+
 if TYPE_CHECKING:
     from datasets_cli.store.manifest import Manifest
 
@@ -22,6 +24,7 @@ SUCCESSOR_RULE_VERSION = 1
 def content_of(manifest: Manifest) -> str:
     """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits."""
     schema = [[list(c.key), c.dtype, list(c.shape)] for c in manifest.columns]
+    schema += [[list(text.key), TEXT, list(text.shape)] for text in manifest.texts]
     identity: dict[str, Any] = {
         "id": manifest.id,
         "recipe_version": manifest.recipe.get("version"),

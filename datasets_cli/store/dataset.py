@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +23,10 @@ from datasets_cli.store.schema.trajectories import read_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.ted.leaves import LeafRows
+from datasets_cli.store.text.reader import TextRows
 
 SMALL_BYTES = 1 << 20  # never worth refusing
+TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
 
 
 class Rows(Protocol):
@@ -56,6 +59,10 @@ class Dataset:
         manifest: its manifest, already checked against the files.
         record: how the ``compact`` layout lays its rows out, as ``check_sizes`` returned it.
         device_options: where the rows live and batches go.
+        text: whether the columns of text are read too.
+
+    Attributes:
+        texts: the columns of text; None where there are none, or they are not asked for.
     """
 
     def __init__(
@@ -64,14 +71,19 @@ class Dataset:
         manifest: Manifest,
         record: Record,
         device_options: DeviceOptions = ON_DISK,
+        text: bool = False,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
         self._record = record
         self.device_options = device_options
         self._files = Files(folder, manifest.files, device_options.storage_device)
-        self.keys: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
-        self._rows = self.rows_of(frozenset(self.keys))
+        self.texts: TextRows | None = None
+        if text and manifest.texts:
+            self.texts = TextRows(folder, manifest.texts, manifest.files, len(self))
+        numbers: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
+        self.keys = numbers + (self.texts.keys if self.texts else ())
+        self._rows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
 
     def __len__(self) -> int:
@@ -85,7 +97,7 @@ class Dataset:
         return torch.from_numpy(offsets)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
-        """Return copies of the whole leaf ``key``, or of every leaf below it.
+        """Return copies of the whole leaf ``key``, or of every leaf below it; no text.
 
         Raises:
             KeyError: there is none.
@@ -93,8 +105,7 @@ class Dataset:
         """
         found = [c for c in self.manifest.columns if c.key[: len(key)] == key]
         if not found:
-            known = ", ".join(show_key(name) for name in self.keys)
-            raise KeyError(f"{self.manifest.id} has no {show_key(key)}. It has: {known}")
+            raise KeyError(self._missing(key))
         check_memory(sum(column.row_bytes for column in found) * len(self), self.manifest.id)
         rows = self.rows_of(frozenset(column.key for column in found))
         whole = {
@@ -108,6 +119,14 @@ class Dataset:
             for name, leaf in whole.items():
                 leaf[start : start + len(index)] = _leaf(tree, name)
         return whole
+
+    def _missing(self, key: Key) -> str:
+        """Return why there is nothing to read below a key."""
+        id = self.manifest.id
+        if any(text.key[: len(key)] == key for text in self.manifest.texts):
+            return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
+        known = ", ".join(show_key(name) for name in self.keys)
+        return f"{id} has no {show_key(key)}. It has: {known}"
 
     def rows_of(self, keys: frozenset[Key]) -> Rows:
         """Return the rows with only these leaves; no other is read."""
@@ -134,6 +153,8 @@ class Dataset:
             UsageError: it does not.
         """
         row_bytes = sum(column.row_bytes for column in self.manifest.columns)
+        for text in self.texts.columns if self.texts else ():
+            row_bytes += TEXT_BYTES * math.prod(text.shape)
         check_memory(num_rows * row_bytes, self.manifest.id)
 
 
@@ -145,7 +166,9 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
     return leaf
 
 
-def open_dataset(folder: Path, device_options: DeviceOptions = ON_DISK) -> Dataset:
+def open_dataset(
+    folder: Path, device_options: DeviceOptions = ON_DISK, *, text: bool = False
+) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``.
 
     Raises:
@@ -156,7 +179,7 @@ def open_dataset(folder: Path, device_options: DeviceOptions = ON_DISK) -> Datas
     record = check_sizes(folder, manifest)
     if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, record, device_options)
+    return Dataset(folder, manifest, record, device_options, text)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

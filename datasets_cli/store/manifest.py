@@ -14,6 +14,7 @@ from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of
 from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.texts import TextColumn
 
 FORMAT_VERSION = 1
 LAYOUTS = ("ted", "compact")
@@ -38,6 +39,7 @@ class Manifest:
         metadata: what the publisher says: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
         record: how the columns are laid out in records, in the ``compact`` layout.
+        texts: every column of text.
         parent: id and manifest digest of the dataset this one was derived from.
         tool: name and version of the program that wrote it.
         format_version: version of this file's layout.
@@ -55,6 +57,7 @@ class Manifest:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
+    texts: tuple[TextColumn, ...] = ()
     parent: Mapping[str, Any] | None = None
     tool: str = ""
     format_version: int = FORMAT_VERSION
@@ -82,6 +85,9 @@ class Manifest:
         """Return the manifest as JSON values."""
         entry = asdict(self)
         entry["columns"] = [column.to_json(self.num_transitions) for column in self.columns]
+        entry["texts"] = [text.to_json() for text in self.texts]
+        if not self.texts:
+            del entry["texts"]
         return entry
 
 
@@ -111,6 +117,7 @@ def read_manifest(folder: Path) -> Manifest:
                 "Upgrade it: pip install --upgrade rlds-cli"
             )
         entry["columns"] = tuple(Column.from_json(column) for column in entry["columns"])
+        entry["texts"] = tuple(TextColumn.from_json(text) for text in entry.get("texts", ()))
         entry["resources"] = tuple(entry["resources"])
         known = {field.name for field in fields(Manifest)}
         return Manifest(**{name: value for name, value in entry.items() if name in known})

@@ -1,30 +1,27 @@
-"""Which layout a dataset gets, and what writes it."""
+"""Which layout a dataset gets, and what writes it: numbers by layout, text alike in both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.errors import SourceError
+from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.schema.columns import Key, column_of
-from datasets_cli.store.ted.writer import TedWriter
-
-DatasetWriter = TedWriter | CompactWriter
-
-
-def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
-    """Return the layout for rows ``[n, ...]`` where no layout was chosen: compact for frames."""
-    frames = any(is_frame(column_of(key, values)) for key, values in rows.items())
-    return "compact" if frames else "ted"
+from datasets_cli.store.schema.columns import Column, Key, column_of
+from datasets_cli.store.schema.frame_table import FrameFiles
+from datasets_cli.store.schema.texts import TextColumn, is_text
+from datasets_cli.store.ted.writer import TedWriter, Written, describe_files
+from datasets_cli.store.text.writer import TextWriter
 
 
-def new_writer(
-    layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
-) -> DatasetWriter:
-    """Return what writes a layout into a new folder.
+class DatasetWriter:
+    """Writes complete TED rows, with their text, into the files of one layout.
 
     Args:
         layout: ``"ted"`` or ``"compact"``.
@@ -32,4 +29,84 @@ def new_writer(
         id: named in messages.
         offsets: trajectories int64 ``[K + 1]`` that are known already; see ``TedWriter``.
     """
-    return (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
+
+    def __init__(
+        self, layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
+    ) -> None:
+        self.folder = folder
+        self.id = id
+        self._numbers = (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
+        self._text = TextWriter(folder)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows written so far."""
+        return self._numbers.num_rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the text so far."""
+        count = self._text.num_not_utf8
+        kept = f"{count} distinct texts are not UTF-8; their bytes are kept as surrogate escapes"
+        return [kept] if count else []
+
+    def write(self, rows: Mapping[Key, np.ndarray]) -> None:
+        """Write rows ``[n, ...]`` after the last ones.
+
+        Args:
+            rows: every column but frames that are added apart; text as object arrays of str.
+
+        Raises:
+            SourceError: a frame's successor is not the following row's frame, or a text cannot be
+                stored.
+            DiskFull: no room.
+        """
+        self._numbers.write({key: values for key, values in rows.items() if not is_text(values)})
+        if text := {key: values for key, values in rows.items() if is_text(values)}:
+            try:
+                self._text.write(text)
+            except SourceError as error:
+                raise SourceError(f"{self.id}: {error}") from error
+
+    def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
+        """Take over the text of a dataset that has the same rows; ``write`` then has none.
+
+        Raises:
+            DiskFull: no room.
+        """
+        self._text.copy(source, columns)
+
+    def add_frames(
+        self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
+    ) -> FrameFiles:
+        """Return where to write a column's frames; see ``TedWriter.add_frames``."""
+        return self._numbers.add_frames(column, offsets, sample)
+
+    def finish(self, extra_files: Mapping[str, bytes]) -> Written:
+        """Write what follows from all rows, flush everything to the disk and hash it.
+
+        Args:
+            extra_files: ``{name: bytes}`` to write beside the data.
+
+        Raises:
+            SourceError: no rows.
+            DiskFull: no room.
+        """
+        names = self._text.finish()
+        written = self._numbers.finish(extra_files)
+        with disk_errors(self.folder):
+            files = {**written.files, **describe_files(self.folder, names)}
+        return replace(written, files=dict(sorted(files.items())), texts=self._text.columns)
+
+    def close(self) -> None:
+        """Close every file; what was written is of no use unless ``finish`` returned."""
+        with ExitStack() as stack:  # closes both, though one may fail on a full disk
+            stack.callback(self._text.close)
+            stack.callback(self._numbers.close)
+
+
+def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
+    """Return the layout for rows ``[n, ...]`` where no layout was chosen: compact for frames."""
+    numbers = {key: values for key, values in rows.items() if not is_text(values)}
+    frames = any(is_frame(column_of(key, values)) for key, values in numbers.items())
+    return "compact" if frames else "ted"

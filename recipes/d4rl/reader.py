@@ -55,7 +55,9 @@ def describe(source: Source) -> Description:
     if scalars:
         metadata["file_metadata"] = scalars
     if dropped:
-        notes.append(f"fields without one number array a step are dropped: {dropped}")
+        notes.append(f"fields without one array of numbers or text a step are dropped: {dropped}")
+    if texts := [".".join(_key(path)) for path, item in rows.items() if _is_text(item)]:
+        notes.append(f"kept as text, which batches have with text=True: {', '.join(texts)}")
     if dropped or weights:
         metadata["dropped_fields"] = sorted(dropped + weights)
     if "timeouts" not in rows:
@@ -123,7 +125,13 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
 def _is_recorded(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
     """Tell whether a dataset is meant to have one entry a step, though it may lack some."""
     in_infos = f"{path}/".startswith("infos/") and item.shape != ()
-    return path in KEYS or (item.dtype.kind in "biufc" and (in_infos or item.shape[:1] == length))
+    is_kept = item.dtype.kind in "biufc" or _is_text(item)
+    return path in KEYS or (is_kept and (in_infos or item.shape[:1] == length))
+
+
+def _is_text(item: h5py.Dataset) -> bool:
+    """Tell whether a dataset is text, of fixed or variable length."""
+    return h5py.check_string_dtype(item.dtype) is not None
 
 
 def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

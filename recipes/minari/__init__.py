@@ -6,7 +6,7 @@ from .catalogue import datasets, resources
 
 RECIPE = Recipe(
     family="minari",
-    version=1,
+    version=2,
     title="Minari: Farama's datasets for offline reinforcement learning",
     licence="each dataset's own, see its card on Hugging Face; the remakes of D4RL derive from "
     "CC BY 4.0 and Apache-2.0 material",

@@ -23,6 +23,9 @@ import numpy as np
 from datasets_cli.formats.jpeg import decode_jpeg
 from datasets_cli.recipe import TRAJECTORY_END, Block, Key, rows_per_block
 
+TEXT_BYTES = 256
+"""What a text is taken to need in memory; its own size is not known before it is read."""
+
 
 class Episode(NamedTuple):
     """A group, and its number of steps."""
@@ -48,7 +51,7 @@ class Leaf:
         key: of its rows; the successors' is the same below ``next``.
         successors: whether it has T + 1 rows.
         shape: of one row; of the decoded frame where it is a JPEG.
-        dtype: of its elements.
+        dtype: of its elements; object where they are text.
         jpeg: whether each row is the bytes of a JPEG file.
     """
 
@@ -62,7 +65,8 @@ class Leaf:
     @property
     def row_bytes(self) -> int:
         """Size of what one step becomes."""
-        return math.prod(self.shape) * self.dtype.itemsize * (1 + self.successors)
+        itemsize = TEXT_BYTES if self.dtype == object else self.dtype.itemsize
+        return math.prod(self.shape) * itemsize * (1 + self.successors)
 
 
 def read_blocks(

@@ -29,6 +29,10 @@ KEYS: dict[str, Key] = {
 NUMBERS = ("rewards", "terminations", "truncations")
 
 
+TEXT = np.dtype(str)
+"""The element type of text in ``Stored``, whatever its length and encoding in the file."""
+
+
 class Stored(NamedTuple):
     """How an episode stores one array; ``extra`` is the rows beyond one a step, or None."""
 
@@ -154,6 +158,8 @@ def _stored(
         space = find_space(spaces, path)
         if _is_jpeg(array, dtype, space):
             return Stored(extra, (), np.dtype(np.uint8), jpeg=True)
+    if h5py.check_string_dtype(dtype) is not None:
+        return Stored(extra, shape[1:], TEXT)
     if dtype.kind not in "biufc":
         return Stored(extra, (), np.dtype(object))
     return Stored(extra, shape[1:], dtype)
@@ -197,30 +203,38 @@ def _show(stored: Stored | None) -> str:
 
 
 def _choose(common: Mapping[str, Stored], varying: set[str]) -> tuple[list[Leaf], list[str]]:
-    """Return the arrays that can be leaves, and notes of those that cannot."""
+    """Return the arrays that can be leaves, and notes of those that are text or left out."""
     leaves = []
     left_out: dict[str, list[str]] = {}
+    texts: list[Key] = []
     for path in sorted(common.keys() | varying):
         key = _key(path)
         stored = common.get(path)
         if path in varying or stored is None:
             left_out.setdefault("not the same in every episode", []).append(".".join(key))
-        elif not can_store(key, stored.dtype):
-            left_out.setdefault("text, or of variable length", []).append(".".join(key))
+        elif stored.dtype != TEXT and not can_store(key, stored.dtype):
+            left_out.setdefault("of variable length", []).append(".".join(key))
         elif stored.extra is None:
             left_out.setdefault("not one entry a step", []).append(".".join(key))
+        elif stored.dtype == TEXT:
+            texts.append(key)
+            leaves.append(Leaf(path, key, bool(stored.extra), stored.shape, np.dtype(object)))
         else:
             leaves.append(Leaf(path, key, bool(stored.extra), *stored[1:]))
     keys = [leaf.key for leaf in leaves]
     if twice := sorted({".".join(key) for key in keys if keys.count(key) > 1}):
         raise SourceError(f"two arrays of each episode would both be {', '.join(twice)}.")
     for root in ("observation", "action"):
-        if common and not any(key[0] == root for key in keys):
+        if common and not any(key[0] == root for key in keys if key not in texts):
             raise SourceError(
                 f"nothing of the {root} can be stored: expected numbers, found text or arrays of "
                 f"variable length ({', '.join(path for path in common if _key(path)[0] == root)})."
             )
-    return leaves, [f"left out, {why}: {', '.join(names)}" for why, names in left_out.items()]
+    notes = [f"left out, {why}: {', '.join(names)}" for why, names in left_out.items()]
+    if texts:
+        shown = ", ".join(".".join(key) for key in texts)
+        notes.append(f"kept as text, which batches have with text=True: {shown}")
+    return leaves, notes
 
 
 def _key(path: str) -> Key:

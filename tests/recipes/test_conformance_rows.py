@@ -89,6 +89,9 @@ def test_every_value_equals_the_source_read_independently(
     installed: Installed, expected: Expected
 ) -> None:
     assert_same(installed.leaves, expected.leaves)
+    texts = open_dataset(installed.dataset.folder, text=True).texts
+    found = {key: texts.column(key) for key in texts.keys} if texts else {}
+    assert found == expected.texts
     assert installed.dataset.offsets.tolist() == expected.offsets
     if installed.layout == "ted":
         assert_folder(installed.dataset.folder, expected)
@@ -225,12 +228,12 @@ SAMPLERS: dict[str, Callable[[int, int], Any]] = {
 def open_replay(installed: Installed, sampler: Any, batch_size: int) -> ExperienceReplay:
     root = installed.config.root
     return ExperienceReplay(
-        installed.id, batch_size, root=root, download=False, sampler=sampler, seed=0
+        installed.id, batch_size, root=root, download=False, sampler=sampler, seed=0, text=True
     )
 
 
 def assert_batch(batch: Any, expected: Expected) -> np.ndarray:
-    """Compare every leaf of a batch with the rows that its index names; return the index."""
+    """Compare leaves and text of a batch with the rows that its index names; return the index."""
     index: np.ndarray = batch["index"].numpy()
     assert index.ndim == 1 and len(index)
     for key, rows in expected.leaves.items():
@@ -238,6 +241,8 @@ def assert_batch(batch: Any, expected: Expected) -> np.ndarray:
         assert (found.dtype, found.shape) == (rows.dtype, (len(index), *rows.shape[1:])), key
         same = found.tobytes() == rows[index].tobytes()
         assert same, key
+    for key, values in expected.texts.items():
+        assert batch[key] == [values[row] for row in index], key
     return index
 
 

@@ -265,11 +265,33 @@ def test_rewards_that_have_no_statistics_are_no_error(
 # Files that are not what they should be.
 
 
-def test_text_fields_are_dropped_and_named(tmp_path: Path, config: Config) -> None:
-    texts = np.array([b"up", b"down"] * 20)
-    manifest = install_columns(steps(tmp_path) | {"infos/task": texts}, tmp_path, config)
-    assert manifest.metadata["dropped_fields"] == ["infos/task"]
-    assert any("infos/task" in note for note in manifest.metadata["notes"])
+@pytest.mark.parametrize("dtype", ["S8", h5py.string_dtype()])
+def test_text_fields_are_kept_and_named(dtype: Any, tmp_path: Path, config: Config) -> None:
+    texts = np.array([b"up", "dówn".encode(), b"", b"caf\xe9"] * 10).astype(dtype)
+    path = source_path("mujoco_v0", tmp_path)
+    save(path, steps(tmp_path) | {"infos/task": texts}, compression=None)
+    folder = install("mujoco_v0", tmp_path, config)
+    manifest = read_manifest(folder)
+    assert [text.key for text in manifest.texts] == [("info", "task")]
+    assert set(values.read_texts(folder)["info", "task"]) == {"up", "dówn", "", "caf\udce9"}
+    assert_d4rl(folder, path, LAYOUTS["mujoco_v0"].max_episode_steps)
+    notes = manifest.metadata["notes"]
+    assert any("info.task" in note and "text=True" in note for note in notes)
+    assert "1 distinct texts are not UTF-8; their bytes are kept as surrogate escapes" in notes
+    assert "dropped_fields" not in manifest.metadata
+
+
+def test_fields_of_variable_length_are_dropped_and_named(tmp_path: Path, config: Config) -> None:
+    def write(path: Path) -> None:
+        save(path, steps(tmp_path), compression=None)
+        with h5py.File(path, "a") as file:
+            ragged = file.create_dataset("infos/ragged", (40,), h5py.vlen_dtype(np.float32))
+            ragged[0] = np.ones(3)
+
+    write(source_path("mujoco_v0", tmp_path))
+    manifest = read_manifest(install("mujoco_v0", tmp_path, config))
+    assert manifest.metadata["dropped_fields"] == ["infos/ragged"]
+    assert any("infos/ragged" in note for note in manifest.metadata["notes"])
     assert not [column for column in manifest.columns if column.key[0] == "info"]
 
 

@@ -140,6 +140,53 @@ def text_in_dict() -> Path:
     return build(spaces.Dict({"mission": mission, "direction": spaces.Discrete(4)}), box(1))
 
 
+def missions() -> Path:
+    """As MiniGrid's: an image, a direction, and a mission that stays the same in an episode."""
+    observation = spaces.Dict(
+        {
+            "mission": spaces.Text(200),
+            "image": frames(7, 7, 3),
+            "direction": spaces.Discrete(4),
+        }
+    )
+    rng = np.random.default_rng(9)
+    texts = ["go to the red ball", "go to the красный мяч 🟥", "", "a\nb\tc"]
+    buffers = []
+    for length, text in zip((3, 1, 5, 2), texts, strict=True):
+        sampled = sample(observation, length + 1, rng) | {"mission": [text] * (length + 1)}
+        buffers.append(episode(length, observation, spaces.Discrete(7), rng, observations=sampled))
+    return write(observation, spaces.Discrete(7), buffers)
+
+
+def changing_texts() -> Path:
+    """Another text at every step, in observations, infos of both lengths, and part of an action."""
+    word = spaces.Text(40)
+    action = spaces.Dict({"say": word, "move": spaces.Discrete(3)})
+
+    def infos(steps: int) -> dict[str, Any]:
+        return {
+            "told": [f"told {step} of {steps} é" for step in range(steps + 1)],
+            "inner": {"heard": [f"heard {step}" for step in range(steps)]},
+        }
+
+    return build(spaces.Dict({"hint": word, "x": box(2)}), action, (4, 1, 7), infos=infos)
+
+
+def texts_of_fixed_length() -> Path:
+    """Texts as h5py writes arrays of bytes, one of which is not UTF-8."""
+
+    def edit(file: h5py.File) -> None:
+        for name in file:
+            steps = file[name]["rewards"].size
+            file[name]["infos/note"] = np.array([b"a", b"caf\xe9", b""] * steps, "S9")[:steps]
+
+    return change(build(box(2), box(1)), edit)
+
+
+TEXTS = [text_in_dict, missions, changing_texts, texts_of_fixed_length]
+"""Builders of datasets with text."""
+
+
 def small_frames() -> Path:
     return build(spaces.Dict({"image": frames(7, 7, 3)}), spaces.Discrete(7))
 

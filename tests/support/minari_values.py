@@ -36,8 +36,33 @@ def arrays(group: h5py.Group) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
         part = name.removeprefix("_index_")
         if isinstance(item, h5py.Group):
             yield from (((part, *path), values) for path, values in arrays(item))
-        elif item.dtype != object:
+        elif item.dtype.kind not in "OS":
             yield (part,), item[()]
+
+
+def texts_by_h5py(folder: Path) -> dict[tuple[str, ...], list[str]]:
+    """Return every column of text, read one value after the other; empty texts for no value."""
+    columns: dict[tuple[str, ...], list[str]] = {}
+    with h5py.File(folder / "main_data.hdf5") as file:
+        for number in sorted(int(name.removeprefix("episode_")) for name in file):
+            group = file[f"episode_{number}"]
+            steps = len(group["rewards"])
+            for path, values in texts(group):
+                key = (*TED[path[0]], *path[1:])
+                columns.setdefault(key, []).extend(values[:steps])
+                if len(values) == steps + 1:
+                    columns.setdefault(("next", *key), []).extend(values[1:])
+    return columns
+
+
+def texts(group: h5py.Group) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    for name, item in group.items():
+        part = name.removeprefix("_index_")
+        if isinstance(item, h5py.Group):
+            yield from (((part, *path), values) for path, values in texts(item))
+        elif h5py.check_string_dtype(item.dtype):
+            rows = (item[row] for row in range(len(item)))
+            yield (part,), [row.decode(errors="surrogateescape") for row in rows]
 
 
 def by_minari(name: str) -> list[Episode]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Expected:
         recorded: whether the source has the successors itself.
         dropped: steps that are no transition.
         skipped: trajectories without any transition.
+        texts: ``{key: values}`` of every column of text.
     """
 
     leaves: Mapping[Key, np.ndarray]
@@ -48,6 +49,7 @@ class Expected:
     recorded: bool
     dropped: int
     skipped: int
+    texts: Mapping[Key, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,13 @@ def expect(source: Mapping[str, np.ndarray], max_episode_steps: int | None = Non
                 rows.setdefault(key, []).append(value)
             rows.setdefault(("episode",), []).append(np.int64(len(offsets) - 1))
         offsets.append(offsets[-1] + last + 1 - trajectory.first)
-    leaves = {key: np.stack(values) for key, values in rows.items()}
-    return Expected(leaves, offsets, recorded, dropped, skipped)
+    texts = {
+        key: [value.decode(errors="surrogateescape") for value in values]
+        for key, values in rows.items()
+        if isinstance(values[0], bytes)
+    }
+    leaves = {key: np.stack(values) for key, values in rows.items() if key not in texts}
+    return Expected(leaves, offsets, recorded, dropped, skipped, texts)
 
 
 def split(source: Mapping[str, np.ndarray], max_episode_steps: int | None) -> list[Trajectory]:
@@ -157,6 +164,19 @@ def read_leaves(folder: Path, prefix: Key = ()) -> dict[Key, np.ndarray]:
     return leaves
 
 
+def read_texts(folder: Path) -> dict[Key, list[str]]:
+    """Return every column of text with one value a row, by the manifest and raw bytes."""
+    texts: dict[Key, list[str]] = {}
+    for entry in json.loads((folder / "manifest.json").read_text()).get("texts", []):
+        offsets = np.fromfile(folder / "text.offsets", "<i8")
+        data = (folder / "text.utf8").read_bytes()
+        values = [data[offsets[k] : offsets[k + 1]] for k in range(len(offsets) - 1)]
+        codes = np.fromfile(folder.joinpath("text", *entry["key"]).with_suffix(".memmap"), "<i4")
+        decoded = [values[code].decode(errors="surrogateescape") for code in codes]
+        texts[tuple(entry["key"])] = decoded
+    return texts
+
+
 def assert_same(found: Mapping[Key, np.ndarray], expected: Mapping[Key, np.ndarray]) -> None:
     """Compare keys, element types, shapes and bytes of two sets of leaves."""
     assert found.keys() == expected.keys(), f"leaves that differ: {found.keys() ^ expected.keys()}"
@@ -172,7 +192,10 @@ def assert_same(found: Mapping[Key, np.ndarray], expected: Mapping[Key, np.ndarr
 def assert_folder(folder: Path, expected: Expected) -> None:
     """Compare everything a dataset folder holds with what must be in it."""
     assert_same(read_leaves(folder), expected.leaves)
+    texts = read_texts(folder)
+    assert texts == expected.texts, f"text: {texts}, not {expected.texts}"
     names = {"/".join(key) + ".memmap" for key in expected.leaves}
+    names |= {"/".join(("text", *key)) + ".memmap" for key in expected.texts}
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.memmap")}
     assert files == names, f"files that differ: {files ^ names}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import key_of
@@ -84,7 +84,8 @@ def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDic
 
 def _form(part: TensorDictBase) -> dict[Key, torch.Size]:
     """Return the shape of each entry after the row dimension."""
-    return {key_of(key): leaf.shape[1:] for key, leaf in part.items(True, True)}
+    leaves = part.items(True, True, is_leaf=is_leaf_nontensor)  # text too
+    return {key_of(key): leaf.shape[1:] for key, leaf in leaves}
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:

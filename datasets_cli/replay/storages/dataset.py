@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.texts import put_texts, stack_texts
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
+from datasets_cli.store.schema.texts import TEXT
 from datasets_cli.store.schema.tree import Tree, grow_tree
+from datasets_cli.store.text.reader import Values
 
 
 class DatasetStorage(Storage):
@@ -31,7 +34,9 @@ class DatasetStorage(Storage):
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.device_options = dataset.device_options
-        if type(self) is DatasetStorage:  # one call less in every batch, where none is overridden
+        self._texts = dataset.texts
+        # One call less in every batch, where none is overridden and there is no text.
+        if type(self) is DatasetStorage and self._texts is None:
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
 
@@ -45,6 +50,7 @@ class DatasetStorage(Storage):
             device=options.device,
             pin_memory=options.pin_memory,
             contiguous=options.contiguous,
+            text=self._texts is not None,
         )
         return opened, (self.dataset.folder,)
 
@@ -54,10 +60,16 @@ class DatasetStorage(Storage):
             f"\n    {show_key(column.key)}: {column.dtype} {[len(self), *column.shape]}"
             for column in manifest.columns
         )
+        read = "" if self._texts else ", not read: pass text=True"
+        texts = (
+            f"\n    {show_key(text.key)}: {TEXT} {[len(self), *text.shape]}{read}"
+            for text in manifest.texts
+        )
         return (
             f"DatasetStorage({manifest.id}, shape=[{len(self)}], "
             f"device={self.device_options.device or 'cpu'}: {manifest.num_transitions} transitions "
-            f"in {manifest.num_trajectories} trajectories, {manifest.layout}{''.join(leaves)})"
+            f"in {manifest.num_trajectories} trajectories, {manifest.layout}"
+            f"{''.join(leaves)}{''.join(texts)})"
         )
 
     @property
@@ -82,6 +94,8 @@ class DatasetStorage(Storage):
             KeyError: there is none.
             UsageError: it has more numbers a row.
         """
+        if any(text.key == key for text in self.dataset.manifest.texts):
+            raise UsageError(f"{show_key(key)} is text, not the numbers that trajectories need.")
         found = self.dataset.columns(key).get(key)
         if found is None or found.numel() != len(self):
             raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
@@ -89,7 +103,10 @@ class DatasetStorage(Storage):
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        return self.dataset.gather(index)
+        tree = self.dataset.gather(index)
+        if self._texts is not None:
+            put_texts(tree, self._texts, index)
+        return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
@@ -100,18 +117,39 @@ class DatasetStorage(Storage):
         self.dataset.check_memory(len(index))
         return make_batch(self.gather(index), index.shape)
 
-    def column(self, key: Key) -> torch.Tensor | TensorDict:
-        """Return a copy of one leaf, or of every leaf below a key.
+    def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
+        """Return a copy of one leaf, or of every leaf below a key; text as lists of str.
 
         Raises:
             KeyError: there is no such key.
             UsageError: the copy would take more than half of the free memory.
         """
-        columns = self.dataset.columns(key)
+        texts = self._text_below(key)
+        if texts.keys() == {key}:
+            return texts[key]
+        columns = {} if texts and not self._has_numbers(key) else self.dataset.columns(key)
         if columns.keys() == {key}:
             return columns[key]
-        below = {name[len(key) :]: rows for name, rows in columns.items()}
+        if texts:
+            self.dataset.check_memory(len(self))
+        entries = {name: self._stacked(name, values) for name, values in texts.items()}
+        below = {name[len(key) :]: rows for name, rows in (columns | entries).items()}
         return make_batch(grow_tree(below), torch.Size((len(self),)))
+
+    def _text_below(self, key: Key) -> dict[Key, Values]:
+        """Return all rows of every column of text at or below a key."""
+        if self._texts is None:
+            return {}
+        names = (name for name in self._texts.keys if name[: len(key)] == key)
+        return {name: self._texts.column(name) for name in names}
+
+    def _stacked(self, key: Key, values: Values) -> NonTensorStack:
+        assert self._texts is not None, "there is text"
+        return stack_texts(values, self._texts.shape(key))
+
+    def _has_numbers(self, key: Key) -> bool:
+        """Tell whether there is a leaf of numbers at or below a key."""
+        return any(column.key[: len(key)] == key for column in self.dataset.manifest.columns)
 
 
 def open_storage(
@@ -120,6 +158,7 @@ def open_storage(
     device: str | torch.device | None = None,
     pin_memory: bool = False,
     contiguous: bool = False,
+    text: bool = False,
 ) -> DatasetStorage:
     """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
 
@@ -131,6 +170,7 @@ def open_storage(
             ``device``, it is copied there, in one copy for all leaves of the compact layout.
         contiguous: give every leaf memory of its own: leaves of the compact layout are views of
             one tensor, on which ``view(-1)`` raises.
+        text: read the columns of text too, as non-tensor entries of batches.
 
     Raises:
         FileNotFoundError: there is no dataset.
@@ -139,7 +179,7 @@ def open_storage(
     device_options = choose_device_options(device, pin_memory, contiguous)
     path = Path(folder).resolve()
     try:
-        return DatasetStorage(open_dataset(path, device_options))
+        return DatasetStorage(open_dataset(path, device_options, text=text))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / MANIFEST_FILENAME).exists():
             raise

@@ -13,11 +13,13 @@ from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
 from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.texts import put_texts
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.bits import bits_of
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import Tree, put
+from datasets_cli.store.text.reader import Values
 
 Padding = Literal["zeros", "repeat"]
 
@@ -60,7 +62,7 @@ class FrameStack(Storage):
         dataset = storage.dataset
         key = key_of(key)
         pair = {key, ("next", *key)}
-        if not pair <= set(dataset.keys):
+        if not pair <= {column.key for column in dataset.manifest.columns}:
             raise UsageError(
                 f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack."
             )
@@ -118,6 +120,8 @@ class FrameStack(Storage):
         # A copy: the two must not share memory, or a change of one would change the other.
         following = self.dataset.device_options.to_output(run[:, 1:].clone())
         put(tree, ("next", *self._key), following)
+        if self.dataset.texts is not None:
+            put_texts(tree, self.dataset.texts, index)
         return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
@@ -129,6 +133,6 @@ class FrameStack(Storage):
         self.dataset.check_memory(len(index) * (self.length + 1))
         return make_batch(self.gather(index), index.shape)
 
-    def column(self, key: Key) -> torch.Tensor | TensorDict:
+    def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
         """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""
         return self._storage.column(key)

@@ -30,12 +30,13 @@ def qlearning_columns(storage: DatasetStorage) -> dict[str, np.ndarray]:
 
 def _array(storage: DatasetStorage, name: str) -> np.ndarray:
     key = COLUMNS[name]
-    column = storage.column(key)
-    if not isinstance(column, torch.Tensor):
+    columns = storage.dataset.columns(key)  # of numbers; text is left out
+    column = columns.get(key)
+    if column is None:
+        parts = ", ".join(show_key(found[len(key) :]) for found in columns)
         raise UsageError(
-            f"{storage.dataset.manifest.id}: {show_key(key)} is a group of tensors "
-            f"({', '.join(map(str, column.keys()))}); a Q-learning dataset needs one. Join them "
-            "with preprocess() first."
+            f"{storage.dataset.manifest.id}: {show_key(key)} is a group of tensors ({parts}); a "
+            "Q-learning dataset needs one. Join them with preprocess() first."
         )
     if name in ("rewards", "terminals"):
         column = column[:, 0]

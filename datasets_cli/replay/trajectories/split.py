@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import (
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_leaf_nontensor,
+    is_non_tensor,
+)
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
@@ -20,7 +29,7 @@ def split_trajectories(
     done_key: NestedKey | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDict:
-    """Return the trajectories of a rollout, one a row, padded with zeros.
+    """Return the trajectories of a rollout, one a row, padded with zeros, and text with ``""``.
 
         ids         0 0 0 1 1              obs   a b c     mask   x x x
         obs         a b c d e                    d e .            x x .
@@ -66,13 +75,15 @@ def split_trajectories(
             f"{show_key(ids_key)} have {list(ids.shape)}."
         )
     order, lengths = _group(ids, done)
-    rows = _take(rollout.reshape(-1), order)
+    flat = rollout.reshape(-1).copy()
+    texts = _take_texts(flat, order)
+    rows = _take(flat, order)
     if as_nested:
         layout = torch.strided if as_nested is True else as_nested
-        return _nest(rows, lengths, layout)
+        return _with_texts(_nest(rows, lengths, layout), texts, lengths, pad=False)
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     padded = rows.apply(lambda leaf: _pad(leaf, mask), batch_size=mask.shape)
-    return padded.set((*ids_key[:-1], "mask"), mask)
+    return _with_texts(padded.set((*ids_key[:-1], "mask"), mask), texts, lengths, pad=True)
 
 
 def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
@@ -120,6 +131,38 @@ def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
     if dtypes <= MOVABLE:
         return rows[order]
     return rows.apply(lambda leaf: take(leaf, order), batch_size=order.shape)
+
+
+def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[Any]]:
+    """Take what is no tensor out of rows ``[N]``, in another order; ``apply`` would lose it."""
+    entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
+    texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
+    for key in texts:
+        rows.del_(key)
+    return {key: [values[row] for row in order.tolist()] for key, values in texts.items()}
+
+
+def _with_texts(
+    split: TensorDict, texts: dict[Key, list[Any]], lengths: torch.Tensor, *, pad: bool
+) -> TensorDict:
+    """Put what ``_take_texts`` took into trajectories, padded or each of its own length."""
+    sizes = lengths.tolist()
+    ends = [*itertools.accumulate(sizes)]
+    for key, values in texts.items():
+        empty = _empty(values[0])
+        runs = [
+            values[end - size : end] + [empty] * (pad * (max(sizes) - size))
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+        split.set(key, NonTensorStack.from_list(runs))
+    return split
+
+
+def _empty(value: Any) -> Any:
+    """Return what pads values like this one: empty text, nested as they are; None for others."""
+    if isinstance(value, list):
+        return [_empty(item) for item in value]
+    return "" if isinstance(value, str) else None
 
 
 def _pad(leaf: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from datasets_cli.store.compact.records import Field, FrameField, Record
-from datasets_cli.store.schema.columns import EPISODE, ITEM_BYTES, Column, show_key
+from datasets_cli.store.schema.columns import EPISODE, Column, show_key
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 
 UNIT_BYTES = 8  # a record is a whole number of these, and of its largest element
 

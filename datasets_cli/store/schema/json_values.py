@@ -5,7 +5,8 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-from datasets_cli.store.schema.columns import ITEM_BYTES, Column, Key
+from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 
 LARGEST = 2**48
 """What a number of rows, bytes or dimensions stays below, so that no product of two overflows."""

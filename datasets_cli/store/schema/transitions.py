@@ -11,8 +11,8 @@ observation of step t + 1, and the last step of a trajectory has none:
                                                    cut off is dropped, and the one before it, whose
                                                    successor is real, becomes the truncated end.
 
-Nothing is ever glued across a trajectory boundary. This is the rule of D4RL's
-``qlearning_dataset`` without its lost end flag.
+Where a column is text, the successor of a terminated step is ``""``. Nothing is ever glued across a
+trajectory boundary. This is the rule of D4RL's ``qlearning_dataset`` without its lost end flag.
 """
 
 from __future__ import annotations
@@ -32,10 +32,18 @@ from datasets_cli.store.schema.columns import (
     TRUNCATED,
     Column,
     Key,
-    column_of,
     show_key,
 )
 from datasets_cli.store.schema.element_types import element_type
+from datasets_cli.store.schema.texts import (
+    TEXT,
+    AnyColumn,
+    TextColumn,
+    any_column,
+    as_text,
+    is_text,
+    type_name,
+)
 
 Rows = dict[Key, np.ndarray]
 
@@ -64,7 +72,8 @@ class Transitions:
         self._deferred = {deferred} if deferred else set()
         self.num_dropped = 0
         self.num_skipped_trajectories = 0
-        self._columns: dict[Key, Column] | None = None
+        self.num_missing_texts = 0
+        self._columns: dict[Key, AnyColumn] | None = None
         self._recorded = False
         self._held: Rows | None = None
         self._row = 0  # source rows read, for messages
@@ -74,10 +83,11 @@ class Transitions:
         """Return the transitions that are certain after these steps, or None if there are none yet.
 
         Args:
-            steps: columns ``[n, ...]`` as a recipe's Block has them.
+            steps: columns ``[n, ...]`` as a recipe's Block has them; text as str or bytes.
 
         Raises:
-            SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1.
+            SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1; or
+                an entry of an object array is no text.
         """
         checked = self._check(steps)
         if not len(checked[TRAJECTORY_END]):
@@ -102,6 +112,12 @@ class Transitions:
         return self._emit(held, len(held[TRAJECTORY_END]))
 
     @property
+    def notes(self) -> list[str]:
+        """What a person should know of the rows so far."""
+        missing = f"{self.num_missing_texts} texts are missing in the source, and empty here"
+        return [missing] if self.num_missing_texts else []
+
+    @property
     def rule(self) -> dict[str, Any]:
         """The manifest's account of where ``next.observation`` comes from."""
         return {
@@ -113,10 +129,12 @@ class Transitions:
     def _check(self, steps: Mapping[Key, np.ndarray]) -> Rows:
         """Return steps with all flags ``[n]``, reward ``[n, 1]``, and unchanging columns."""
         num_steps = self._common_length(steps)
-        checked = dict(steps)
+        checked = {
+            key: self._text(key, rows) if is_text(rows) else rows for key, rows in steps.items()
+        }
         if REWARD in checked:
             checked[REWARD] = self._reward(checked[REWARD])
-        checked |= {key: self._flag(key, steps[key]) for key in FLAGS if key in steps}
+        checked |= {key: self._flag(key, checked[key]) for key in FLAGS if key in checked}
         self._check_columns(checked)
         self._row += num_steps
         return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
@@ -131,6 +149,16 @@ class Transitions:
             )
         return next(iter(lengths.values()))
 
+    def _text(self, key: Key, rows: np.ndarray) -> np.ndarray:
+        """Return text as str; a value that is missing is ``""``, and counted."""
+        try:
+            texts = as_text(key, rows)
+        except SourceError as error:
+            raise SourceError(f"{self.id}: {error}") from error
+        if rows.dtype == object:
+            self.num_missing_texts += sum(value is None for value in rows.flat)
+        return texts
+
     def _reward(self, rewards: np.ndarray) -> np.ndarray:
         if rewards.dtype.kind in "iub":
             rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
@@ -138,7 +166,7 @@ class Transitions:
             rewards = rewards[:, None]
         if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
-                f"{self.id}: rewards are {rewards.dtype} {list(rewards.shape)}; "
+                f"{self.id}: rewards are {type_name(rewards)} {list(rewards.shape)}; "
                 "expected one number per step."
             )
         return rewards
@@ -162,7 +190,7 @@ class Transitions:
     def _check_columns(self, steps: Rows) -> None:
         try:
             found = {
-                key: column_of(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
+                key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
             }
         except SourceError as error:
             raise SourceError(f"{self.id}: {error}") from error
@@ -178,11 +206,12 @@ class Transitions:
                         f"{_show(self._columns.get(key))} and is now {_show(found.get(key))}."
                     )
 
-    def _check_names(self, found: Mapping[Key, Column]) -> None:
+    def _check_names(self, found: Mapping[Key, AnyColumn]) -> None:
+        numbers = {key for key, column in found.items() if isinstance(column, Column)}
         for root in (("observation",), ("action",), REWARD):
-            if not any(key[: len(root)] == root for key in found.keys() | self._deferred):
+            if not any(key[: len(root)] == root for key in numbers | self._deferred):
                 raise SourceError(
-                    f"{self.id}: there is no {show_key(root)}. "
+                    f"{self.id}: there is no {show_key(root)}, which must have numbers. "
                     f"Found only: {', '.join(show_key(key) for key in sorted(found))}."
                 )
         unwanted = MADE_BY_THE_CORE & found.keys()
@@ -192,7 +221,7 @@ class Transitions:
             raise SourceError(
                 f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
             )
-        shapes = {key: (column.dtype, column.shape) for key, column in found.items()}
+        shapes = {key: (_type(column), column.shape) for key, column in found.items()}
         before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:
@@ -240,16 +269,21 @@ class Transitions:
 
 
 def _following(rows: np.ndarray, done: np.ndarray) -> np.ndarray:
-    """Return each step's successor ``[n, ...]``; zeros where the trajectory is done."""
+    """Return each step's successor ``[n, ...]``; zeros, or ``""``, where the trajectory is done."""
+    nothing = "" if is_text(rows) else 0
     following = np.empty_like(rows)
     following[:-1] = rows[1:]
-    following[-1:] = 0
-    following[done] = 0
+    following[-1:] = nothing
+    following[done] = nothing
     return following
 
 
-def _show(column: Column | None) -> str:
-    return "missing" if column is None else f"{column.dtype} {list(column.shape)}"
+def _type(column: AnyColumn) -> str:
+    return TEXT if isinstance(column, TextColumn) else column.dtype
+
+
+def _show(column: AnyColumn | None) -> str:
+    return "missing" if column is None else f"{_type(column)} {list(column.shape)}"
 
 
 def iterate_rows(

@@ -31,6 +31,7 @@ from datasets_cli.store.schema.columns import (
 )
 from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
+from datasets_cli.store.schema.texts import TextColumn
 from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.ted.leaf_frames import LeafFrames
@@ -49,6 +50,7 @@ class Written:
     files: Mapping[str, Mapping[str, Any]]
     statistics: Mapping[str, Any]
     record: Mapping[str, Any] = field(default_factory=dict)
+    texts: tuple[TextColumn, ...] = ()
 
 
 class TedWriter:

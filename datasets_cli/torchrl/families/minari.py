@@ -46,6 +46,7 @@ class MinariExperienceReplay(ExperienceReplay):
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
+        text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
         progress: told of download and conversion.
@@ -82,6 +83,7 @@ class MinariExperienceReplay(ExperienceReplay):
         pin_memory: bool = False,
         prefetch: int | None = None,
         contiguous: bool = False,
+        text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
@@ -108,6 +110,7 @@ class MinariExperienceReplay(ExperienceReplay):
             pin_memory=pin_memory,
             prefetch=prefetch,
             contiguous=contiguous,
+            text=text,
             generator=generator,
             seed=seed,
             progress=progress,

@@ -41,6 +41,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
+        text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
         progress: told of download and conversion.
@@ -71,6 +72,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         pin_memory: bool = False,
         prefetch: int | None = None,
         contiguous: bool = False,
+        text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
@@ -91,6 +93,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
             pin_memory=pin_memory,
             prefetch=prefetch,
             contiguous=contiguous,
+            text=text,
             generator=generator,
             seed=seed,
             progress=progress,

@@ -1,0 +1,167 @@
+"""A column of text: one value, or an array of values, a row.
+
+Text is no leaf of numbers: the rows are int32 codes below ``text/``, and the values are in one
+vocabulary of the dataset. On its way to the disk a column of text is a numpy object array of str.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.errors import SourceError
+from datasets_cli.store.schema.columns import Column, Key, check_key, column_of, show_key
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TEXT = "text"
+"""What stands for an element type where people read one, and the folder of the codes."""
+
+VALUES_FILENAME = "text.utf8"
+"""The distinct values, one after the other, each once, in the order of first appearance."""
+OFFSETS_FILENAME = "text.offsets"
+"""Where each value begins, and where the last one ends: int64 ``[V + 1]``, little-endian."""
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """One column of text of a dataset.
+
+    Args:
+        key: path of names.
+        shape: shape of one row; ``()`` for one value.
+    """
+
+    key: Key
+    shape: tuple[int, ...]
+
+    @property
+    def codes(self) -> Column:
+        """The column's rows as numbers of values, ``[N, *shape]``."""
+        return Column(self.key, "int32", self.shape)
+
+    @property
+    def filename(self) -> str:
+        """Path of the codes, relative to the dataset folder; no file where a row has no value."""
+        return f"{TEXT}/{self.codes.filename}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the manifest's entry."""
+        return {"key": list(self.key), "shape": list(self.shape)}
+
+    @staticmethod
+    def from_json(entry: dict[str, Any]) -> TextColumn:
+        """Return the column that ``to_json`` described."""
+        return TextColumn(tuple(entry["key"]), tuple(entry["shape"]))
+
+
+AnyColumn = Column | TextColumn
+
+
+def any_column(key: Key, rows: np.ndarray) -> AnyColumn:
+    """Return the column that rows ``[n, *shape]`` of numbers or text would fill.
+
+    Raises:
+        SourceError: as ``column_of`` and ``text_column``.
+    """
+    return text_column(key, rows) if is_text(rows) else column_of(key, rows)
+
+
+def is_text(rows: np.ndarray) -> bool:
+    """Tell whether rows are text: numpy's str or bytes, or objects, which must then be text."""
+    return rows.dtype.kind in "OSU"
+
+
+def type_name(rows: np.ndarray) -> str:
+    """Return what people call the element type of rows."""
+    return TEXT if is_text(rows) else str(rows.dtype)
+
+
+def text_column(key: Key, rows: np.ndarray) -> TextColumn:
+    """Return the column that text ``[n, *shape]`` would fill.
+
+    Raises:
+        SourceError: the key cannot be stored.
+    """
+    check_key(key)
+    return TextColumn(key, rows.shape[1:])
+
+
+def as_text(key: Key, rows: np.ndarray) -> np.ndarray:
+    """Return text as an object array of str; nothing is lost, and None becomes ``""``.
+
+    Args:
+        key: named in messages.
+        rows: str, bytes (UTF-8; other bytes become surrogate escapes) or None, ``[n, *shape]``.
+
+    Raises:
+        SourceError: an entry is something else.
+    """
+    values = rows.astype(object)  # a copy; entries of numpy's text types become str and bytes
+    flat = values.reshape(-1)
+    for place, value in enumerate(flat):
+        if type(value) is not str:
+            flat[place] = _as_str(key, value)
+    return values
+
+
+def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
+    """Return the files that columns of text have, relative to the dataset folder."""
+    if not texts:
+        return []
+    codes = [column.filename for column in texts if column.codes.row_bytes]
+    return [*codes, VALUES_FILENAME, OFFSETS_FILENAME]
+
+
+def encode_text(value: str) -> bytes:
+    """Return the bytes of a value, from which ``decode_text`` makes the same value.
+
+    Raises:
+        SourceError: it has a surrogate that stands for no byte.
+    """
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        return _escaped_bytes(value)
+
+
+def decode_text(data: bytes) -> str:
+    """Return the value of some bytes; those that are not UTF-8 become surrogate escapes."""
+    return data.decode(errors="surrogateescape")
+
+
+def is_escaped(value: str) -> bool:
+    """Tell whether a value has surrogate escapes: its bytes are not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _escaped_bytes(value: str) -> bytes:
+    try:
+        data = value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        data = b""  # another value
+    # Escapes of bytes that are UTF-8 after all would come back as the character they mean.
+    if decode_text(data) == value:
+        return data
+    raise SourceError(
+        f"The text {value[:80]!r} cannot be stored: expected characters, or surrogate escapes of "
+        "bytes that are not UTF-8, found another lone surrogate. Replace it, for example with '?'."
+    )
+
+
+def _as_str(key: Key, value: Any) -> str:
+    if isinstance(value, bytes):
+        return decode_text(value)
+    if value is None:
+        return ""
+    if isinstance(value, str):  # a type derived from it, such as numpy's
+        return str(value)
+    raise SourceError(
+        f"{show_key(key)} cannot be stored: expected numbers of one shape, or text, found an entry "
+        f"of type {type(value).__name__}."
+    )

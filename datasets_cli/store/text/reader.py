@@ -1,0 +1,140 @@
+"""Reading text: the codes of some rows, and the values that they are numbers of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.texts import (
+    OFFSETS_FILENAME,
+    VALUES_FILENAME,
+    TextColumn,
+    decode_text,
+)
+
+KEPT_BYTES = 64 << 20
+"""About how many bytes of values are kept decoded."""
+
+Values = list[Any]
+"""Lists of str, nested as the shape of the rows."""
+
+
+class TextRows:
+    """The text of a committed dataset, mapped read-only and checked as it is read.
+
+    Args:
+        folder: the dataset folder.
+        columns: what is read.
+        sizes: ``{name: {"bytes": size}}`` as in the manifest, already checked against the disk.
+        num_rows: transitions N.
+
+    Raises:
+        DamagedDataset: the vocabulary's two files do not fit together.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        columns: tuple[TextColumn, ...],
+        sizes: Mapping[str, Mapping[str, Any]],
+        num_rows: int,
+    ) -> None:
+        self.folder = folder
+        self.columns = columns
+        files = Files(folder, sizes)  # text is never on a device
+        self._codes = {
+            column.key: files.load(column.filename, torch.int32, (num_rows, *column.shape))
+            for column in columns
+        }
+        self._filenames = {column.key: column.filename for column in columns}
+        size = int(sizes[VALUES_FILENAME]["bytes"])
+        self._num_values = int(sizes[OFFSETS_FILENAME]["bytes"]) // 8 - 1
+        self._offsets = files.load(OFFSETS_FILENAME, torch.int64, (self._num_values + 1,)).numpy()
+        self._bytes = files.load(VALUES_FILENAME, torch.uint8, (size,)).numpy()
+        if (found := int(self._offsets[-1])) != size:
+            raise DamagedDataset(
+                f"{folder / OFFSETS_FILENAME} ends at byte {found} of {VALUES_FILENAME}, which has "
+                f"{size} bytes. Delete the dataset and download it again."
+            )
+        # Values of average size fill the cache; all of them where the vocabulary is small.
+        kept = KEPT_BYTES * self._num_values // max(1, size)
+        self._value = lru_cache(min(kept, self._num_values))(self._decode)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the columns."""
+        return tuple(self._codes)
+
+    def shape(self, key: Key) -> tuple[int, ...]:
+        """Return the shape of one row of a column."""
+        return tuple(self._codes[key].shape[1:])
+
+    def gather(self, index: torch.Tensor) -> dict[Key, Values]:
+        """Return the text of the rows ``index`` int64 ``[B]``, by column.
+
+        Raises:
+            DamagedDataset: a code or an offset is not what a writer would have written.
+        """
+        index = index.cpu()
+        return {
+            key: self._values_of(key, leaf.index_select(0, index), index)
+            for key, leaf in self._codes.items()
+        }
+
+    def column(self, key: Key) -> Values:
+        """Return the text of all rows of one column.
+
+        Raises:
+            DamagedDataset: as ``gather``.
+        """
+        codes = self._codes[key]
+        return self._values_of(key, codes, torch.arange(len(codes)))
+
+    def _values_of(self, key: Key, codes: torch.Tensor, index: torch.Tensor) -> Values:
+        """Return the values of the codes int32 ``[B, *shape]`` of some rows, nested like them."""
+        flat = codes.reshape(-1).tolist()
+        try:
+            values = [*map(self._value, flat)]
+        except _BadCode as error:
+            raise self._damaged(key, flat, index) from error
+        if codes.ndim == 1:
+            return values
+        nested: Values = np.array(values, object).reshape(codes.shape).tolist()
+        return nested
+
+    def _decode(self, code: int) -> str:
+        if not 0 <= code < self._num_values:
+            raise _BadCode(f"expected a code from 0 to {self._num_values - 1}, found {code}")
+        start, stop = self._offsets[code : code + 2].tolist()
+        if not 0 <= start <= stop <= len(self._bytes):
+            raise _BadCode(
+                f"{OFFSETS_FILENAME} has its value {code} at the bytes {start} to {stop} of "
+                f"{len(self._bytes)}"
+            )
+        return decode_text(self._bytes[start:stop].tobytes())
+
+    def _damaged(self, key: Key, codes: list[int], index: torch.Tensor) -> DamagedDataset:
+        """Return the error that names the first row whose code has no value."""
+        for place, code in enumerate(codes):
+            try:
+                self._value(code)
+            except _BadCode as error:
+                # Each row has the same number of codes.
+                row = int(index[place * len(index) // len(codes)])
+                path = self.folder / self._filenames[key]
+                return DamagedDataset(
+                    f"{path}, row {row}: {error}. Delete the dataset and download it again."
+                )
+        raise AssertionError("one of the codes has no value")
+
+
+class _BadCode(Exception):
+    """A code that stands for no value."""

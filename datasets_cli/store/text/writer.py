@@ -1,0 +1,130 @@
+"""Writing text: the codes of each column, and the vocabulary, the same files in every layout."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.texts import TextColumn, decode_text, text_column, text_files
+from datasets_cli.store.text.vocabulary import VocabularyWriter, read_values
+
+
+class TextWriter:
+    """Writes columns of text into a folder, from the first row on.
+
+    Values are numbered row by row, and within a row in the order of the keys, so that the files do
+    not depend on how the rows are cut into blocks.
+
+    Args:
+        folder: of the dataset; created where it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.columns: tuple[TextColumn, ...] = ()
+        self._files = ExitStack()
+        self._codes: list[BinaryIO | None] = []
+        self._vocabulary: VocabularyWriter | None = None
+
+    @property
+    def num_not_utf8(self) -> int:
+        """Distinct values so far whose bytes are not UTF-8."""
+        return self._vocabulary.num_not_utf8 if self._vocabulary else 0
+
+    def write(self, rows: Mapping[Key, np.ndarray]) -> None:
+        """Write rows after the last ones.
+
+        Args:
+            rows: object arrays of str ``[n, *shape]``, always of the same columns.
+
+        Raises:
+            SourceError: a value is no text that has bytes.
+            DiskFull: no room.
+        """
+        with disk_errors(self.folder):
+            if self._vocabulary is None:
+                self._open(text_column(key, values) for key, values in sorted(rows.items()))
+            # Side by side: one row of this table is all values of one row.
+            num_rows = len(next(iter(rows.values())))
+            table = [rows[column.key].reshape(num_rows, -1) for column in self.columns]
+            self._write_codes(self._numbered(np.concatenate(table, axis=1)))
+
+    def finish(self) -> list[str]:
+        """Close the files and return their paths relative to the folder."""
+        with disk_errors(self.folder):
+            self.close()
+        return text_files(self.columns)
+
+    def close(self) -> None:
+        """Close every file; what was written is of no use unless ``finish`` returned."""
+        self._files.close()
+
+    def copy(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
+        """Take over all text of another dataset of the same rows; nothing else is then written.
+
+        Raises:
+            DiskFull: no room.
+        """
+        self.columns = columns
+        with disk_errors(self.folder):
+            for name in text_files(columns):
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source / name, self.folder / name, follow_symlinks=False)
+
+    def join(self, parts: Iterable[Path], columns: tuple[TextColumn, ...]) -> None:
+        """Write what writers of consecutive rows have left in folders of their own.
+
+        Values keep the order of first appearance, so that the files do not depend on the parts.
+
+        Args:
+            parts: their folders, in the order of the rows.
+            columns: of every part.
+
+        Raises:
+            DiskFull: no room.
+        """
+        with disk_errors(self.folder):
+            self._open(columns)
+            for part in parts:
+                assert self._vocabulary is not None, "it is open"
+                # The number here of each value that the part numbers.
+                numbers = self._vocabulary.codes(map(decode_text, read_values(part)))
+                for column, file in zip(self.columns, self._codes, strict=True):
+                    if file is not None:
+                        codes = np.fromfile(part / column.filename, "<i4")
+                        file.write(numbers[codes].astype("<i4").data)
+
+    def _open(self, columns: Iterable[TextColumn]) -> None:
+        self.columns = tuple(columns)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._vocabulary = VocabularyWriter(self.folder)
+        self._files.callback(self._vocabulary.close)
+        for column in self.columns:
+            path = self.folder / column.filename
+            if not column.codes.row_bytes:
+                self._codes.append(None)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._codes.append(self._files.enter_context(path.open("xb")))
+
+    def _numbered(self, values: np.ndarray) -> np.ndarray:
+        """Return the codes of values ``[n, width]``, int32 of the same shape."""
+        assert self._vocabulary is not None, "it is open"
+        return self._vocabulary.codes(values.reshape(-1).tolist()).reshape(values.shape)
+
+    def _write_codes(self, codes: np.ndarray) -> None:
+        """Write codes ``[n, width]``, where the columns are side by side."""
+        first = 0
+        for column, file in zip(self.columns, self._codes, strict=True):
+            after = first + math.prod(column.shape)
+            if file is not None:
+                file.write(np.ascontiguousarray(codes[:, first:after], "<i4").data)
+            first = after
