@@ -110,13 +110,18 @@ def _load_rows(
         )
     oldest = _oldest_step(state, num_steps) if num_steps == len(dumped) else 0
     shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
-    if isinstance(writer, TensorDictMaxValueWriter):
-        state["ranks"] = _ranks_of(state, folder / WRITER, num_steps) or _ranks(writer, rows)
-    else:
+    if not isinstance(writer, TensorDictMaxValueWriter):
         state["cursor"] = (num_steps if num_steps < room else oldest) * width
         state.setdefault("write_count", num_steps * width)
+    elif (ranks := _ranks_of(state, folder / WRITER, num_steps)) is None:
+        state["ranks"] = _ranks(writer, rows, folder)
+    else:
+        state["ranks"] = ranks
     # Whatever may be refused is checked before the buffer's own rows are gone.
-    columns = _columns(storage, rows, tensorclass)
+    try:
+        columns = _columns(storage, rows, tensorclass)
+    except UsageError as error:
+        raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
     drawn = read_sampler(reader.sampler, folder / SAMPLER)
     replace_rows(reader, writer, [_rolled(column, shift * width) for column in columns], state)
     if drawn and "priorities" in drawn:
@@ -194,13 +199,17 @@ def _ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | No
     return [*map(float, ranks)] if len(ranks) == num_rows else None
 
 
-def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase) -> list[float]:
+def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path) -> list[float]:
     """Return the ranks that a writer gives rows."""
-    if rows.get(writer.rank_key, None) is None:
-        raise UsageError(f"The rows have no {writer.rank_key!r}, which the writer ranks them by.")
     trial = copy.copy(writer)
     trial.on_clear()
-    trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
+    try:
+        trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
+    except (KeyError, UsageError) as error:
+        raise UsageError(
+            f"The rows in {folder} cannot be ranked by {writer.rank_key!r}: {error} Give the "
+            "writer another rank_key, or dump rows that have it."
+        ) from error
     ranks: list[float] = trial.state_dict()["ranks"].tolist()
     return ranks
 

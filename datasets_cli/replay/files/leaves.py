@@ -70,7 +70,7 @@ def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
     dtype, shape = _form(path, entry)
     size = math.prod(shape) * dtype.itemsize
     if not size:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(0, dtype=torch.uint8).view(dtype).view(shape)  # without a warning
     try:
         with open_file(path) as file:
             found = os.fstat(file.fileno()).st_size

@@ -118,7 +118,7 @@ def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
             if stored in RESERVED_NAMES or stored.startswith("_"):
                 continue
             raise wrong(path, stored, "what is known of an entry", entry)
-        name = entry_name(stored) if level.escaped else stored
+        name = entry_name(stored, level.depth, "type" in entry) if level.escaped else stored
         if "type" in entry:
             entries[name] = _read(level.below(file_name(stored), batch))
             continue

@@ -57,7 +57,8 @@ def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
         return
     level: dict[str, Any] = {}
     for name, item in rows.items():
-        below, stored = (*key, name), stored_name(name)
+        below = (*key, name)
+        stored = stored_name(name, len(key), not isinstance(item, torch.Tensor))
         path = folder + file_name(stored)
         if isinstance(item, torch.Tensor):
             check_leaf(show_key(below), item)

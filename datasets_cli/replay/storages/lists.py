@@ -146,11 +146,20 @@ def as_one(items: list[Rows]) -> Rows:
 
     Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors stay
     one value a row.
+
+    Raises:
+        UsageError: rows have different batch sizes.
     """
     if not items or not all(isinstance(i, TensorDictBase) or is_tensorclass(i) for i in items):
         return items
     rows = [item._tensordict if is_tensorclass(item) else item for item in items]
-    return _joined(rows) or LazyStackedTensorDict(*rows)
+    if len(shapes := {tuple(row.batch_size) for row in rows}) > 1:
+        raise UsageError(
+            f"Rows have the batch sizes {', '.join(map(str, sorted(shapes)))}, so that they do not "
+            "make one TensorDict. Give them the same."
+        )
+    joined = _joined(rows)
+    return LazyStackedTensorDict(*rows) if joined is None else joined
 
 
 def _joined(rows: list[Rows]) -> TensorDict | None:
