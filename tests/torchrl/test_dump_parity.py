@@ -116,6 +116,19 @@ def test_an_epoch_of_slices_begins_anew(tmp_path: Path) -> None:
     assert one.state_dict()["sampler"]["order"] is None and len(one.sample(1)) == 1
 
 
+@pytest.mark.parametrize("storage", ["memory", "files", "memory of 2"])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_torchrl_reads_what_we_dump(tmp_path: Path, storage: str, seed: int | None) -> None:
+    one = buffer_of(ours, storage, "random", seed=seed)
+    other = buffer_of(theirs, storage, "random")
+    Calls([4, 3, 4], 0).write(one, 2 if "of 2" in storage else None)
+    one.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert same(kept(one), kept(other))
+    if seed is not None:
+        assert torch.equal(other._rng.get_state(), one.generator.get_state())
+
+
 def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 

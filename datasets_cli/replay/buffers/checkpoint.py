@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.buffers.dataset_reference import check_dataset, dataset_of
@@ -64,11 +66,25 @@ def restore_state(
         )
     if "dataset" in state:
         check_dataset(reader.storage, state["dataset"], "The state")
+    generator = _generator_in(state, reader.generator)
     reader.drop()
     if "rows" in state:
         _restore_rows(reader, writer, state, tensorclass)
     reader.sampler.load_state_dict(state["sampler"])
-    reader.generator.set_state(state["generator"])
+    reader.generator.set_state(generator)
+
+
+def _generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
+    """Return the state of a generator, uint8 ``[n]``, which is checked before rows are gone."""
+    try:
+        found: torch.Tensor = state["generator"].cpu()  # torch.load may have moved it
+        torch.Generator(generator.device).set_state(found)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        raise UsageError(
+            f"The state is not of a generator on {generator.device}: {error}. Load it into a "
+            "buffer whose generator is on the same kind of device."
+        ) from error
+    return found
 
 
 def _restore_rows(reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -21,7 +23,7 @@ def dataset_of(storage: Storage) -> StateDict | None:
     return {"id": manifest.id, "content": manifest.content, "num_rows": manifest.num_transitions}
 
 
-def check_dataset(storage: Storage, expected: StateDict, what: str) -> None:
+def check_dataset(storage: Storage, expected: Any, what: str) -> None:
     """Check that a storage has the dataset that a dump or a state names, in any layout.
 
     Args:
@@ -33,6 +35,8 @@ def check_dataset(storage: Storage, expected: StateDict, what: str) -> None:
         UsageError: it has another one, or rows of its own.
     """
     found = dataset_of(storage)
+    if not isinstance(expected, dict) or not isinstance(expected.get("content"), str):
+        raise UsageError(f"{what} does not name the content of a dataset. Save or dump it again.")
     wanted = f"{expected.get('id')} (content {expected.get('content')})"
     if found is None:
         raise UsageError(

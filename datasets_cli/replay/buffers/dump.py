@@ -26,6 +26,7 @@ from datasets_cli.replay.buffers.draws import GENERATOR, SAMPLER, write_draws
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.files.json_files import write_state
 from datasets_cli.replay.files.write_folder import as_tensordict, plan_files, write_files
+from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.lists import as_one
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.writers import Writer
@@ -88,18 +89,22 @@ def _rows_of(storage: Storage, hooks: list[Hook]) -> TensorDictBase:
         rows = as_one(storage.contents())
     else:
         rows = storage.run(0, len(storage))
-    if is_tensorclass(rows):
-        rows = as_tensordict(rows)
-    if not isinstance(rows, TensorDictBase):
-        raise UsageError(
-            "Only rows that are TensorDicts can be dumped. Write TensorDicts, or keep the rows by "
-            "other means."
-        )
+    rows = _checked(rows)
     if storage.ndim > 1:
         rows = rows.reshape(-1, *storage.grid[1:], *storage.row_batch_size)
     for hook in hooks:
-        rows = hook(rows)
-    found: TensorDictBase = rows
+        rows = _checked(hook(rows))
+    return rows
+
+
+def _checked(rows: Any) -> TensorDictBase:
+    """Return rows that can be dumped; a tensorclass as a TensorDict."""
+    found = as_tensordict(rows) if is_tensorclass(rows) else rows
+    if not isinstance(found, TensorDictBase) or not found.batch_size:
+        raise UsageError(
+            f"Only rows that are TensorDicts can be dumped, not {outline(rows)}. Write "
+            "TensorDicts, or keep the rows by other means."
+        )
     return found
 
 

@@ -146,6 +146,17 @@ def test_rows_of_different_batch_sizes_are_refused(tmp_path: Path) -> None:
         buffer.dumps(tmp_path)
 
 
+def test_a_hook_that_returns_no_rows_is_refused(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4))
+    buffer.extend(steps(4))
+    for found in (None, steps(4)["number"], steps(4)[0]):
+        hooked = ReplayBuffer(storage=buffer.storage)
+        hooked.register_save_hook(lambda rows, found=found: found)
+        with pytest.raises(UsageError, match="Only rows that are TensorDicts"):
+            hooked.dumps(tmp_path / "dump")
+    assert not (tmp_path / "dump").exists()
+
+
 @pytest.mark.parametrize("value", [object(), {1}, [1, print], {"a": [torch.ones(1)]}])
 def test_other_values_are_refused_by_name_before_anything_is_written(
     tmp_path: Path, value: Any

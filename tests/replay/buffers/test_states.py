@@ -234,3 +234,22 @@ def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
     with pytest.raises(UsageError, match="format 3"):
         buffer.load_state_dict(buffer.state_dict() | {"format": 3})
     assert len(buffer) == 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("generator", torch.zeros(9, dtype=torch.uint8), "not of a generator on cpu"),
+        ("generator", torch.zeros(9), "not of a generator on cpu"),
+        ("generator", None, "not of a generator on cpu"),
+        ("dataset", "door", "does not name the content"),
+        ("dataset", {"content": 3}, "does not name the content"),
+    ],
+)
+def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(6), seed=0)
+    buffer.extend(steps(3))
+    state = buffer.state_dict() | {"rows": None, entry: value}
+    with pytest.raises(UsageError, match=message):
+        buffer.load_state_dict(state)
+    assert len(buffer) == 3
