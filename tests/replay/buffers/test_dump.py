@@ -32,7 +32,7 @@ with warnings.catch_warnings():
 
 @pytest.mark.parametrize("written", [6, 10, 14])
 @pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
-def test_a_buffer_comes_back_with_its_rows_and_goes_on(
+def test_a_buffer_comes_back_with_its_rows_and_continues(
     tmp_path: Path, kind: Any, written: int
 ) -> None:
     first = TensorDictReplayBuffer(storage=kind(10), sampler=SamplerWithoutReplacement(), seed=0)
@@ -243,7 +243,7 @@ def test_names_that_are_no_file_names_come_back(tmp_path: Path) -> None:
         other.loads(tmp_path)
 
 
-def test_ranks_that_torchrl_kept_are_made_anew(tmp_path: Path) -> None:
+def test_ranks_that_torchrl_kept_are_computed_again(tmp_path: Path) -> None:
     theirs = peer.ReplayBuffer(
         storage=peer.LazyTensorStorage(4), writer=peer.TensorDictMaxValueWriter(rank_key="number")
     )
