@@ -22,7 +22,7 @@ FLOORS = [
     ["store.compact"],
     ["store"],
     ["catalogue", "replay.arguments", "replay.old_names"],
-    ["install", "replay.trajectories", "replay.state_files"],
+    ["install", "replay.trajectories", "replay.files"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms"],

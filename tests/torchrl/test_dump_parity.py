@@ -1,4 +1,4 @@
-"""What TorchRL 0.14.1 dumped goes on as TorchRL goes on; and a dump is whole, or is not there."""
+"""What TorchRL 0.14.1 dumped continues as in TorchRL; and a dump is whole, or is not there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def numbers(buffer: Any, batches: int) -> list[list[int]]:
 @pytest.mark.parametrize(("storage", "sampler"), [*itertools.product(STORAGES, SAMPLERS)])
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
-def test_what_torchrl_dumped_is_loaded_and_goes_on(
+def test_what_torchrl_dumped_is_loaded_and_continues(
     tmp_path_factory: Any, storage: str, sampler: str, data: Any
 ) -> None:
     folder = tmp_path_factory.mktemp("dump")
@@ -72,7 +72,7 @@ def test_what_torchrl_dumped_is_loaded_and_goes_on(
 @pytest.mark.parametrize("storage", ["memory", "files of 2"])
 @settings(max_examples=15, deadline=None)
 @given(made=calls(fewest=2), before=st.integers(0, 9))
-def test_an_epoch_goes_on_with_the_rows_that_torchrl_has_left(
+def test_an_epoch_continues_with_the_rows_that_torchrl_has_left(
     tmp_path_factory: Any, storage: str, made: Calls, before: int
 ) -> None:
     folder = tmp_path_factory.mktemp("dump")
@@ -106,7 +106,7 @@ def test_such_an_epoch_is_in_the_state_and_in_a_dump_of_ours(tmp_path: Path) -> 
     assert one.state_dict()["sampler"]["order"] is None  # a seed gives this one
 
 
-def test_an_epoch_of_slices_begins_anew(tmp_path: Path) -> None:
+def test_an_epoch_of_slices_begins_again(tmp_path: Path) -> None:
     """TorchRL numbers trajectories otherwise: short ones too, and from row 0 of a ring."""
     other, one = (buffer_of(library, "memory", "slices once") for library in (theirs, ours))
     Calls([4, 4, 3], 0).write(other)
@@ -114,6 +114,19 @@ def test_an_epoch_of_slices_begins_anew(tmp_path: Path) -> None:
     other.dumps(tmp_path)
     one.loads(tmp_path)
     assert one.state_dict()["sampler"]["order"] is None and len(one.sample(1)) == 1
+
+
+@pytest.mark.parametrize("storage", ["memory", "files", "memory of 2"])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_torchrl_reads_what_we_dump(tmp_path: Path, storage: str, seed: int | None) -> None:
+    one = buffer_of(ours, storage, "random", seed=seed)
+    other = buffer_of(theirs, storage, "random")
+    Calls([4, 3, 4], 0).write(one, 2 if "of 2" in storage else None)
+    one.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert same(kept(one), kept(other))
+    if seed is not None:
+        assert torch.equal(other._rng.get_state(), one.generator.get_state())
 
 
 def files_of(folder: Path) -> set[str]:

@@ -316,25 +316,34 @@ class ReplayBuffer:
     def dumps(self, path: str | Path) -> None:
         """Write the rows there are, and where sampler and writer stand, into a folder.
 
+        Of a dataset its id and content are written, and no rows. Tensorclasses become TensorDicts.
+
         Raises:
-            UsageError: rows are not TensorDicts in a tensor storage.
+            UsageError: rows are not TensorDicts, or have an entry that is neither a tensor nor
+                text, bytes, a number, bool, None, or lists, tuples and dicts of these.
         """
         with self.reader.lock:
             dump(self.reader, self._writer, path, self._save_hooks)
 
-    def loads(self, path: str | Path) -> None:
+    def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
         """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
 
-        In a larger storage the rows of a ring begin with the oldest one.
+        In a larger storage the rows of a ring begin with the oldest one. Nothing that the folder
+        names is imported, and nothing in it is run.
+
+        Args:
+            path: the folder.
+            tensorclass: the class that rows become; they are TensorDicts by default.
 
         Raises:
-            ImmutableError: the rows there are are a dataset.
+            ImmutableError: rows were dumped, and those there are are a dataset.
             FileNotFoundError: nothing was written there.
-            DamagedDataset: a file is missing or too short.
-            UsageError: the storage has no room for the rows.
+            DamagedDataset: a file is missing, too short, or not what it should be.
+            UsageError: the storage has no room for the rows, or a dataset was dumped that is not
+                this one, or there is something pickled.
         """
         with self.reader.lock:
-            load(self.reader, self._writer, path, self._load_hooks)
+            load(self.reader, self._writer, path, self._load_hooks, tensorclass)
 
     save = dump = dumps  # TorchRL's other names
     load = loads
@@ -346,19 +355,29 @@ class ReplayBuffer:
     def state_dict(self) -> StateDict:
         """Return the state of the draws, and copies of the rows where these can be written.
 
-        Loaded into an equal buffer, it continues with the same. A dataset's rows are no part of it.
+        Loaded into an equal buffer, it continues with the same. Of a dataset it has the id and the
+        content, and no rows. ``torch.load`` takes what ``torch.save`` wrote of it, by default.
+
+        Raises:
+            UsageError: a row has something else than tensors, text, bytes, numbers, bool, None, and
+                lists, tuples, dicts and TensorDicts of these.
         """
         with self.reader.lock:
             return self.draw_state() | rows_state(self.reader, self._writer)
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
         """Continue where ``state`` was taken, with the rows that were there.
 
+        Args:
+            state: what ``state_dict`` returned.
+            tensorclass: the class that rows become, where they were of one.
+
         Raises:
-            UsageError: it is no state of such a buffer, or of a storage of another size.
+            UsageError: it is no state of such a buffer, or of a storage of another size, or of
+                another dataset.
         """
         with self.reader.lock:
-            restore_state(self.reader, self._writer, state)
+            restore_state(self.reader, self._writer, state, tensorclass)
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""

@@ -4,53 +4,104 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 from pathlib import Path
+from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.arguments import StateDict
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
-from datasets_cli.replay.buffers.dump import SEAL, Hook
+from datasets_cli.replay.buffers.dataset_reference import check_dataset
+from datasets_cli.replay.buffers.draws import SAMPLER, read_generator, read_sampler
+from datasets_cli.replay.buffers.dump import (
+    DATASET,
+    ROWS,
+    ROWS_META,
+    SEAL,
+    WRITER,
+    WRITER_META,
+    Hook,
+)
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.buffers.rows import without_index
-from datasets_cli.replay.samplers.epoch import given_epoch
-from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
-from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
-from datasets_cli.replay.state_files import STATE, read_state
+from datasets_cli.replay.files.json_files import (
+    SETTINGS_BYTES,
+    check_folder,
+    read_state,
+    whole,
+    wrong,
+)
+from datasets_cli.replay.files.read_folder import read_tensordict
+from datasets_cli.replay.files.write_folder import as_class
+from datasets_cli.replay.storages.lists import stack_rows
+from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
-from datasets_cli.store.schema.columns import encode_name
 
 
-def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
-    """Read rows that ``dump``, or TorchRL 0.14, wrote into a buffer, in place of its own.
+def load(
+    reader: BatchReader,
+    writer: Writer,
+    path: str | Path,
+    hooks: list[Hook],
+    tensorclass: Any = None,
+) -> None:
+    """Continue a buffer where ``dump``, or TorchRL 0.14, was called, with the rows of then.
 
     A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
     starts again. An epoch also starts again where another kind of sampler was dumped, or TorchRL's
     sampler of slices, which counts trajectories differently. Ranks that TorchRL's writer kept are
-    computed from the rows again.
+    computed from the rows again. A generator continues where it was dumped; torch's global one
+    does only for a dataset.
 
     Args:
         reader: of a buffer of the same parts.
         writer: of the buffer.
         path: the folder.
         hooks: called one after the other with the rows; what the last one returns is stored.
+        tensorclass: the class that rows become; they are TensorDicts where it is None.
 
     Raises:
         FileNotFoundError: nothing was written there, or a part of it is missing.
-        DamagedDataset: a file is missing or too short.
-        ImmutableError: the buffer's rows are a dataset.
-        UsageError: there are more rows than the storage can have, or they are not TensorDicts.
+        DamagedDataset: a file is missing, too short, or not what it should be.
+        ImmutableError: rows were dumped, and the buffer's are a dataset.
+        UsageError: there are more rows than the storage can have, or they are not TensorDicts, or
+            of another dataset.
     """
-    folder, storage, sampler = Path(path), writable(reader), reader.sampler
-    read_state(folder / SEAL)  # without it, not everything is there
-    state = read_state(folder / "writer" / "metadata.json")
-    rows = dumped = _read_rows(folder / "storage", storage.ndim)
+    folder = Path(path)
+    read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
+    # TorchRL, which dumps rows, may have written over a dump of a dataset.
+    if os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS):
+        check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(folder))
+        generator = read_generator(folder, reader.generator)
+        drawn = read_sampler(reader.sampler, folder / SAMPLER)
+        reader.drop()
+        reader.sampler.on_clear()
+    else:
+        writable(reader)
+        is_own = reader.generator is not torch.default_generator
+        generator = read_generator(folder, reader.generator) if is_own else None
+        drawn = _load_rows(reader, writer, folder, hooks, tensorclass)
+    if drawn:
+        reader.sampler.load_state_dict(drawn)
+    if generator is not None:
+        reader.generator.set_state(generator)
+
+
+def _load_rows(
+    reader: BatchReader, writer: Writer, folder: Path, hooks: list[Hook], tensorclass: Any
+) -> StateDict | None:
+    """Put the rows that were dumped into a buffer; return the state of its sampler, if any."""
+    storage = writable(reader)
+    state = _read_writer(folder / WRITER)
+    # Our tensor storages copy what they are given; others, and hooks, may write into it.
+    mapped = isinstance(storage, LazyTensorStorage) and not hooks
+    rows = dumped = _read_rows(folder / ROWS, storage.ndim, mapped)
     for hook in hooks:
         rows = hook(rows)
-    rows = without_index(rows)
     width = max(1, math.prod(rows.shape[1 : storage.ndim]))
     num_steps, room = len(rows), -(-storage.max_size // width)
     if num_steps > room:
@@ -59,39 +110,56 @@ def load(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
         )
     oldest = _oldest_step(state, num_steps) if num_steps == len(dumped) else 0
     shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
-    if shift:
-        rows = torch.cat([rows[shift:], rows[:shift]])
-    if isinstance(writer, TensorDictMaxValueWriter):
-        if len(state.get("ranks", ())) != num_steps:
-            state["ranks"] = _ranks(writer, rows)
-    else:
+    if not isinstance(writer, TensorDictMaxValueWriter):
         state["cursor"] = (num_steps if num_steps < room else oldest) * width
         state.setdefault("write_count", num_steps * width)
+    elif (ranks := _ranks_of(state, folder / WRITER, num_steps)) is None:
+        state["ranks"] = _ranks(writer, rows, folder)
+    else:
+        state["ranks"] = ranks
     # Whatever may be refused is checked before the buffer's own rows are gone.
-    columns = storage.flatten(rows.transpose(0, storage.ndim - 1) if storage.ndim > 1 else rows)
-    drawn = _read_sampler(sampler, folder / "sampler")
-    replace_rows(reader, writer, columns, state)
+    try:
+        columns = _columns(storage, rows, tensorclass)
+    except UsageError as error:
+        raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
+    drawn = read_sampler(reader.sampler, folder / SAMPLER)
+    replace_rows(reader, writer, [_rolled(column, shift * width) for column in columns], state)
     if drawn and "priorities" in drawn:
         known, num_rows = drawn["priorities"], num_steps * width
         # It is not known which rows a hook left out: those that stay get the default priority.
         if num_steps != len(dumped) or len(known) > num_rows:
             known = known[:0]
         drawn["priorities"] = _shifted(known, shift * width, num_rows)
-    if drawn and ("priorities" in drawn or not shift):
-        sampler.load_state_dict(drawn)
+    return drawn if drawn and ("priorities" in drawn or not shift) else None
 
 
-def _read_rows(folder: Path, ndim: int) -> TensorDict:
+def _read_rows(folder: Path, ndim: int, mapped: bool) -> TensorDictBase:
     """Return the rows ``[steps, ...]`` that were dumped, time first."""
-    known = read_state(folder / "storage_metadata.json")
+    check_folder(folder)
+    path = folder / ROWS_META
+    known = read_state(path, SETTINGS_BYTES)
     if known.get("is_pytree"):
         raise UsageError(
             f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
             "rows that are TensorDicts can be loaded: dump these as TensorDicts."
         )
-    check_leaves(folder)
-    rows = TensorDict.load_memmap(folder)
-    return rows[: int(known["len"]) // max(1, math.prod(rows.shape[1:ndim]))]
+    is_ours = known.get("escaped_names") is True
+    rows = read_tensordict(folder, mapped=mapped, escaped=is_ours)
+    if len(rows.batch_size) < ndim:
+        raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
+    width = max(1, math.prod(rows.shape[1:ndim]))
+    rows = rows[: whole(known, "len", path, len(rows) * width) // width]
+    return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
+
+
+def _read_writer(folder: Path) -> StateDict:
+    """Return where the writer stood."""
+    check_folder(folder)
+    path = folder / WRITER_META
+    state = read_state(path)
+    for name in {"cursor", "write_count"} & state.keys():
+        whole(state, name, path)
+    return state
 
 
 def _oldest_step(state: StateDict, num_steps: int) -> int:
@@ -100,37 +168,50 @@ def _oldest_step(state: StateDict, num_steps: int) -> int:
     return cursor if 0 <= cursor < num_steps else 0
 
 
-def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase) -> list[float]:
+def _columns(storage: WritableStorage, rows: TensorDictBase, tensorclass: Any) -> list[Rows]:
+    """Return the columns of rows ``[steps, ...]``, as a storage flattens them."""
+    if isinstance(rows, LazyStackedTensorDict) and not storage.takes_lists:
+        rows = stack_rows(list(rows.unbind(0)))
+    made: Any = as_class(rows, tensorclass)
+    if storage.takes_lists:
+        return storage.flatten(list(made.unbind(0)))
+    return storage.flatten(made.transpose(0, storage.ndim - 1) if storage.ndim > 1 else made)
+
+
+def _rolled(column: Rows, shift: int) -> Rows:
+    """Return a column ``[n, ...]`` of which the first ``shift`` rows became the last."""
+    if not shift:
+        return column
+    if isinstance(column, list):
+        return column[shift:] + column[:shift]
+    return torch.cat([column[shift:], column[:shift]])
+
+
+def _ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
+    """Return the ranks that were dumped; None where there are none, or those of other rows."""
+    ranks = state.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or any(
+        type(rank) not in (int, float) or math.isnan(rank) for rank in ranks
+    ):
+        raise wrong(folder / WRITER_META, "ranks", "a list of numbers", ranks)
+    return [*map(float, ranks)] if len(ranks) == num_rows else None
+
+
+def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path) -> list[float]:
     """Return the ranks that a writer gives rows."""
-    if rows.get(writer.rank_key, None) is None:
-        raise UsageError(f"The rows have no {writer.rank_key!r}, which the writer ranks them by.")
     trial = copy.copy(writer)
     trial.on_clear()
-    trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
+    try:
+        trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
+    except (KeyError, UsageError) as error:
+        raise UsageError(
+            f"The rows in {folder} cannot be ranked by {writer.rank_key!r}: {error} Give the "
+            "writer another rank_key, or dump rows that have it."
+        ) from error
     ranks: list[float] = trial.state_dict()["ranks"].tolist()
     return ranks
-
-
-def _read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
-    """Return the state of a sampler that was dumped, or None where it was of another kind."""
-    if has_priorities(sampler):
-        sampler.loads(folder)
-        return sampler.state_dict()
-    if (folder / "meta.json").exists():
-        return _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
-    path = folder / STATE
-    state = read_state(path) if path.exists() else {}
-    return state if state.keys() >= sampler.state_dict().keys() else None
-
-
-def _read_epoch(folder: Path) -> StateDict | None:
-    """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
-    if "shape" not in read_state(folder / "meta.json")["_sample_list"]:
-        return None
-    check_leaves(folder)
-    found = TensorDict.load_memmap(folder)
-    # Where that epoch had ended, the list is already the next one's.
-    return given_epoch(found["_sample_list"].clone(), int(found["len_storage"]))
 
 
 def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tensor:
@@ -140,30 +221,3 @@ def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tenso
     known = priorities.new_full((num_rows,), -1.0)
     known[: len(priorities)] = priorities[:num_rows]
     return known.roll(-shift)
-
-
-def check_leaves(folder: Path) -> None:
-    """Check that every leaf of a memory-mapped TensorDict is there in full.
-
-    tensordict 0.14 leaves out a file that is missing, and fills one that is too short with zeros;
-    what is not a tensor it may unpickle.
-
-    Raises:
-        DamagedDataset: one is not.
-        UsageError: one is no tensor.
-    """
-    for name, leaf in read_state(folder / "meta.json").items():
-        if not isinstance(leaf, dict):
-            continue
-        if "shape" not in leaf:
-            if leaf.get("type") != "TensorDict":
-                raise UsageError(f"{folder / name} is not a tensor but {leaf.get('type')}.")
-            check_leaves(folder / encode_name(name))
-            continue
-        size = getattr(torch, leaf["dtype"].removeprefix("torch.")).itemsize * math.prod(
-            leaf["shape"]
-        )
-        path = folder / f"{encode_name(name)}.memmap"
-        found = path.stat().st_size if path.exists() else 0
-        if found < size:
-            raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")

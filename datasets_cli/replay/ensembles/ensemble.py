@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.ensembles.member_batches import (
     MemberBatch,
@@ -231,11 +233,18 @@ class ReplayBufferEnsemble:
         """
         for number, buffer in enumerate(self.buffers):
             buffer.dumps(Path(path) / str(number))
+        shutil.rmtree(Path(path) / GENERATOR, ignore_errors=True)  # of an older dump
+        if self.generator is not torch.default_generator:
+            write_generator(Path(path), self.generator, self.generator.get_state())
 
     def loads(self, path: str | Path) -> None:
         """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``."""
+        is_own = self.generator is not torch.default_generator
+        state = read_generator(Path(path), self.generator) if is_own else None
         for number, buffer in enumerate(self.buffers):
             buffer.loads(Path(path) / str(number))
+        if state is not None:
+            self.generator.set_state(state)
 
     def state_dict(self) -> StateDict:
         """Return the state of the draws, members' included."""

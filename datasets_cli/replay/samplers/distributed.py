@@ -106,9 +106,17 @@ class DistributedSampler(Sampler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names."""
-        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
-        self._done, self.ran_out = int(state["done"]), bool(state["ran_out"])
+        """Continue in the middle of the epoch that ``state`` names.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        seed = whole_number("seed", state["seed"])
+        epoch, done = (whole_number(name, state[name], 0) for name in ("epoch", "done"))
+        if max(abs(seed), epoch, done) >= 2**62:
+            raise UsageError(f"There is no epoch {epoch} at {done} with the seed {seed}.")
+        self.seed, self.epoch, self._done = seed, epoch, done
+        self.ran_out = bool(state["ran_out"])
         self._share = None
 
     def _share_out(self, num_rows: int) -> _Share:

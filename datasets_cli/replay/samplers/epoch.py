@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
@@ -91,14 +91,23 @@ class Epoch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken."""
-        given = state["order"]
-        self._seed = int(state["seed"])
-        self._position = int(state["position"])
-        self._num_items = int(state["num_items"])
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        num_items = whole_number("num_items", state["num_items"], 0)
+        given = None if state["order"] is None else _order(state["order"], num_items)
+        seed = whole_number("seed", state["seed"], 0)
+        position = whole_number("position", state["position"], 0)
+        # What the program itself never reaches would raise in a draw, long after it was loaded.
+        if seed >= 2**63 or position > (num_items if given is None else len(given)):
+            raise UsageError(
+                f"An epoch of {num_items} items cannot be at {position} with the seed {seed}."
+            )
+        self._seed, self._position, self._num_items = seed, position, num_items
         self.ran_out = bool(state["ran_out"])
-        self._given = None if given is None else torch.as_tensor(given, dtype=torch.int64)
-        self._order = None
+        self._given, self._order = given, None
 
 
 class EpochSampler(Sampler):
@@ -131,6 +140,17 @@ class EpochSampler(Sampler):
         items = self._epoch.take(count, num_items, generator)
         self.ran_out = self._epoch.ran_out
         return items
+
+
+def _order(items: Any, num_items: int) -> torch.Tensor:
+    """Return the items int64 ``[n]`` that are left of an epoch."""
+    order = torch.as_tensor(items)
+    if not len(order):
+        order = order.long()
+    is_whole = order.dtype == torch.int64 and order.ndim == 1
+    if not is_whole or (len(order) and not 0 <= int(order.min()) <= int(order.max()) < num_items):
+        raise UsageError(f"An epoch of {num_items} items has numbers below that, each once.")
+    return order
 
 
 def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:

@@ -10,6 +10,8 @@ capacity, in ``sumtree.memmap``; they are read, too.
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.files.json_files import (
+    SETTINGS_BYTES,
+    open_file,
+    read_state,
+    whole,
+    wrong,
+)
 
 METADATA = "sampler_metadata.json"
 PRIORITIES = "priorities.memmap"
@@ -41,15 +50,18 @@ def read_priorities(folder: Path, max_capacity: int) -> StateDict:
 
     Raises:
         FileNotFoundError: nothing was written there.
+        DamagedDataset: a number is not what it should be, or a file no regular one.
         UsageError: it was written with another capacity, or by another version.
     """
-    if not (folder / METADATA).exists():
+    path = folder / METADATA
+    if not os.path.lexists(path):
         raise FileNotFoundError(
             f"{folder} has no priorities ({METADATA}): nothing was dumped there, or a buffer with "
             "another kind of sampler. Load that into a buffer with a sampler of that kind."
         )
-    metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
-    capacity, version = int(metadata["_max_capacity"]), metadata.get("_schema_version", 0)
+    metadata = read_state(path, SETTINGS_BYTES)
+    capacity = whole(metadata, "_max_capacity", path)
+    version = whole({"_schema_version": 0} | metadata, "_schema_version", path)
     if capacity != max_capacity:
         raise UsageError(
             f"{folder} holds priorities of a sampler with a max_capacity of {capacity}; this one "
@@ -57,15 +69,55 @@ def read_priorities(folder: Path, max_capacity: int) -> StateDict:
         )
     if version > SCHEMA_VERSION:
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
-    state = {name: metadata[f"_{name}"] for name in ("alpha", "beta", "eps")}
+    state = {name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")}
     if version == SCHEMA_VERSION:
-        priorities = np.fromfile(folder / PRIORITIES, "<f8")
-        highest = metadata["_max_priority"]
+        priorities = _numbers(folder / PRIORITIES, capacity, -1)
+        highest = _number(metadata, "_max_priority", path, -1)
     else:
-        priorities = _from_leaves(np.fromfile(folder / SUM_TREE, "<f8"), **state)
+        priorities = _from_leaves(_numbers(folder / SUM_TREE, capacity, 0), **state)
         # Before schema 1 this could be a transformed number: pytorch/rl#3925.
-        highest = priorities.max(initial=-1.0) if version == 0 else metadata["_max_priority"][0]
-    return state | {"max_priority": highest, "priorities": torch.from_numpy(priorities)}
+        highest = priorities.max(initial=-1.0) if version == 0 else _highest(metadata, path)
+    return state | {"max_priority": float(highest), "priorities": torch.from_numpy(priorities)}
+
+
+def _number(metadata: StateDict, name: str, path: Path, least: float) -> float:
+    """Return a finite number of the settings."""
+    found: Any = metadata.get(name)
+    try:
+        number = float(found) if type(found) in (int, float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not least <= number < math.inf:
+        raise wrong(path, name, f"a number from {least} on", found)
+    return number
+
+
+def _highest(metadata: StateDict, path: Path) -> float:
+    """Return the highest priority of TorchRL's settings: a number and its row, or the number."""
+    found = metadata.get("_max_priority")
+    first = found[0] if isinstance(found, list) and found else found
+    return _number({"_max_priority": first}, "_max_priority", path, -1)
+
+
+def _numbers(path: Path, capacity: int, least: float) -> np.ndarray:
+    """Return the float64 ``[n]`` of a file, at most ``capacity``, finite and from ``least`` on."""
+    try:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size % 8 or size > 8 * capacity:
+                raise DamagedDataset(
+                    f"{path} has {size} bytes; expected float64 of at most {capacity} rows. Dump "
+                    "the buffer again."
+                )
+            numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} is missing: only a part of a buffer is there.") from error
+    # A negative number other than -1 is neither a priority nor the mark of a row without one.
+    if not np.isfinite(numbers).all() or ((numbers < 0) & (numbers != least)).any():
+        raise DamagedDataset(
+            f"{path} has numbers that are no priorities, such as NaN. Dump the buffer again."
+        )
+    return numbers
 
 
 def _from_leaves(leaves: np.ndarray, alpha: float, beta: float, eps: float) -> np.ndarray:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 import torch
 
 from datasets_cli.replay.arguments import Numbers, StateDict
+from datasets_cli.replay.files.json_files import STATE, read_state, write_state
 from datasets_cli.replay.old_names import SAMPLER_NAMES, Renamed
-from datasets_cli.replay.state_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensorclass,
+)
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
@@ -133,6 +140,52 @@ class ListStorage(WritableStorage):
         if any(number.numel() != 1 for number in numbers):
             raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
         return stack_tensors([number.reshape(1) for number in numbers])
+
+
+def as_one(items: list[Rows]) -> Rows:
+    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are.
+
+    Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors stay
+    one value a row.
+
+    Raises:
+        UsageError: rows have different batch sizes.
+    """
+    if not items or not all(isinstance(i, TensorDictBase) or is_tensorclass(i) for i in items):
+        return items
+    rows = [item._tensordict if is_tensorclass(item) else item for item in items]
+    if len(shapes := {tuple(row.batch_size) for row in rows}) > 1:
+        raise UsageError(
+            f"Rows have the batch sizes {', '.join(map(str, sorted(shapes)))}, so that they do not "
+            "make one TensorDict. Give them the same."
+        )
+    joined = _joined(rows)
+    return LazyStackedTensorDict(*rows) if joined is None else joined
+
+
+def _joined(rows: list[Rows]) -> TensorDict | None:
+    """Return TensorDicts of the same form as one; None for others."""
+    if any(type(row) is not TensorDict for row in rows):
+        return None
+    if len({(row.batch_size, tuple(sorted(row.keys()))) for row in rows}) > 1:
+        return None
+    entries: dict[str, Rows] = {}
+    for name in rows[0].keys():  # noqa: SIM118
+        column = [row._get_str(name, None) for row in rows]
+        entry = _joined_entry(column)
+        if entry is None:
+            return None
+        entries[name] = entry
+    return TensorDict(entries, (len(rows), *rows[0].batch_size))
+
+
+def _joined_entry(column: list[Rows]) -> Rows | None:
+    if all(isinstance(item, torch.Tensor) for item in column):
+        forms = {(item.dtype, item.shape, item.device) for item in column}
+        return torch.stack(column) if len(forms) == 1 else None
+    if all(isinstance(item, NonTensorData | NonTensorStack) for item in column):
+        return NonTensorStack(*column)
+    return _joined(column)
 
 
 def stack_rows(items: list[Rows]) -> Rows:

@@ -32,7 +32,7 @@ with warnings.catch_warnings():
 
 @pytest.mark.parametrize("written", [6, 10, 14])
 @pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
-def test_a_buffer_comes_back_with_its_rows_and_goes_on(
+def test_a_buffer_comes_back_with_its_rows_and_continues(
     tmp_path: Path, kind: Any, written: int
 ) -> None:
     first = TensorDictReplayBuffer(storage=kind(10), sampler=SamplerWithoutReplacement(), seed=0)
@@ -151,10 +151,11 @@ def test_rows_that_do_not_fit_or_cannot_be_kept_are_refused(tmp_path: Path) -> N
         ReplayBuffer(storage=LazyTensorStorage(3)).loads(tmp_path)
     with pytest.raises(UsageError, match="buffer is empty"):
         ReplayBuffer(storage=LazyTensorStorage(3)).dumps(tmp_path)
-    listed = ReplayBuffer(storage=ListStorage(3))
-    listed.extend(steps(2))
-    with pytest.raises(UsageError, match="TensorDicts"):
-        listed.dumps(tmp_path)
+    for rows in ([torch.ones(2), torch.ones(2)], [{"a": 1}], [steps(1)[0], 1]):
+        listed = ReplayBuffer(storage=ListStorage(3))
+        listed.extend(rows)
+        with pytest.raises(UsageError, match="TensorDicts"):
+            listed.dumps(tmp_path)
     with pytest.raises(FileNotFoundError):
         buffer.loads(tmp_path / "nothing")
 
@@ -242,7 +243,7 @@ def test_names_that_are_no_file_names_come_back(tmp_path: Path) -> None:
         other.loads(tmp_path)
 
 
-def test_ranks_that_torchrl_kept_are_made_anew(tmp_path: Path) -> None:
+def test_ranks_that_torchrl_kept_are_computed_again(tmp_path: Path) -> None:
     theirs = peer.ReplayBuffer(
         storage=peer.LazyTensorStorage(4), writer=peer.TensorDictMaxValueWriter(rank_key="number")
     )
@@ -276,13 +277,15 @@ def test_a_dump_with_a_part_missing_leaves_the_buffers_rows(tmp_path: Path, miss
     assert len(buffer) == 7
 
 
-def test_a_datasets_rows_are_loaded_into_a_buffer_that_goes_on_behind_them(
+def test_a_datasets_rows_are_dumped_from_a_buffer_that_they_were_copied_into(
     tmp_path: Path, door: str
 ) -> None:
     replay = ExperienceReplay(door)
-    replay.dumps(tmp_path)
-    buffer = ReplayBuffer(storage=LazyTensorStorage(len(replay) + 9))
-    buffer.loads(tmp_path)
-    assert buffer.extend(replay[:2]).tolist() == [len(replay), len(replay) + 1]
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(len(replay) + 9)) for _ in range(2))
+    first.extend(replay[:])
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert bool((other[:] == replay[:]).all())
+    assert other.extend(replay[:2]).tolist() == [len(replay), len(replay) + 1]
     with pytest.raises(ImmutableError):
         replay.loads(tmp_path)

@@ -1,0 +1,51 @@
+"""The dataset that a buffer draws from, as dumps and states name it in place of its rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.storages.frame_stack import FrameStack
+from datasets_cli.replay.storages.protocol import Storage
+
+
+def dataset_of(storage: Storage) -> StateDict | None:
+    """Return id, content and number of rows of a storage's dataset; None if it has rows of its own.
+
+    Args:
+        storage: of a dataset, perhaps with stacked frames, or of rows.
+    """
+    if not isinstance(storage, DatasetStorage | FrameStack):
+        return None
+    manifest = storage.dataset.manifest
+    return {"id": manifest.id, "content": manifest.content, "num_rows": manifest.num_transitions}
+
+
+def check_dataset(storage: Storage, expected: Any, what: str) -> None:
+    """Check that a storage has the dataset that a dump or a state names, in any layout.
+
+    Args:
+        storage: of the buffer that is to continue.
+        expected: what ``dataset_of`` returned.
+        what: is to be loaded; begins the message.
+
+    Raises:
+        UsageError: it has another one, or rows of its own.
+    """
+    found = dataset_of(storage)
+    if not isinstance(expected, dict) or not isinstance(expected.get("content"), str):
+        raise UsageError(f"{what} does not name the content of a dataset. Save or dump it again.")
+    wanted = f"{expected.get('id')} (content {expected.get('content')})"
+    if found is None:
+        raise UsageError(
+            f"{what} is of a buffer over the dataset {wanted}, and has none of its rows; this "
+            "buffer has rows of its own. Load it into a buffer over that dataset, such as "
+            f"ExperienceReplay({str(expected.get('id'))!r}); copy rows with extend()."
+        )
+    if found["content"] != expected.get("content"):
+        raise UsageError(
+            f"{what} is of a buffer over the dataset {wanted}; this one's is {found['id']} "
+            f"(content {found['content']}). Open the dataset that was used then, in any layout."
+        )

@@ -1,0 +1,168 @@
+"""Where the draws of a buffer stand, in the files of a dump: the sampler, and the generator.
+
+PATH/sampler/    priorities, or the position in an epoch
+PATH/rng_state/  the state of the buffer's own generator, as TorchRL 0.14 writes it
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import DamagedDataset, RldsError
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.files.json_files import (
+    SETTINGS_BYTES,
+    STATE,
+    check_folder,
+    read_state,
+    write_state,
+    wrong,
+)
+from datasets_cli.replay.files.read_folder import read_tensordict
+from datasets_cli.replay.files.write_folder import plan_files, write_files
+from datasets_cli.replay.samplers.epoch import given_epoch
+from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
+from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
+from datasets_cli.store.schema.columns import META_FILENAME
+
+SAMPLER = "sampler"
+GENERATOR = "rng_state"
+
+WRONG_STATE = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError),
+)
+"""What a sampler may raise that is given a state of other types or sizes than its own."""
+
+
+def write_draws(reader: BatchReader, folder: Path, *, dumps_global: bool) -> None:
+    """Write where a buffer's draws stand into the folder of a dump.
+
+    Args:
+        reader: of the buffer.
+        folder: of the dump.
+        dumps_global: write the state of torch's global generator, too, where the buffer draws from
+            that.
+    """
+    # The reader's: its sampler may have drawn batches ahead, which were not sampled yet.
+    state = reader.draw_state()
+    if has_priorities(reader.sampler):
+        reader.sampler.dumps(folder / SAMPLER)
+    else:
+        write_state(folder / SAMPLER / STATE, state["sampler"])
+    if dumps_global or reader.generator is not torch.default_generator:
+        write_generator(folder, reader.generator, state["generator"])
+
+
+def write_generator(folder: Path, generator: torch.Generator, state: torch.Tensor) -> None:
+    """Write the state of a generator, uint8 ``[n]``, into the folder of a dump."""
+    files = dict(plan_files(TensorDict({GENERATOR: state})))
+    meta = files[META_FILENAME]
+    assert isinstance(meta, dict)
+    meta["device"] = str(generator.device)
+    write_files(folder / GENERATOR, list(files.items()))
+
+
+def read_generator(folder: Path, generator: torch.Generator) -> torch.Tensor | None:
+    """Return the state that the folder of a dump has for a generator, uint8 ``[n]``.
+
+    None where there is none, or only that of a generator on another kind of device.
+
+    Raises:
+        DamagedDataset: it is no state of a generator.
+    """
+    path = folder / GENERATOR
+    if not os.path.lexists(path):
+        return None
+    check_folder(path)
+    device = read_state(path / META_FILENAME, SETTINGS_BYTES).get("device")
+    if device is not None and str(device).partition(":")[0] != generator.device.type:
+        return None
+    found = read_tensordict(path).get(GENERATOR, None)
+    if not isinstance(found, torch.Tensor) or found.dtype != torch.uint8 or found.ndim != 1:
+        raise wrong(path, GENERATOR, "uint8 numbers", found)
+    try:
+        torch.Generator(generator.device).set_state(found)
+    except (RuntimeError, TypeError) as error:
+        raise DamagedDataset(
+            f"{path} is not the state of a generator: {error}. Dump the buffer again."
+        ) from error
+    return found
+
+
+def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
+    """Return the state of a sampler that was dumped, or None where it was of another kind.
+
+    Args:
+        sampler: of the buffer that is to continue; it stays as it is, but for priorities.
+        folder: of the sampler in the dump.
+
+    Raises:
+        FileNotFoundError: nothing was dumped there.
+        DamagedDataset: a file is not what it should be.
+        UsageError: priorities were dumped with another capacity.
+    """
+    if os.path.lexists(folder):
+        check_folder(folder)
+    if has_priorities(sampler):
+        return _read_priorities(sampler, folder)
+    if os.path.lexists(folder / META_FILENAME):
+        state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
+    else:
+        state = read_state(folder / STATE) if os.path.lexists(folder / STATE) else None
+    before = sampler.state_dict()
+    if state is None or not state.keys() >= before.keys():
+        return None
+    try:
+        sampler.load_state_dict(state)
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
+        raise DamagedDataset(
+            f"{folder} is not the state of a {type(sampler).__name__}: {error} Dump the buffer "
+            "again."
+        ) from error
+    finally:
+        sampler.load_state_dict(before)
+    return state
+
+
+def _read_priorities(sampler: PrioritySampler, folder: Path) -> StateDict:
+    try:
+        sampler.loads(folder)
+    except (RldsError, OSError):
+        raise
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
+        raise DamagedDataset(
+            f"{folder} is not the state of a {type(sampler).__name__}: {error} Dump the buffer "
+            "again."
+        ) from error
+    return sampler.state_dict()
+
+
+def _read_epoch(folder: Path) -> StateDict | None:
+    """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
+    found = read_tensordict(folder)
+    # Where that epoch had ended, the list is already the next one's.
+    order, count = found.get("_sample_list", None), found.get("len_storage", None)
+    if not isinstance(order, torch.Tensor):
+        return None
+    if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():
+        raise wrong(folder, "len_storage", "a whole number", count)
+    return given_epoch(order, int(count))

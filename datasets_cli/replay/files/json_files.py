@@ -1,0 +1,162 @@
+"""Files of dumps: opened if they are regular files, and JSON of a bounded size and depth."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.sources.disk import open_regular
+
+STATE = "state.json"
+
+MOST_DEPTH = 100
+"""Levels of nesting that JSON, and folders of TensorDicts, may have."""
+
+MOST_BYTES = 1 << 30
+"""Size of a file of rows that are no tensors, or of a state, whose size grows with the rows."""
+
+SETTINGS_BYTES = 16 << 20
+"""Size of a file of settings, whose size does not."""
+
+
+def write_state(path: Path, state: StateDict) -> None:
+    """Write a state into a file, whose folder is made; tensors become lists.
+
+    Raises:
+        UsageError: there is something else in it than JSON can hold.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = {name: _plain(value) for name, value in state.items()}
+    try:
+        text = json.dumps(plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path.parent.name} cannot be dumped as JSON: {error}. The state of a part must be "
+            "numbers, texts, None, tensors, and lists and dicts of them."
+        ) from error
+    path.write_text(text, encoding="utf-8")
+
+
+def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
+    """Return what ``write_state``, or TorchRL, wrote into a file.
+
+    Args:
+        path: the file.
+        most_bytes: a larger file is not read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedDataset: it is no regular file, or too large, or not a JSON object.
+    """
+    try:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most_bytes:
+                raise DamagedDataset(
+                    f"{path} has {size:,} bytes; expected {most_bytes:,} at most. Dump the buffer "
+                    "again."
+                )
+            content = file.read(size)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{path} is missing: no buffer was dumped there, or only a part of one."
+        ) from error
+    try:
+        found = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DamagedDataset(f"{path} is not JSON: {error}. Dump the buffer again.") from error
+    if not isinstance(found, dict) or _is_deeper(found, MOST_DEPTH):
+        raise DamagedDataset(
+            f"{path} is not a JSON object of {MOST_DEPTH} levels at most. Dump the buffer again."
+        )
+    return found
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Open a file of a dump for reading.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedDataset: it is a link, a folder, a pipe or a device, which is not opened, or its name
+            is no file name.
+    """
+    try:
+        return open_regular(path)
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (DamagedDataset, OSError, ValueError) as error:
+        raise DamagedDataset(
+            f"{path} is not a regular file and was not opened: a dump does not have links, pipes "
+            "or devices. Dump the buffer again."
+        ) from error
+
+
+def check_folder(path: Path) -> None:
+    """Check that a folder of a dump is one, and no link.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        DamagedDataset: it is something else.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{path} is missing: no buffer was dumped there, or only a part of one."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise DamagedDataset(f"{path} cannot be a folder of a dump: {error}.") from error
+    if not stat.S_ISDIR(mode):
+        raise DamagedDataset(f"{path} is not a folder, or a link to one. Dump the buffer again.")
+
+
+def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
+    """Return a whole number of a state that was read.
+
+    Args:
+        state: what ``read_state`` returned.
+        name: of the entry.
+        path: of the file, for the message.
+        most: the most that it may be; the least is 0.
+
+    Raises:
+        DamagedDataset: it is missing, or something else.
+    """
+    found: Any = state.get(name)
+    is_whole = type(found) is int or (type(found) is float and found.is_integer())  # TorchRL's
+    if not is_whole or not 0 <= found <= most:
+        raise wrong(path, name, f"a whole number from 0 to {most}", found)
+    return int(found)
+
+
+def wrong(path: Path, name: str, expected: str, found: Any) -> DamagedDataset:
+    """Return the error of an entry of a file that is not what it should be."""
+    shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
+    return DamagedDataset(f"{path}: {name} is {shown}, expected {expected}. Dump the buffer again.")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Tell whether lists and dicts are nested in more than some levels; without recursion."""
+    layer: list[Any] = [value]
+    for _ in range(levels + 1):
+        layer = [
+            item
+            for node in layer
+            for item in (node.values() if isinstance(node, dict) else node)
+            if isinstance(item, dict | list)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, torch.Tensor) else value

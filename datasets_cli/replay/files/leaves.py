@@ -1,0 +1,127 @@
+"""Tensors in files: their bytes, without a header, as tensordict writes them."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.files.json_files import open_file, wrong
+from datasets_cli.store.dataset import check_memory
+
+_NAMES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "bfloat16", "complex32", "complex64", "complex128"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    "float4_e2m1fn_x2",
+)
+
+DTYPES: dict[str, torch.dtype] = {
+    f"torch.{name}": getattr(torch, name) for name in _NAMES if hasattr(torch, name)
+}
+"""Element types by their name in ``meta.json``; those that this version of torch has."""
+
+
+def check_leaf(name: str, rows: torch.Tensor) -> None:
+    """Check that a tensor can be written.
+
+    Raises:
+        UsageError: its element type has no bytes of its own, or it is sparse or nested.
+    """
+    if str(rows.dtype) not in DTYPES or rows.layout != torch.strided or rows.is_nested:
+        raise UsageError(
+            f"{name} is a tensor of {rows.dtype}, {rows.layout}, which cannot be kept in a file. "
+            "Expected a dense tensor of numbers or bool. Convert it, or leave it out of the rows."
+        )
+
+
+def leaf_json(rows: torch.Tensor) -> dict[str, Any]:
+    """Return the entry of ``meta.json`` that describes a tensor."""
+    shape = list(rows.shape)
+    return {"device": "cpu", "shape": shape, "dtype": str(rows.dtype), "is_nested": False}
+
+
+def write_leaf(path: Path, rows: torch.Tensor) -> None:
+    """Write the bytes of a tensor; one without elements has no file."""
+    if rows.numel():
+        rows = rows.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+        rows.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tofile(path)
+
+
+def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
+    """Return the tensor of a file.
+
+    Args:
+        path: the file.
+        entry: what ``leaf_json`` returned.
+        mapped: map the file, so that only what is used is read; a write into such a tensor would
+            kill the process. It is read into memory otherwise.
+
+    Raises:
+        DamagedDataset: the file is missing, too short, or no regular file; or the entry is wrong.
+        UsageError: it is a nested tensor, or does not fit into memory.
+    """
+    dtype, shape = _form(path, entry)
+    size = math.prod(shape) * dtype.itemsize
+    if not size:
+        return torch.empty(0, dtype=torch.uint8).view(dtype).view(shape)  # without a warning
+    try:
+        with open_file(path) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found >= size:
+                return _tensor(_bytes(path, file.fileno(), size, mapped), dtype).view(shape)
+    except FileNotFoundError:
+        found = 0
+    raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
+
+
+def _form(path: Path, entry: dict[str, Any]) -> tuple[torch.dtype, list[int]]:
+    """Return the element type and shape that an entry gives."""
+    name, shape = entry.get("dtype"), entry.get("shape")
+    if entry.get("is_nested"):
+        raise UsageError(f"{path} is a nested tensor, which cannot be loaded. Dump a padded one.")
+    if not isinstance(name, str) or name not in DTYPES:
+        raise wrong(path, "dtype", "an element type of torch", name)
+    return DTYPES[name], shape_of(path, shape)
+
+
+def shape_of(path: Path, shape: Any) -> list[int]:
+    """Return a shape that was read.
+
+    Raises:
+        DamagedDataset: it is none.
+    """
+    if (
+        not isinstance(shape, list)
+        or any(type(size) is not int or size < 0 for size in shape)
+        or math.prod(max(1, size) for size in shape) > 2**56  # beyond any file, and torch's limits
+    ):
+        raise wrong(path, "shape", "a list of sizes", shape)
+    return shape
+
+
+def _bytes(path: Path, descriptor: int, size: int, mapped: bool) -> mmap.mmap | bytearray:
+    if mapped:
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    check_memory(size, str(path))
+    content = bytearray(size)
+    view, done = memoryview(content), 0
+    while done < size:
+        step = os.readv(descriptor, [view[done : done + (1 << 30)]])
+        if not step:
+            raise DamagedDataset(f"{path} has {done} of {size} bytes. Dump the buffer again.")
+        done += step
+    return content
+
+
+def _tensor(content: mmap.mmap | bytearray, dtype: torch.dtype) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # torch warns that it cannot forbid writes.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(content, dtype=torch.uint8).view(dtype)

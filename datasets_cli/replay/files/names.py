@@ -1,0 +1,39 @@
+"""Names of entries in the files of dumps: those of ``store.schema.columns``, at any level."""
+
+from __future__ import annotations
+
+from datasets_cli.store.schema.columns import RESERVED_NAMES, encode_name
+
+# A folder of this name could be a file of the level that it is in.
+_FILE_ENDINGS = (
+    *(".memmap", ".json", ".npy", ".utf8"),
+    *(".zst", ".offsets", ".dictionary", ".part"),
+)
+
+
+def stored_name(name: str, depth: int, is_folder: bool) -> str:
+    """Return the name under which an entry is stored, which no other entry of its level has.
+
+    A name that tensordict keeps for itself, or that a file could have, gets one ``~`` more.
+
+    Args:
+        name: of the entry.
+        depth: levels above the one that it is in.
+        is_folder: whether it becomes a folder, and not a file, which gets an ending of its own.
+    """
+    plain = name.rstrip("~")
+    folded = plain.lower()  # some disks do not tell TEXT from text
+    is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == "text")
+    is_escaped = plain in RESERVED_NAMES or (is_file and (is_folder or name != plain))
+    return f"{name}~" if is_escaped else name
+
+
+def entry_name(stored: str, depth: int, is_folder: bool) -> str:
+    """Return the name of an entry that ``stored_name`` gave another one."""
+    name = stored.removesuffix("~")
+    return name if stored_name(name, depth, is_folder) == stored else stored
+
+
+def file_name(stored: str) -> str:
+    """Return the file name of a stored name, percent-encoded as tensordict does."""
+    return encode_name(stored) or "%"

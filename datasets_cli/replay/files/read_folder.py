@@ -1,0 +1,210 @@
+"""Opening a folder that tensordict, or ``write_folder``, wrote: by its content alone.
+
+tensordict's own loader unpickles what is no tensor, looks classes up by the name that the folder
+gives, leaves a missing file out, fills a short one with zeros, and follows links. Here a level is
+JSON, a leaf is a regular file that is long enough, and what is no tensor is JSON, or refused.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+)
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.files.json_files import (
+    MOST_BYTES,
+    MOST_DEPTH,
+    check_folder,
+    read_state,
+    whole,
+    wrong,
+)
+from datasets_cli.replay.files.leaves import read_leaf, shape_of
+from datasets_cli.replay.files.names import entry_name, file_name
+from datasets_cli.replay.files.values import from_json
+from datasets_cli.replay.files.write_folder import LAZY_STACK, TENSORDICT, VALUE, VALUES
+from datasets_cli.store.schema.columns import META_FILENAME, RESERVED_NAMES
+
+PICKLES = ("other.pickle", "pickle.pkl")
+CLASS_FOLDER = "_tensordict"
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One folder.
+
+    Args:
+        folder: where it is.
+        batch: the leading dimensions that everything in it must have.
+        depth: folders above it.
+        mapped: map the leaves instead of reading them.
+        escaped: names are those of ``stored_name``.
+    """
+
+    folder: Path
+    batch: tuple[int, ...]
+    depth: int
+    mapped: bool
+    escaped: bool
+
+    def below(self, name: str, batch: tuple[int, ...]) -> _Level:
+        """Return the level of a folder in this one."""
+        if self.depth == MOST_DEPTH:
+            raise DamagedDataset(f"{self.folder} is more than {MOST_DEPTH} folders deep.")
+        return _Level(self.folder / name, batch, self.depth + 1, self.mapped, self.escaped)
+
+
+def read_tensordict(folder: Path, *, mapped: bool = False, escaped: bool = False) -> TensorDictBase:
+    """Return the TensorDict of a folder; a tensorclass comes as a TensorDict.
+
+    Args:
+        folder: the folder.
+        mapped: map the files, so that nothing is read before it is used; the tensors must not be
+            written to. They are read into memory otherwise.
+        escaped: names are those that ``write_folder`` gives.
+
+    Raises:
+        FileNotFoundError: there is no such folder, or it does not have its JSON.
+        DamagedDataset: a file is missing, too short, no regular file, or not what it should be.
+        UsageError: something in it is pickled, or of a class that is not read.
+    """
+    found = _read(_Level(folder, (), 0, mapped, escaped))
+    if not isinstance(found, TensorDictBase) or isinstance(found, NonTensorStack):
+        raise UsageError(f"{folder} is not a TensorDict but a {type(found).__name__}.")
+    return found
+
+
+def _read(level: _Level) -> Any:
+    check_folder(level.folder)
+    path = level.folder / META_FILENAME
+    meta = read_state(path, MOST_BYTES)
+    kind = meta.get("_type")
+    if kind == TENSORDICT:
+        return _read_tensordict(level, meta)
+    if kind == LAZY_STACK:
+        return _read_stack(level, meta)
+    if kind == VALUE:
+        return _read_value(level, meta)
+    if kind == VALUES:
+        return _read_values(level, meta)
+    if not isinstance(kind, str):
+        raise wrong(path, "_type", "the name of a class", kind)
+    if not os.path.lexists(level.folder / CLASS_FOLDER):
+        raise UsageError(
+            f"{level.folder} holds a {kind}, which cannot be loaded: only TensorDicts, "
+            "tensorclasses and plain values can. Its class was not imported."
+        )
+    return _read_class(level, meta)
+
+
+def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
+    path = level.folder / META_FILENAME
+    batch = tuple(shape_of(path, meta.get("shape")))
+    if batch[: len(level.batch)] != level.batch:
+        raise wrong(path, "shape", f"sizes that begin with {list(level.batch)}", list(batch))
+    entries: dict[str, Any] = {}
+    for stored, entry in meta.items():
+        if not isinstance(entry, dict):
+            if stored in RESERVED_NAMES or stored.startswith("_"):
+                continue
+            raise wrong(path, stored, "what is known of an entry", entry)
+        name = entry_name(stored, level.depth, "type" in entry) if level.escaped else stored
+        if "type" in entry:
+            entries[name] = _read(level.below(file_name(stored), batch))
+            continue
+        leaf = read_leaf(level.folder / f"{file_name(stored)}.memmap", entry, level.mapped)
+        if tuple(leaf.shape[: len(batch)]) != batch:
+            raise wrong(path, stored, f"a shape that begins with {list(batch)}", list(leaf.shape))
+        entries[name] = leaf
+    return TensorDict(entries, batch)
+
+
+def _read_stack(level: _Level, meta: dict[str, Any]) -> LazyStackedTensorDict:
+    path = level.folder / META_FILENAME
+    dim = whole(meta, "stack_dim", path, 64)
+    members: list[Any] = []
+    while os.path.lexists(level.folder / str(len(members))):
+        members.append(_read(level.below(str(len(members)), ())))
+    if not members or meta.get("len", len(members)) != len(members):
+        raise wrong(path, "len", f"{len(members)}, the folders that are there", meta.get("len"))
+    shapes = {getattr(member, "batch_size", None) for member in members}
+    plain = all(isinstance(member, TensorDictBase) for member in members)
+    if len(shapes) > 1 or not plain or dim > len(members[0].batch_size):
+        raise DamagedDataset(f"{level.folder} holds parts that make no stack along {dim}.")
+    found = LazyStackedTensorDict(*members, stack_dim=dim)
+    if tuple(found.batch_size[: len(level.batch)]) != level.batch:
+        raise wrong(path, "its parts", f"rows {list(level.batch)}", list(found.batch_size))
+    return found
+
+
+def _read_value(level: _Level, meta: dict[str, Any]) -> NonTensorData:
+    if "data" not in meta:
+        raise _pickled(level.folder)
+    return NonTensorData(data=_value(level, meta["data"]), batch_size=level.batch)
+
+
+def _read_values(level: _Level, meta: dict[str, Any]) -> Any:
+    data, path = meta.get("data"), level.folder / META_FILENAME
+    if isinstance(data, str):
+        raise _pickled(level.folder)
+    batch = tuple(shape_of(path, meta.get("batch_size", list(level.batch))))
+    if (
+        batch[: len(level.batch)] != level.batch
+        or 0 in (batch or (0,))
+        or not _has_shape(data, batch)
+    ):
+        raise wrong(path, "data", f"lists of values of the shape {list(batch)}", data)
+    return _stacked(level, data, len(batch))
+
+
+def _read_class(level: _Level, meta: dict[str, Any]) -> TensorDictBase:
+    """Return the TensorDict in a tensorclass."""
+    if any(os.path.lexists(level.folder / name) for name in PICKLES):
+        raise _pickled(level.folder)
+    found = _read(level.below(CLASS_FOLDER, level.batch))
+    if not isinstance(found, TensorDictBase):
+        raise wrong(level.folder, CLASS_FOLDER, "a TensorDict", type(found).__name__)
+    for name, value in meta.items():
+        if not name.startswith("_"):
+            data = NonTensorData(data=_value(level, value), batch_size=found.batch_size)
+            found.set(name, data)
+    return found
+
+
+def _has_shape(data: Any, batch: tuple[int, ...]) -> bool:
+    """Tell whether lists of lists have a shape."""
+    if not batch:
+        return True
+    is_list = isinstance(data, list) and len(data) == batch[0]
+    return is_list and all(_has_shape(item, batch[1:]) for item in data)
+
+
+def _stacked(level: _Level, data: Any, ndim: int) -> Any:
+    """Return the values in lists of lists, one for each row of ``ndim`` dimensions."""
+    if not ndim:
+        return NonTensorData(data=_value(level, data), batch_size=())
+    return NonTensorStack(*(_stacked(level, item, ndim - 1) for item in data), stack_dim=0)
+
+
+def _value(level: _Level, data: Any) -> Any:
+    try:
+        return from_json(data)
+    except ValueError as error:
+        raise DamagedDataset(f"{level.folder / META_FILENAME}: {error}.") from error
+
+
+def _pickled(folder: Path) -> UsageError:
+    return UsageError(
+        f"{folder} holds an object that was pickled ({' or '.join(PICKLES)}). To load it could run "
+        "any code, so it is never loaded. Dump rows of tensors, numbers and texts instead."
+    )

@@ -1,0 +1,142 @@
+"""Writing a TensorDict into a folder, in the format of tensordict's memory-mapped folders.
+
+Files are planned first, so that what cannot be written is refused before anything is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensorclass,
+)
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.files.json_files import MOST_BYTES
+from datasets_cli.replay.files.leaves import check_leaf, leaf_json, write_leaf
+from datasets_cli.replay.files.names import file_name, stored_name
+from datasets_cli.replay.files.values import no_value, to_json
+from datasets_cli.store.schema.columns import META_FILENAME, Key, show_key
+
+TENSORDICT = "<class 'tensordict._td.TensorDict'>"
+LAZY_STACK = "<class 'tensordict._lazy.LazyStackedTensorDict'>"
+VALUE = "<class 'tensordict.tensorclass.NonTensorData'>"
+VALUES = "<class 'tensordict.tensorclass.NonTensorStack'>"
+
+Planned = tuple[str, dict[str, Any] | torch.Tensor]
+"""A file: its path below the folder, and the JSON or the tensor that it will hold."""
+
+
+def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
+    """Yield the files of a TensorDict.
+
+    Args:
+        rows: a TensorDict, a lazy stack of them, or a tensorclass, which becomes a TensorDict.
+        key: where it is, for messages.
+        folder: the path of its level, ending in ``/`` unless it is the root.
+
+    Raises:
+        UsageError: an entry is neither a tensor nor a value that JSON can hold.
+    """
+    rows = as_tensordict(rows)
+    if isinstance(rows, LazyStackedTensorDict):
+        members = rows.unbind(rows.stack_dim)
+        stack = {"_type": LAZY_STACK, "stack_dim": rows.stack_dim, "len": len(members)}
+        yield folder + META_FILENAME, stack
+        for number, member in enumerate(members):
+            yield from plan_files(member, (*key, str(number)), f"{folder}{number}/")
+        return
+    level: dict[str, Any] = {}
+    for name, item in rows.items():
+        below = (*key, name)
+        stored = stored_name(name, len(key), not isinstance(item, torch.Tensor))
+        path = folder + file_name(stored)
+        if isinstance(item, torch.Tensor):
+            check_leaf(show_key(below), item)
+            level[stored] = leaf_json(item)
+            yield f"{path}.memmap", item
+            continue
+        level[stored] = {"type": type(item).__name__}
+        if isinstance(item, NonTensorData | NonTensorStack):
+            yield f"{path}/{META_FILENAME}", _values_json(item, show_key(below))
+        elif isinstance(item, TensorDictBase) or is_tensorclass(item):
+            level[stored] = {"type": type(as_tensordict(item)).__name__}
+            yield from plan_files(item, below, f"{path}/")
+        else:
+            raise no_value(show_key(below), item)
+    level |= {"shape": list(rows.batch_size), "device": "cpu", "_type": TENSORDICT}
+    yield folder + META_FILENAME, level
+
+
+def write_files(folder: Path, files: list[Planned]) -> None:
+    """Write files that were planned into a folder, which is made.
+
+    Raises:
+        UsageError: one is larger than can be read again.
+    """
+    for name, content in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, torch.Tensor):
+            write_leaf(path, content)
+            continue
+        text = json.dumps(content, separators=(",", ":"))
+        if len(text) > MOST_BYTES:
+            raise UsageError(
+                f"{name} would have {len(text):,} bytes of values that are no tensors, more than "
+                f"the {MOST_BYTES:,} that are read again. Dump fewer rows."
+            )
+        path.write_text(text, encoding="ascii")
+
+
+def as_tensordict(rows: Any) -> TensorDictBase:
+    """Return a TensorDict of any class, or a tensorclass, as a plain one or a lazy stack."""
+    found: TensorDictBase = rows._tensordict if is_tensorclass(rows) else rows
+    if type(found) in (TensorDict, LazyStackedTensorDict):
+        return found
+    return TensorDict(dict(found.items()), found.batch_size)
+
+
+def as_class(rows: Any, tensorclass: Any) -> Any:
+    """Return rows of TensorDicts as a tensorclass; as they are where that is None.
+
+    Raises:
+        UsageError: the class does not have these entries, or is none.
+    """
+    if tensorclass is None:
+        return rows
+    try:
+        return tensorclass.from_tensordict(rows)
+    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
+        raise UsageError(
+            f"The rows with {', '.join(map(str, rows.keys()))} cannot be made "
+            f"{getattr(tensorclass, '__name__', tensorclass)!r}: {error}. Pass the tensorclass "
+            "that was dumped, or none, for TensorDicts."
+        ) from error
+
+
+def _values_json(item: Any, name: str) -> dict[str, Any]:
+    """Return the ``meta.json`` of values, one for all rows or one for each."""
+    if isinstance(item, NonTensorData):
+        data = to_json(item.data, name)
+        return {"_type": VALUE, "data": data, "_is_non_tensor": True, "_metadata": None}
+    shape = list(item.batch_size)  # tensordict cannot tell values that are lists from dimensions
+    data = _nested(item, name)
+    return {"_type": VALUES, "stack_dim": 0, "device": None, "data": data, "batch_size": shape}
+
+
+def _nested(item: Any, name: str) -> Any:
+    """Return values as JSON, in lists of lists as the batch has dimensions."""
+    if not item.batch_size:
+        return to_json(item.data, name)
+    parts = enumerate(item.unbind(0))
+    return [_nested(part, f"{name}[{number}]") for number, part in parts]

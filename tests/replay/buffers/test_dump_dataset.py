@@ -1,0 +1,173 @@
+"""Dumps and states of a dataset's buffer name the data and hold none of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from datasets_cli import (
+    DistributedSampler,
+    ExperienceReplay,
+    FrameStack,
+    LazyTensorStorage,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
+from datasets_cli.install.change_layout import change_layout
+from tests.replay.storages.test_storages import steps
+
+SAMPLERS: dict[str, Any] = {
+    "random": RandomSampler,
+    "epoch": SamplerWithoutReplacement,
+    "slices": lambda: SliceSampler(slice_len=4),
+    "slices once": lambda: SliceSamplerWithoutReplacement(slice_len=4),
+    "priorities": lambda: PrioritizedSampler(2000, 0.7, 0.5),
+    "slices by priority": lambda: PrioritizedSliceSampler(2000, 0.7, 0.5, slice_len=4),
+    "distributed": lambda: DistributedSampler(2, 1),
+}
+
+
+def opened(door: str, sampler: str = "random", **arguments: Any) -> ExperienceReplay:
+    return ExperienceReplay(door, 12, sampler=SAMPLERS[sampler](), download=False, **arguments)
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("prefetch", [None, 2])
+def test_a_dump_has_no_rows_and_its_draws_continue(
+    tmp_path: Path, door: str, sampler: str, prefetch: int | None
+) -> None:
+    first = opened(door, sampler, seed=0, prefetch=prefetch)
+    priorities = 0
+    if "priorit" in sampler:  # before batches are drawn ahead, which is by what is known then
+        first.update_priority(torch.arange(9), torch.arange(9.0))
+        priorities = 8 * len(first)
+    first.sample()
+    first.sample()
+    first.dumps(tmp_path / "dump")
+    assert (
+        bytes_in(tmp_path / "dump") - priorities < 7000
+    )  # most of it is the state of the generator
+    other = opened(door, sampler, seed=1)
+    other.sample()
+    other.loads(tmp_path / "dump")
+    for _ in range(3):
+        assert torch.equal(first.sample()["index"], other.sample()["index"])
+
+
+def test_a_buffer_without_a_seed_continues_too(tmp_path: Path, door: str) -> None:
+    first = opened(door)
+    first.dumps(tmp_path)
+    right = first.sample()["index"]
+    other = opened(door)
+    other.loads(tmp_path)
+    assert torch.equal(other.sample()["index"], right)
+
+
+@pytest.mark.parametrize("how", ["dump", "state"])
+def test_the_same_data_in_another_layout_continue(
+    tmp_path: Path, door: str, config: Config, how: str
+) -> None:
+    first = opened(door, "epoch", seed=0)
+    batch = first.sample()
+    first.dumps(tmp_path)
+    state = first.state_dict()
+    right = first.sample()
+    layout = "compact" if first.manifest.layout == "ted" else "ted"
+    change_layout(door, layout, config)
+    other = opened(door, "epoch", layout=layout)
+    assert other.manifest.layout == layout and len(batch) == 12
+    other.loads(tmp_path) if how == "dump" else other.load_state_dict(state)
+    assert bool((other.sample() == right).all())
+
+
+def test_stacked_frames_are_of_the_same_dataset(tmp_path: Path, door: str) -> None:
+    single = opened(door, "epoch", seed=0)
+    stacked = TensorDictReplayBuffer(
+        storage=FrameStack(single.storage, 3), sampler=SamplerWithoutReplacement(), batch_size=12
+    )
+    single.dumps(tmp_path)
+    stacked.loads(tmp_path)
+    assert torch.equal(stacked.sample()["index"], single.sample()["index"])
+    stacked.dumps(tmp_path)
+    single.loads(tmp_path)
+    assert torch.equal(stacked.sample()["index"], single.sample()["index"])
+
+
+@pytest.fixture
+def derived(tmp_path: Path, door: str) -> ReplayBuffer:
+    """A buffer over other data."""
+    storage = opened(door).preprocess(lambda rows: rows, dest=tmp_path / "derived", num_workers=0)
+    return ReplayBuffer(storage=storage)
+
+
+def test_other_data_are_refused_with_both_contents(tmp_path: Path, door: str, derived: Any) -> None:
+    replay = opened(door)
+    replay.dumps(tmp_path / "dump")
+    ours, others = replay.manifest, derived.storage.dataset.manifest
+    for load in (
+        lambda: derived.loads(tmp_path / "dump"),
+        lambda: derived.load_state_dict(replay.state_dict()),
+    ):
+        with pytest.raises(UsageError) as error:
+            load()
+        for text in (ours.id, ours.content, others.id, others.content):
+            assert text in str(error.value)
+
+
+def test_a_datasets_dump_is_no_dump_of_rows(tmp_path: Path, door: str) -> None:
+    replay = opened(door)
+    replay.dumps(tmp_path)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(2000))
+    buffer.extend(steps(3))
+    for load in (
+        lambda: buffer.loads(tmp_path),
+        lambda: buffer.load_state_dict(replay.state_dict()),
+    ):
+        with pytest.raises(UsageError, match=r"rows of its own.*ExperienceReplay\('d4rl/door"):
+            load()
+    assert len(buffer) == 3
+    state = buffer.state_dict()
+    buffer.dumps(tmp_path)
+    assert not (tmp_path / "dataset.json").exists()
+    for load in (lambda: replay.loads(tmp_path), lambda: replay.load_state_dict(state)):
+        with pytest.raises(ImmutableError):
+            load()
+
+
+def test_a_state_names_the_dataset_and_one_without_a_name_is_taken(door: str) -> None:
+    first, other = opened(door, "epoch", seed=0), opened(door, "epoch")
+    state = first.state_dict()
+    assert state.pop("dataset") == {
+        "id": first.manifest.id,
+        "content": first.manifest.content,
+        "num_rows": len(first),
+    }
+    assert state.keys() == {"sampler", "generator"}
+    other.load_state_dict(state)
+    assert torch.equal(first.sample()["index"], other.sample()["index"])
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"content": 3}', '{"content": NaN, "id": []}'])
+def test_a_name_of_a_dataset_that_is_wrong_is_refused(tmp_path: Path, door: str, text: str) -> None:
+    replay = opened(door)
+    replay.dumps(tmp_path)
+    (tmp_path / "dataset.json").write_text(text)
+    with pytest.raises((DamagedDataset, UsageError), match=r"content|JSON"):
+        replay.loads(tmp_path)
+    assert json.loads((tmp_path / "buffer_metadata.json").read_text()) == {"batch_size": 12}

@@ -1,0 +1,255 @@
+"""States of every buffer: ``torch.load`` takes them with its defaults, and they continue."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import NonTensorData, TensorDict, tensorclass
+
+from datasets_cli import (
+    DistributedSampler,
+    ExperienceReplay,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    TensorStorage,
+)
+from datasets_cli.errors import UsageError
+from tests.replay.buffers.test_dump_rows import KINDS, items, shown, typed
+from tests.replay.storages.test_storages import steps
+
+SAMPLERS: dict[str, Callable[[], Any]] = {
+    "random": RandomSampler,
+    "epoch": SamplerWithoutReplacement,
+    "epoch in order": lambda: SamplerWithoutReplacement(shuffle=False, drop_last=True),
+    "slices": lambda: SliceSampler(slice_len=2),
+    "slices once": lambda: SliceSamplerWithoutReplacement(slice_len=2),
+    "priorities": lambda: PrioritizedSampler(40, 0.7, 0.5),
+    "newest priorities": lambda: PrioritizedSampler(40, 0.7, 0.5, max_priority_within_buffer=True),
+    "slices by priority": lambda: PrioritizedSliceSampler(40, 0.7, 0.5, slice_len=2),
+    "distributed": lambda: DistributedSampler(2, 1),
+}
+STORAGES: dict[str, Callable[[], Any]] = {
+    "memory": lambda: LazyTensorStorage(20),
+    "files": lambda: LazyMemmapStorage(20),
+    "tensors": lambda: TensorStorage(steps(20)),
+    "list": lambda: ListStorage(20),
+    "memory of 2": lambda: LazyTensorStorage(40, ndim=2),
+    "files of 2": lambda: LazyMemmapStorage(40, ndim=2),
+}
+CASES = {
+    **{
+        f"{storage}, {sampler}": (storage, sampler, {})
+        for storage in STORAGES
+        for sampler in SAMPLERS
+    },
+    "prefetch": ("memory", "epoch", {"prefetch": 2}),
+    "prefetch of slices": ("memory", "slices once", {"prefetch": 2}),
+    "prefetch of priorities": ("memory", "priorities", {"prefetch": 2}),
+    "highest": ("memory", "random", {"writer": TensorDictMaxValueWriter}),
+    "highest of a list": ("list", "epoch", {"writer": TensorDictMaxValueWriter}),
+}
+
+
+def made(case: str, seed: int) -> TensorDictReplayBuffer:
+    storage, sampler, arguments = CASES[case]
+    if "writer" in arguments:
+        arguments = {"writer": arguments["writer"]("number")}
+    return TensorDictReplayBuffer(
+        storage=STORAGES[storage](),
+        sampler=SAMPLERS[sampler](),
+        batch_size=4,
+        seed=seed,
+        **arguments,
+    )
+
+
+def fill(buffer: TensorDictReplayBuffer, start: int) -> list[Any]:
+    data = steps(13, start)
+    if buffer.storage.ndim == 2:
+        data = torch.stack([data, steps(13, start + 500)])
+    return buffer.extend(data).tolist()
+
+
+def saved(state: Any, folder: Path) -> Any:
+    torch.save(state, folder / "state.pt")
+    return torch.load(folder / "state.pt")
+
+
+def same_rows(one: Any, other: Any) -> bool:
+    return list(one.keys()) == list(other.keys()) and bool((one == other).all())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_state_is_loaded_with_torchs_defaults_and_continues(tmp_path: Path, case: str) -> None:
+    first, other = made(case, 1), made(case, 2)
+    fill(first, 0)
+    fill(first, 100)
+    if "priorit" in case:  # before batches are drawn ahead, which is by what is known then
+        index = torch.tensor([[0, 0], [3, 1]] if first.storage.ndim == 2 else [0, 3])
+        first.update_priority(index, torch.tensor([5.0, 0.2]))
+    first.sample()
+    first.sample()
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert len(other) == len(first) and same_rows(first[:], other[:])
+    for start in (1000, 2000):
+        for _ in range(3):
+            assert same_rows(first.sample(), other.sample())
+        assert fill(first, start) == fill(other, start)
+    assert same_rows(first[:], other[:])
+
+
+def test_the_state_of_an_ensemble_is_loaded_so(tmp_path: Path, door: str) -> None:
+    def ensemble(seed: int) -> ReplayBufferEnsemble:
+        names = "memory, epoch", "list, priorities", "files, slices"
+        members = [made(name, seed) for name in names]
+        for member in members:
+            fill(member, seed)
+        replay = ExperienceReplay(door, replacement=False, download=False)
+        replay.append_transform(lambda rows: rows.select("index"))
+        return ReplayBufferEnsemble(*members, replay, batch_size=16, seed=seed)
+
+    first, other = ensemble(1), ensemble(2)
+    first.sample()
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    for _ in range(4):
+        one, another = first.sample(), other.sample()
+        assert torch.equal(one["index", "buffer_ids"], another["index", "buffer_ids"])
+        assert torch.equal(one["index", "index"], another["index", "index"])
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_state_of_a_dataset_is_loaded_so(tmp_path: Path, door: str, sampler: str) -> None:
+    make = SAMPLERS[sampler]
+    if "priorit" in sampler:
+        kind = PrioritizedSliceSampler if "slices" in sampler else PrioritizedSampler
+        slicing = {"slice_len": 2} if "slices" in sampler else {}
+        make = lambda: kind(2000, 0.7, 0.5, **slicing)  # noqa: E731
+    first, other = (
+        ExperienceReplay(door, 4, sampler=make(), download=False, seed=seed) for seed in (1, 2)
+    )
+    first.sample()
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    for _ in range(3):
+        assert torch.equal(first.sample()["index"], other.sample()["index"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_a_list_are_in_the_state_as_they_were(tmp_path: Path, kind: str) -> None:
+    first, other = (ReplayBuffer(storage=ListStorage(6)) for _ in range(2))
+    first.extend(items(kind))
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert typed(shown(other.storage.contents())) == typed(shown(items(kind)))
+
+
+PLAIN = [1, 2.5, True, None, "a", b"b", math.inf, 2**80, [1, ("x", [None])], {"a": 1, 3: (4,)}]
+
+
+def test_plain_rows_of_a_list_are_in_the_state_as_they_were(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=ListStorage(20)) for _ in range(2))
+    first.extend([*PLAIN, {"kind": "tensordict", "entries": {"x": torch.ones(1)}}])
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    found = other.storage.contents()
+    assert repr(found[:-1]) == repr(PLAIN)
+    assert repr(found[-1]) == repr({"kind": "tensordict", "entries": {"x": torch.ones(1)}})
+
+
+STRUCTURES: dict[str, Any] = {
+    "tensor": torch.arange(12).view(4, 3),
+    "tuple": (torch.arange(4), [torch.ones(4, 2)]),
+    "dict": {"a": torch.arange(4), "b": {"c": torch.zeros(4, 1)}},
+    "ordered": OrderedDict(b=torch.arange(4), a=torch.arange(4)),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_of_tensors_are_in_the_state(tmp_path: Path, name: str) -> None:
+    first, other = (ReplayBuffer(storage=LazyTensorStorage(6)) for _ in range(2))
+    first.extend(STRUCTURES[name])
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert repr(other[:]) == repr(first[:]) == repr(STRUCTURES[name])
+    assert other.extend(STRUCTURES[name]).tolist() == [4, 5, 0, 1]
+
+
+Two = namedtuple("Two", "a b")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (object(), r"rows\[1\] is builtins.object"),
+        ({"a": [np.float64(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.float64"),
+        (np.zeros(3), r"rows\[1\] is numpy.ndarray"),
+        (Two(1, 2), r"rows\[1\] is .*Two"),
+        ({(1, 2): 3}, r"rows\[1\] is builtins.dict"),
+        (TensorDict({"f": NonTensorData(print)}, []), r"rows\[1\]\['f'\] is builtins.builtin"),
+    ],
+)
+def test_other_rows_are_refused_by_name(row: Any, message: str) -> None:
+    buffer = ReplayBuffer(storage=ListStorage(4))
+    buffer.extend([1, row])
+    with pytest.raises(UsageError, match=message):
+        buffer.state_dict()
+
+
+@tensorclass
+class Pair:
+    one: torch.Tensor
+
+
+@pytest.mark.parametrize("storage", [ListStorage, LazyTensorStorage])
+def test_a_tensorclass_is_a_tensordict_in_the_state(tmp_path: Path, storage: Any) -> None:
+    pairs = Pair(one=torch.arange(3), batch_size=[3])
+    first, other = (ReplayBuffer(storage=storage(4)) for _ in range(2))
+    first.extend(list(pairs.unbind(0)) if storage is ListStorage else pairs)
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert type(other.storage.item(2)) is TensorDict and int(other.storage.item(2)["one"]) == 2
+
+
+@pytest.mark.parametrize(
+    "rows", [{"kind": "no"}, {"entries": {}}, {"kind": "tensordict"}, {"kind": []}]
+)
+def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(6))
+    buffer.extend(steps(3))
+    with pytest.raises(UsageError, match="not as state_dict"):
+        buffer.load_state_dict(buffer.state_dict() | {"rows": rows})
+    with pytest.raises(UsageError, match="format 3"):
+        buffer.load_state_dict(buffer.state_dict() | {"format": 3})
+    assert len(buffer) == 3
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("generator", torch.zeros(9, dtype=torch.uint8), "not of a generator on cpu"),
+        ("generator", torch.zeros(9), "not of a generator on cpu"),
+        ("generator", None, "not of a generator on cpu"),
+        ("dataset", "door", "does not name the content"),
+        ("dataset", {"content": 3}, "does not name the content"),
+    ],
+)
+def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: str) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(6), seed=0)
+    buffer.extend(steps(3))
+    state = buffer.state_dict() | {"rows": None, entry: value}
+    with pytest.raises(UsageError, match=message):
+        buffer.load_state_dict(state)
+    assert len(buffer) == 3
