@@ -15,9 +15,10 @@ from tests.support.paths import PROJECT
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
     ["errors", "version", "old_recipes"],
-    ["config", "progress", "store.schema"],
-    ["formats", "sources", "parallel"],
-    ["store.ted", "recipe"],
+    ["config", "progress"],
+    ["sources", "parallel"],
+    ["store.schema"],
+    ["formats", "store.ted", "recipe"],
     ["store.compact"],
     ["store"],
     ["catalogue", "replay.arguments", "replay.old_names"],

@@ -1,4 +1,8 @@
-"""This machine's disk: room asked for before the first byte, bytes brought to it, and hashed."""
+"""This machine's disk: room asked for before the first byte, bytes brought to it, and hashed.
+
+A file of a dataset is opened by ``open_regular`` alone, because whoever filled the folder may not
+be trusted: opening a named pipe waits for ever, and a device or a link leads anywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,27 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
-from datasets_cli.errors import DiskFull
+from datasets_cli.errors import DamagedDataset, DiskFull
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+# O_NONBLOCK: a named pipe that took the file's place since lstat does not block the opening.
+_REGULAR_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
@@ -57,10 +74,61 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def kind_of(mode: int) -> str:
+    """Return what a path that is no regular file is, as messages say it; "" for a regular file.
+
+    Args:
+        mode: ``st_mode`` as ``os.lstat`` gives it.
+    """
+    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file of a dataset for reading.
+
+    Anything else is not opened: no link is followed, no pipe waited for, no device touched.
+
+    Raises:
+        FileNotFoundError: there is nothing at ``path``.
+        DamagedDataset: it is a link, pipe, socket, device or folder.
+    """
+    _check_kind(path, os.lstat(path).st_mode)
+    try:
+        descriptor = os.open(path, _REGULAR_ONLY)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise _not_regular(path, "no longer a regular file") from error
+    try:
+        # Another file may have taken the path since lstat; this is the one that is open.
+        _check_kind(path, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if kind := kind_of(mode):
+        raise _not_regular(path, kind)
+
+
+def _not_regular(path: Path, kind: str) -> DamagedDataset:
+    return DamagedDataset(
+        f"{path} is {kind}, where a dataset has a regular file; it was not opened. Delete the "
+        "dataset and install it again: rlds download --force ID"
+    )
+
+
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a whole file in hexadecimal."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(file)
+
+
+def digest_of(file: BufferedReader) -> str:
+    """Return the sha256 of the rest of an open file in hexadecimal."""
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
