@@ -21,6 +21,7 @@ FLOORS = [
     ["formats", "store.ted", "recipe"],
     ["store.compact"],
     ["store"],
+    ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names"],
     ["install", "replay.trajectories", "replay.state_files"],
     ["replay.storages"],

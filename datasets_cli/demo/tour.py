@@ -13,8 +13,8 @@ from datasets_cli.demo.origin import serve
 from datasets_cli.demo.results import DemoResult
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.verification import verify
 from datasets_cli.progress import Progress
 
 BATCH_SIZE = 64
@@ -81,7 +81,7 @@ def tour(root: Path, progress: Progress) -> Iterator[DemoResult]:
         for stop in STOPS:
             options = InstallOptions(accept_any=not stop.published)
             folder = install_dataset(stop.id, config, options, progress=progress)
-            manifest = verify(stop.id, config)
+            manifest = verify(stop.id, config).manifest
             replay = ExperienceReplay(
                 stop.id,
                 batch_size=BATCH_SIZE,

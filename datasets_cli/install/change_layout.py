@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import check_free_space
@@ -42,6 +42,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
 
     Raises:
         UsageError: there is no such layout.
+        DamagedDataset: its files are not what its manifest says, or that is of another id.
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
         DiskFull: no room for a second copy.
     """
@@ -53,6 +54,11 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         progress = reporting_to(progress)
         restore(root, id)
         dataset = open_dataset(root.dataset(id))
+        if dataset.manifest.id != id:
+            raise DamagedDataset(
+                f"{id}: its manifest is that of {dataset.manifest.id!r}, under whose id it would "
+                f"be written. Install it again: rlds download --force {id}"
+            )
         if dataset.manifest.layout == layout:
             return dataset.folder
         row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
