@@ -81,7 +81,7 @@ def tour(root: Path, progress: Progress) -> Iterator[DemoResult]:
         for stop in STOPS:
             options = InstallOptions(accept_any=not stop.published)
             folder = install_dataset(stop.id, config, options, progress=progress)
-            manifest = verify(stop.id, config).manifest
+            manifest = verify(stop.id, config)
             replay = ExperienceReplay(
                 stop.id,
                 batch_size=BATCH_SIZE,

@@ -85,21 +85,24 @@ def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
 
 
 def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> VerifiedDataset:
-    from datasets_cli.install.verification import verify
+    from datasets_cli.install.verification import verify, verify_deep
 
+    report = None
     try:
-        with shown(progress, "steps checked") as told:
-            found = verify(id, config, deep=deep, progress=told)
+        if deep:
+            with shown(progress, "steps checked") as told:
+                manifest, report = verify_deep(id, config, told)
+        else:
+            manifest = verify(id, config)
     except IntegrityError as error:
         return VerifiedDataset(id, error=error, state="damaged")
-    manifest = found.manifest
     return VerifiedDataset(
         manifest.id,
         len(manifest.files),
         tuple(manifest.unverified),
         state=manifest.state,
         opened=True,
-        report=found.report,
+        report=report,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -22,56 +23,71 @@ from datasets_cli.store.tables import save_table
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Verification:
-    """A dataset in which no damage was found.
-
-    Args:
-        manifest: everything known about it.
-        report: what a deep check found out; None where there was none.
-    """
-
-    manifest: Manifest
-    report: DeepReport | None = None
-
-
-def verify(
-    text: str, config: Config, *, deep: bool = False, progress: Progress | None = None
-) -> Verification:
-    """Compare an installed dataset with its manifest, and open it.
+def verify(text: str, config: Config) -> Manifest:
+    """Compare an installed dataset with its manifest, open it, and return the manifest.
 
     Args:
         text: an id, or a name that resolves to one.
         config: the root.
-        deep: also read every value, and keep what that finds out in the dataset's tables.
+
+    Raises:
+        DatasetNotInstalled: it is not there.
+        DamagedDataset: names every file that differs.
+    """
+    return _opened(text, config).manifest
+
+
+def verify_deep(
+    text: str, config: Config, progress: Progress | None = None
+) -> tuple[Manifest, DeepReport]:
+    """Verify a dataset and read every value; keep what that finds out in its tables.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
         progress: told of the rows read.
 
     Raises:
         DatasetNotInstalled: it is not there.
         DamagedDataset: names every file that differs, or every rule of the format that is broken.
     """
-    root = CacheRoot(config.root)
-    folder = root.dataset(installed_id(text, config))
+    dataset = _opened(text, config)
+    manifest = dataset.manifest
+    with _reading_errors(manifest.id):
+        report = deep_check(dataset, reporting_to(progress))
+    try:
+        save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
+    except OSError as error:  # the report is shown, and can be made again
+        logger.warning("%s: the report is not kept (%s)", manifest.id, error)
+    return manifest, report
+
+
+def _opened(text: str, config: Config) -> Dataset:
+    """Return a dataset whose files are its manifest's, and of which some rows were read."""
+    folder = CacheRoot(config.root).dataset(installed_id(text, config))
     manifest = read_manifest(folder)
     check_digests(folder, manifest)
     _check_content(manifest)
+    with _reading_errors(manifest.id):
+        dataset = open_dataset(folder)
+        assert len(dataset.offsets), "an opened table begins with 0"
+        first_and_last = [0, len(dataset) - 1]
+        dataset.gather(torch.tensor(first_and_last[: len(dataset)], dtype=torch.int64))
+    return dataset
+
+
+@contextmanager
+def _reading_errors(id: str) -> Iterator[None]:
+    """Turn what reading rows raises over a dataset that was written wrong into ours."""
     try:
-        dataset = _opened(open_dataset(folder))
-        report = deep_check(dataset, reporting_to(progress)) if deep else None
+        yield
     except RldsError:
         raise
     except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise DamagedDataset(
-            f"{manifest.id}: its files are as the manifest says, but it cannot be read "
-            f"({type(error).__name__}: {error}). Install it again: rlds download --force "
-            f"{manifest.id}"
+            f"{id}: its files are as the manifest says, but cannot be read "
+            f"({type(error).__name__}: {error}). Install it again: rlds download --force {id}"
         ) from error
-    if report:
-        try:
-            save_table(root, manifest.content, TABLE, report.to_json())
-        except OSError as error:  # the report is shown, and can be made again
-            logger.warning("%s: the report is not kept (%s)", manifest.id, error)
-    return Verification(manifest, report)
 
 
 def _check_content(manifest: Manifest) -> None:
@@ -83,10 +99,3 @@ def _check_content(manifest: Manifest) -> None:
             f"describes the content {computed}. Install it again: rlds download --force "
             f"{manifest.id}"
         )
-
-
-def _opened(dataset: Dataset) -> Dataset:
-    """Return a dataset of which the trajectory table, the first and the last row were read."""
-    assert len(dataset.offsets), "an opened table begins with 0"
-    dataset.gather(torch.tensor([0, len(dataset) - 1][: len(dataset)]))
-    return dataset

@@ -7,16 +7,18 @@ workers on any executor gives the same bytes, and the next run continues one tha
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import (
     Work,
@@ -27,8 +29,7 @@ from datasets_cli.preprocessing.work import (
 )
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
-from datasets_cli.sources.disk import disk_errors, sha256_of
-from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
@@ -99,7 +100,8 @@ def preprocess(
     pickled = cloudpickle.dumps(function)
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     task_rows = chunksize or rows_per_block(row_bytes)
-    work = Work(dest, make_plan(dataset, function, pickled, columns, num_rows, task_rows, seed))
+    entry = function_entry(function)
+    work = Work(dest, make_plan(dataset, entry, columns, num_rows, task_rows, seed))
     with locked(lock_of(dest), str(dest), lock_timeout, progress):
         check_destination(dest)
         work.prepare(columns, num_rows)
@@ -109,7 +111,13 @@ def preprocess(
         # An executor that a caller gives is the caller's to end; one made here ends here.
         with nullcontext(executor) if executor else local_pool(num_workers) as pool:
             _run(pool, tasks, work, num_rows, reporting_to(progress))
-        _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}")
+        origin: dict[str, Any] = {
+            "function": entry,
+            # A run of fewer rows than the function takes at once is one call.
+            "arguments": {"num_frames": num_rows, "chunksize": min(task_rows, num_rows)},
+            "seed": seed,
+        }
+        _commit(dataset, work, columns, num_rows, id or f"derived/{dest.name}", origin)
         # Whoever waits for it, or makes a new one, is refused: the destination is not empty now.
         lock_of(dest).unlink(missing_ok=True)
     return open_storage(dest)
@@ -153,9 +161,24 @@ def _run(
 
 
 def _commit(
-    dataset: Dataset, work: Work, columns: tuple[Column, ...], num_rows: int, id: str
+    dataset: Dataset,
+    work: Work,
+    columns: tuple[Column, ...],
+    num_rows: int,
+    id: str,
+    origin: Mapping[str, Any],
 ) -> None:
-    """Write what follows from all rows, and commit the folder."""
+    """Write what follows from all rows, and commit the folder.
+
+    Args:
+        dataset: that the rows were made of.
+        work: where they are.
+        columns: of the new dataset.
+        num_rows: of the new dataset.
+        id: of the new dataset.
+        origin: function, arguments and seed, for the manifest.
+    """
+    parent = dataset.manifest
     offsets = first_rows(dataset.offsets.numpy(), num_rows)
     data = work.data
     with disk_errors(data):
@@ -169,13 +192,11 @@ def _commit(
             num_trajectories=len(offsets) - 1,
             columns=columns,
             files=write_beside(data, names, offsets, {}),
-            recipe=dataset.manifest.recipe,
-            metadata=dataset.manifest.metadata,
+            recipe=parent.recipe,
+            metadata=parent.metadata,
             statistics=summarise(data, reward_column(columns), offsets),
-            parent={
-                "id": dataset.manifest.id,
-                "manifest_sha256": sha256_of(dataset.folder / MANIFEST_FILENAME),
-            },
+            parent={"id": parent.id, "content": parent.content, "state": parent.state},
+            **origin,
             tool=TOOL,
         )
     if not commit_folder(data, work.dest, manifest):
