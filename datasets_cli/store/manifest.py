@@ -193,7 +193,9 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
 
 
 def _damaged(path: Path, problem: object) -> DamagedDataset:
+    # What is quoted may be of any length, and break lines.
+    plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
     return DamagedDataset(
-        f"{path} is not a valid manifest: {problem}. Install the dataset again (rlds download "
+        f"{path} is not a valid manifest: {plain}. Install the dataset again (rlds download "
         "--force ID) or remove it (rlds delete ID)."
     )
