@@ -97,7 +97,8 @@ def describe(id: str, config: Config) -> DatasetInfo:
         own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
         facts |= {key: own[key] for key in ("licence", "citation") if own.get(key)}
         table = load_table(root, manifest.content, TABLE)
-        facts |= {"manifest": manifest, "report": table and report_from_json(table)}
+        report = None if table is None else report_from_json(table)
+        facts |= {"manifest": manifest, "report": report}
     return DatasetInfo(**facts)
 
 

@@ -15,6 +15,7 @@ the function holds counts as it is, and may differ between machines.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import hashlib
 import inspect
@@ -122,7 +123,7 @@ class _Describer:
         if source := _file_of(function):
             return ["function", name, source, _position(function.__code__), self.describe(state)]
         code, known = function.__code__, function.__globals__
-        state.append({name: known[name] for name in sorted(code.co_names) if name in known})
+        state.append({name: known[name] for name in sorted(_names_in(code)) if name in known})
         source = _own_source(function)
         return ["function", name, source or self._bytecode(code), self.describe(state)]
 
@@ -165,7 +166,15 @@ class _Describer:
 
 
 def _is_known_by_name(thing: Any) -> bool:
+    if thing.__module__ == "builtins":  # which what exec defines claims too
+        return vars(builtins).get(thing.__qualname__) is thing
     return str(thing.__module__).partition(".")[0] in KNOWN_BY_NAME
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Return the names that a function looks up, and those that functions within it do."""
+    inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 def _file_of(thing: Any) -> str | None:
