@@ -92,7 +92,8 @@ def _check_values(document: Any) -> None:
         inner: list[Any] = []
         for value in level:
             if isinstance(value, str):
-                value.encode()  # raises for half of a surrogate pair, which JSON can state
+                if not value.isascii():
+                    value.encode()  # raises for half of a surrogate pair, which JSON can state
             elif isinstance(value, list):
                 inner += value
             elif isinstance(value, dict):

@@ -211,6 +211,26 @@ def test_a_root_that_cannot_be_written_has_its_tables_in_the_users_cache(
     assert load_table(root, "ab", "one") == {"n": 1}
 
 
+def test_tables_go_with_the_data_that_they_are_about(
+    door: str, door_source: str, config: Config, tmp_path: Path
+) -> None:
+    root = CacheRoot(config.root)
+    before = read_manifest(root.dataset(door))
+    save_table(root, before.content, "one", {"n": 1})
+    arguments: dict[str, Any] = {"verify": False, "force": True}
+    assert install(config.root, door, source=door_source, **arguments).content == before.content
+    assert load_table(root, before.content, "one") == {"n": 1}
+    folder = Path(shutil.copytree(door_source, tmp_path / "source"))
+    (path,) = folder.iterdir()
+    with h5py.File(path, "r+") as file:
+        file["observations"][0, 0] += 1
+    after = install(config.root, door, source=str(folder), **arguments)
+    assert load_table(root, before.content, "one") is None
+    save_table(root, after.content, "one", {"n": 2})
+    remove(door, config)
+    assert not list((config.root / "tables").iterdir())
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": NaN}'])
 def test_a_table_that_cannot_be_read_is_absent(
     tmp_path: Path, text: str, door: str, config: Config

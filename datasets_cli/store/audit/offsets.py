@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from datasets_cli.store.compact.records import ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.mapping import map_file
 from datasets_cli.store.schema.trajectories import numbers_of
 
 CHUNK_ROWS = 1 << 20
@@ -28,17 +29,16 @@ def offset_problems(dataset: Dataset) -> Iterator[str]:
             "and one more for each trajectory"
         )
         return
-    files = Files(dataset.folder, None)
-    yield from _row_map_problems(files, record, offsets)
+    yield from _row_map_problems(dataset.folder, record, offsets)
     for field in record.frames:
         size = int(dataset.manifest.files[field.filename]["bytes"])
-        yield from _frame_problems(files, f"{field.filename}.offsets", num_records, size)
+        yield from _frame_problems(dataset.folder, f"{field.filename}.offsets", num_records, size)
 
 
-def _row_map_problems(files: Files, record: Record, offsets: np.ndarray) -> Iterator[str]:
+def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iterator[str]:
     num_rows = int(offsets[-1])
     dtype = getattr(torch, row_map_dtype(record.num_records))
-    row_map = files.load(ROW_MAP, dtype, (num_rows,)).numpy()
+    row_map = map_file(folder / ROW_MAP, dtype, (num_rows,)).numpy()
     for start in range(0, num_rows, CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, num_rows)
         # Before row i are the records of i rows, and one more for each trajectory that has ended.
@@ -53,8 +53,8 @@ def _row_map_problems(files: Files, record: Record, offsets: np.ndarray) -> Iter
             return
 
 
-def _frame_problems(files: Files, name: str, num_frames: int, size: int) -> Iterator[str]:
-    starts = files.load(name, torch.int64, (num_frames + 1,)).numpy()
+def _frame_problems(folder: Path, name: str, num_frames: int, size: int) -> Iterator[str]:
+    starts = map_file(folder / name, torch.int64, (num_frames + 1,)).numpy()
     if starts[0] != 0 or starts[-1] != size:
         yield f"{name}: goes from byte {starts[0]} to {starts[-1]}; expected 0 to {size}"
     for first in range(0, num_frames, CHUNK_ROWS):
