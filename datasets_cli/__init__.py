@@ -39,6 +39,7 @@ _LAZY_IMPORTS = {
     "FailedDataset": "install.outcomes",
     "DatasetFolder": "install.outcomes",
     "VerifiedDataset": "install.outcomes",
+    "DeepReport": "store.audit.report",
     "DeletedDataset": "install.outcomes",
     "ConvertedDataset": "install.outcomes",
     "DerivedDataset": "preprocessing.results",
@@ -66,6 +67,7 @@ _LAZY_IMPORTS = {
     "LockedError": "errors",
     "PartialFailure": "errors",
     "ImmutableError": "errors",
+    "UnverifiedDataset": "errors",
     # datasets as replay buffers
     "ExperienceReplay": "experience",
     "D4RLExperienceReplay": "torchrl.families.d4rl",

@@ -34,6 +34,7 @@ from datasets_cli.errors import PartialFailure as PartialFailure
 from datasets_cli.errors import RldsError as RldsError
 from datasets_cli.errors import SourceError as SourceError
 from datasets_cli.errors import UnknownDataset as UnknownDataset
+from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
 from datasets_cli.experience import ExperienceReplay as ExperienceReplay
 from datasets_cli.install.options import Plan as Plan
@@ -100,6 +101,7 @@ from datasets_cli.replay.writers import RoundRobinWriter as RoundRobinWriter
 from datasets_cli.replay.writers import TensorDictMaxValueWriter as TensorDictMaxValueWriter
 from datasets_cli.replay.writers import TensorDictRoundRobinWriter as TensorDictRoundRobinWriter
 from datasets_cli.replay.writers import Writer as Writer
+from datasets_cli.store.audit.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer
 from datasets_cli.torchrl.buffers import (

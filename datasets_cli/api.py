@@ -240,24 +240,30 @@ def verify(
     ids: str | Iterable[str] = "*",
     *,
     quick: bool = False,
+    deep: bool = False,
+    progress: Progress | None = None,
     root: Root = None,
     config: Config | None = None,
 ) -> list[VerifiedDataset]:
-    """Compare every file of installed datasets with their manifests; all datasets by default.
+    """Compare every file of installed datasets with their manifests, and open them.
 
     Args:
-        ids: an id, a name that resolves to one, a glob, or several of them.
-        quick: compare sizes only, not the sha256 of every file.
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        quick: compare sizes only, not the sha256 of every file, and open nothing.
+        deep: also read every value: offsets, the rules of the format, frames, NaN. What that finds
+            out is kept beside the datasets, and ``dataset_info`` has it.
+        progress: told of the rows read; None draws a bar on a terminal.
         root: the cache root.
         config: root, mirrors and offline mode, instead of ``root``.
 
     Raises:
+        UsageError: ``quick`` and ``deep`` are both asked for.
         IntegrityError: some are damaged; ``results`` has every dataset that was compared.
         DatasetNotInstalled: one is not there.
     """
     from datasets_cli.install.upkeep import verify_all
 
-    return verify_all(ids, choose_config(root, config), quick=quick)
+    return verify_all(ids, choose_config(root, config), quick=quick, deep=deep, progress=progress)
 
 
 def delete(

@@ -17,6 +17,9 @@
 
 Each error is also the builtin beside it, which plain code would catch. A message says what failed,
 what was expected, what was found, and what to do next.
+
+``UnverifiedDataset`` is the one warning: a dataset is opened whose files are not known to be the
+publisher's.
 """
 
 from __future__ import annotations
@@ -112,3 +115,11 @@ class PartialFailure(RldsError):
 
 class ImmutableError(RldsError, RuntimeError):
     """Something tried to write into a dataset, which is read-only."""
+
+
+class UnverifiedDataset(UserWarning):
+    """A dataset is opened whose raw files are not known to be the publisher's.
+
+    Shown each time, unless a filter of the user's says otherwise:
+    ``warnings.simplefilter("ignore", UnverifiedDataset)``.
+    """

@@ -18,7 +18,7 @@ class Progress(Protocol):
         """``done`` of ``total`` bytes of one file are on disk; total is None where unknown."""
 
     def writing(self, num_transitions: int) -> None:
-        """``num_transitions`` rows are written so far."""
+        """``num_transitions`` rows are written, or read to be checked, so far."""
 
     def note(self, text: str) -> None:
         """One line that a person should see: a choice made, a field skipped, a known trap."""
@@ -77,11 +77,19 @@ class Bars:
     Args:
         shown: whether bars are drawn; notes are printed either way.
         num_transitions: how many rows there will be, where that is known.
+        rows_label: what is done with the rows.
     """
 
-    def __init__(self, *, shown: bool, num_transitions: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        shown: bool,
+        num_transitions: int | None = None,
+        rows_label: str = "steps written",
+    ) -> None:
         self._shown = shown
         self._num_transitions = num_transitions
+        self._rows_label = rows_label
         self._label = ""
         self._bar: tqdm[Any] | None = None
 
@@ -96,8 +104,8 @@ class Bars:
         self._draw(filename, done, total, "B")
 
     def writing(self, num_transitions: int) -> None:
-        """Draw the rows written."""
-        self._draw("steps written", num_transitions, self._num_transitions, " steps")
+        """Draw the rows written, or read where a dataset is checked."""
+        self._draw(self._rows_label, num_transitions, self._num_transitions, " steps")
 
     def note(self, text: str) -> None:
         """Print one line above the bar."""
@@ -131,12 +139,15 @@ class Bars:
             self._bar = None
 
 
-def shown(progress: Progress | None) -> AbstractContextManager[Progress]:
+def shown(
+    progress: Progress | None, rows_label: str = "steps written"
+) -> AbstractContextManager[Progress]:
     """Return the progress of one piece of work, for a ``with`` statement.
 
     Args:
         progress: who is told; None draws bars if stderr is a terminal, and prints notes there.
+        rows_label: what is done with the rows.
     """
     if progress is not None:
         return nullcontext(progress)
-    return Bars(shown=sys.stderr.isatty())
+    return Bars(shown=sys.stderr.isatty(), rows_label=rows_label)

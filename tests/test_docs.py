@@ -21,8 +21,8 @@ from datasets_cli.cli.main import app
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.verification import verify
 from tests.support.paths import PROJECT
 
 Capture = pytest.CaptureFixture[str]

@@ -78,7 +78,7 @@ def test_the_whole_tree_of_errors_is_public() -> None:
     tree = {
         name
         for name, thing in vars(errors).items()
-        if isinstance(thing, type) and issubclass(thing, errors.RldsError)
+        if isinstance(thing, type) and issubclass(thing, (errors.RldsError, Warning))
     }
     assert tree == {name for name, module in TABLE.items() if module == "errors"}
 
@@ -197,7 +197,8 @@ def test_json_of_list_and_info(door: str, capsys: Capture) -> None:
     ]
     unknown = {"family", "version", "licence", "citation", "homepage", "title", "details"}
     assert set(printed(capsys, "info", "hopper-medium-v2")) == {*record, *unknown}
-    assert set(printed(capsys, "info", door)) == {*record, *unknown, "path", "manifest"}
+    copy = {"path", "manifest", "content", "layout"}
+    assert set(printed(capsys, "info", door)) == {*record, *unknown, *copy}
 
 
 def test_json_of_download(door_source: str, config: Config, capsys: Capture) -> None:
@@ -221,7 +222,7 @@ def test_json_of_path_verify_and_delete(door: str, capsys: Capture) -> None:
     assert as_json(api.verify(door, quick=True)) == printed(capsys, "verify", door, "--quick")
     assert as_json(api.delete(door, dry_run=True)) == printed(capsys, "delete", door, "--dry-run")
     (gone,) = printed(capsys, "delete", door, "--yes")
-    assert gone == {"id": door, "bytes": gone["bytes"], "deleted": True}
+    assert gone == {"id": door, "bytes": gone["bytes"], "deleted": True, "state": "unverified"}
 
 
 def test_json_of_convert_and_preprocess(

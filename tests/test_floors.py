@@ -21,6 +21,7 @@ FLOORS = [
     ["formats", "store.text", "store.ted", "recipe"],
     ["store.compact"],
     ["store"],
+    ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names"],
     ["install", "replay.trajectories", "replay.files"],
     ["replay.storages"],

@@ -12,7 +12,7 @@ from datasets_cli import api
 from datasets_cli.cli.state import human_bytes, human_count, state_of, table
 
 if TYPE_CHECKING:
-    from datasets_cli import DatasetInfo, DatasetRecord
+    from datasets_cli import DatasetInfo, DatasetRecord, Manifest
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,7 +34,12 @@ def list_datasets(
         bool, typer.Option("--refresh", help="Ask publishers for their newest catalogues first.")
     ] = False,
 ) -> None:
-    """List every known dataset and whether it is installed; works offline."""
+    """List every known dataset and its state; works offline.
+
+    The state is installed; unchecked: the publisher states no checksum for some file; unverified:
+    some file is not known to be the publisher's (--no-verify, rlds demo --keep); damaged: the
+    files are not what the manifest says; or -, not installed.
+    """
     state = state_of(context)
     records = api.list_datasets(
         patterns or (),
@@ -69,6 +74,8 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
         ">EPISODES": human_count(record.num_trajectories),
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
+        # Why a copy is damaged; the column has no heading, for most lists have none.
+        "": f"damaged: {textwrap.shorten(record.problem, 200)}" if record.problem else "",
     }
 
 
@@ -78,6 +85,7 @@ def _card(found: DatasetInfo) -> Iterator[str]:
         "id": found.id,
         "title": found.title,
         "state": found.state + (f" in {found.path}" if found.path else ""),
+        "damaged": found.problem,
         "steps": human_count(found.num_transitions),
         "episodes": human_count(found.num_trajectories),
         "download": human_bytes(found.download_bytes),
@@ -99,21 +107,43 @@ def _rest(found: DatasetInfo) -> Iterator[str]:
     """Yield how to install a dataset, or what its manifest says."""
     manifest = found.manifest
     if manifest is None:
-        yield f"{'install':18} rlds download {found.id}"
+        force = "--force " if found.problem else ""
+        yield f"{'install':18} rlds download {force}{found.id}"
         return
-    for reason in manifest.unverified:
-        resources = (each for each in manifest.resources if each.get("checked") == reason)
-        name, *others = [resource["filename"] for resource in resources]
-        more = f" and {len(others)} more" if others else ""
-        yield f"{'NOT VERIFIED':18} {name}{more}: {reason}"
-    yield f"{'successors':18} {manifest.successors.get('rule', 'as in the parent')}"
+    yield f"{'content':18} {manifest.content[:16]}"
+    yield f"{'layout':18} {manifest.layout}"
+    if manifest.layout == "compact":
+        # tensordict reads the other layout alone.
+        yield f"{'for load_memmap':18} rlds convert --layout ted {found.id}"
+    yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
         yield f"{'note':18} {note}"
     for name, statistics in manifest.statistics.items():
         numbers = (f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
         yield f"{name:18} {', '.join(numbers)}"
+    for line in found.report.remarks if found.report else ():
+        yield f"{'deep check':18} {line}"
     yield "columns"
     for column in manifest.columns:
         yield f"  {'.'.join(column.key):28} {column.dtype:8} {list(column.shape)}"
     for text in manifest.texts:
         yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
+
+
+def _origin(manifest: Manifest) -> Iterator[str]:
+    """Yield what a dataset was made of."""
+    for reason in manifest.unverified:
+        resources = (each for each in manifest.resources if each.get("checked") == reason)
+        name, *others = [resource["filename"] for resource in resources] or [manifest.id]
+        more = f" and {len(others)} more" if others else ""
+        yield f"{'NOT VERIFIED':18} {name}{more}: {reason}"
+    if manifest.parent is None:
+        yield f"{'successors':18} {manifest.successors.get('rule', 'not stated')}"
+        return
+    content = str(manifest.parent.get("content", "not stated"))[:16]
+    yield f"{'parent':18} {manifest.parent['id']}, content {content}"
+    if manifest.function:
+        arguments = [f"{name} {value}" for name, value in manifest.arguments.items()]
+        called = ", ".join([*arguments, f"seed {manifest.seed}"])
+        digest = manifest.function["digest"][:16]
+        yield f"{'function':18} {manifest.function['name']} ({called}), digest {digest}"

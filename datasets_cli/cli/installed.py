@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, state_of
+from datasets_cli.cli.state import human_bytes, human_count, state_of
 from datasets_cli.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from datasets_cli import VerifiedDataset
+    from datasets_cli import DeepReport, VerifiedDataset
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs.")]
 
@@ -30,6 +30,8 @@ def path(
     """Print the folder of an installed dataset."""
     state = state_of(context)
     folder = api.dataset_path(id, config=state.config)
+    if folder.problem:
+        state.note(f"{folder.id} is damaged: {folder.problem}")
     state.emit(folder.to_json(), [str(folder)], [str(folder)])
 
 
@@ -39,14 +41,20 @@ def verify(
         list[str] | None, typer.Argument(metavar="[ID]...", help="Ids or globs; all by default.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Compare sizes only, not checksums.")
+        bool, typer.Option("--quick", help="Compare sizes only, not checksums; open nothing.")
+    ] = False,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Also read every value: offsets, rules of the format, NaN."),
     ] = False,
 ) -> None:
-    """Check installed datasets against their manifests: sizes and sha256 of every file."""
+    """Check installed datasets against their manifests: every file's sha256; and open them."""
     state = state_of(context)
     failure = None
     try:
-        results = api.verify(ids or "*", quick=quick, config=state.config)
+        results = api.verify(
+            ids or "*", quick=quick, deep=deep, progress=state.progress(), config=state.config
+        )
     except IntegrityError as error:
         failure, results = error, error.results
     lines = [line for result in results for line in _verified(result, quick)]
@@ -59,10 +67,24 @@ def verify(
 
 def _verified(result: VerifiedDataset, quick: bool) -> list[str]:
     if result.error:
-        return [f"{result.id}: DAMAGED. {result.error}"]
+        return [f"{result.id}: damaged: {result.error}"]
     how = "sizes" if quick else "sha256"
-    line = f"{result.id}: {result.num_files} files as in the manifest ({how})"
-    return [line, *(f"  its source was {reason}" for reason in result.unverified)]
+    opens = "; it opens" if result.opened else ""
+    lines = [f"{result.id}: {result.num_files} files as in the manifest ({how}){opens}"]
+    if result.state == "unchecked":
+        lines.append("  its publisher states no checksum for some of its source")
+    lines += [f"  its source was {reason}" for reason in result.unverified]
+    return lines + (_deep(result.report) if result.report else [])
+
+
+def _deep(report: DeepReport) -> list[str]:
+    """Return what reading every value found out."""
+    frames = f", {human_count(report.num_frames)} frames decoded" if report.num_frames else ""
+    lines = [
+        f"  {human_count(report.num_transitions)} rows in "
+        f"{human_count(report.num_trajectories)} trajectories keep the rules of the format{frames}"
+    ]
+    return [*lines, *(f"  {line}" for line in report.remarks)]
 
 
 def delete(
@@ -95,4 +117,6 @@ def convert(
     state = state_of(context)
     found = api.convert(id, layout, progress=state.progress(), config=state.config)
     state.note(f"{found.id}: {found.layout}, {human_bytes(found.size_bytes)} on disk")
+    if found.unverified:
+        state.note(f"{found.id} is unverified: {found.unverified[0]}")
     state.emit(found.to_json(), [str(found.path)], [str(found.path)])

@@ -17,7 +17,7 @@ import typer
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess
 from datasets_cli.cli.state import ReaderGone, State
 from datasets_cli.config import load_config
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError
 from datasets_cli.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -152,6 +152,9 @@ def _log_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as the command line shows its notes: not in a quiet run."""
+    if issubclass(category, UnverifiedDataset):
+        logger.warning("%s", str(message).partition(" To open it without")[0])
+        return
     logger.warning("%s:%d: %s", filename, lineno, message)
 
 
@@ -163,6 +166,8 @@ def _as_ours(error: Exception) -> RldsError:
     """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
     if isinstance(error, RldsError):
         return error
+    if isinstance(error, UnverifiedDataset):  # a filter of the user's makes it an error
+        return RldsError(str(error))
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         return UsageError(f"{error.format_message().rstrip('.')}. See: rlds --help")
     if isinstance(error, OSError):

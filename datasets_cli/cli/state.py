@@ -98,7 +98,7 @@ def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     lines = []
     for row in [{heading: heading.lstrip(">") for heading in headings}, *rows]:
         cells = [
-            row[heading].rjust(width) if heading[0] == ">" else row[heading].ljust(width)
+            row[heading].rjust(width) if heading.startswith(">") else row[heading].ljust(width)
             for heading, width in zip(headings, widths, strict=True)
         ]
         lines.append("  ".join(cells).rstrip())

@@ -13,8 +13,8 @@ from datasets_cli.demo.origin import serve
 from datasets_cli.demo.results import DemoResult
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import verify
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.verification import verify
 from datasets_cli.progress import Progress
 
 BATCH_SIZE = 64

@@ -45,6 +45,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
 
     Raises:
         UsageError: there is no such layout.
+        DamagedDataset: its files are not what its manifest says, or that is of another id.
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
         DamagedDataset: its text is not what its manifest says.
         DiskFull: no room for a second copy.
@@ -57,6 +58,11 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         progress = reporting_to(progress)
         restore(root, id)
         dataset = open_dataset(root.dataset(id))
+        if dataset.manifest.id != id:
+            raise DamagedDataset(
+                f"{id}: its manifest is that of {dataset.manifest.id!r}, under whose id it would "
+                f"be written. Install it again: rlds download --force {id}"
+            )
         if dataset.manifest.layout == layout:
             return dataset.folder
         names_of_text = text_files(dataset.manifest.texts)

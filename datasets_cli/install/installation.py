@@ -8,6 +8,7 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError
+from datasets_cli.install.condition import condition_of
 from datasets_cli.install.installed import (
     installed_fallback,
     installed_folder,
@@ -22,6 +23,7 @@ from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
+from datasets_cli.store.tables import remove_tables
 
 
 class Installation:
@@ -129,10 +131,13 @@ class Installation:
             if options.source_folder is None:
                 distrust(files)
             raise
+        replaced = condition_of(root.dataset(resolved.id)).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
                 f"{resolved.id} was installed by another process meanwhile; its copy is kept"
             )
+        elif replaced is not None and replaced.content != manifest.content:
+            remove_tables(root, replaced.content)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
         return root.dataset(resolved.id)

@@ -1,4 +1,4 @@
-"""What is installed: finding it, verifying it and removing it."""
+"""What is installed: finding it and removing it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, check_id
-from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.install.condition import condition_of
+from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ def installed_fallback(
 
 def is_installed(root: CacheRoot, id: str) -> bool:
     """Tell whether a committed dataset has this id."""
-    return (root.dataset(id) / MANIFEST_FILENAME).is_file()
+    return has_manifest(root.dataset(id))
 
 
 def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
@@ -87,26 +89,8 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
     return root.dataset(id)
 
 
-def verify(text: str, config: Config, *, quick: bool = False) -> Manifest:
-    """Check an installed dataset against its manifest and return the manifest.
-
-    Args:
-        text: an id.
-        config: the root.
-        quick: compare sizes only, not the sha256 of every file.
-
-    Raises:
-        DatasetNotInstalled: it is not there.
-        DamagedDataset: names every file that differs.
-    """
-    folder = CacheRoot(config.root).dataset(installed_id(text, config))
-    manifest = read_manifest(folder)
-    (check_sizes if quick else check_digests)(folder, manifest)
-    return manifest
-
-
 def remove(text: str, config: Config) -> str:
-    """Delete an installed dataset and what is left of its downloads; return its id.
+    """Delete an installed dataset, its tables, and what is left of its downloads; return its id.
 
     Raises:
         DatasetNotInstalled: it is not there; a fallback is never deleted in its place.
@@ -114,8 +98,11 @@ def remove(text: str, config: Config) -> str:
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
+        manifest = condition_of(root.dataset(id)).manifest
         remove_dataset(root, id)
         remove_raw(root, id)
+        if manifest is not None:  # what a damaged one was about is not known
+            remove_tables(root, manifest.content)
     return id
 
 

@@ -10,13 +10,15 @@ from datasets_cli.catalogue.names import is_glob, match, resolve
 from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
+from datasets_cli.errors import UnknownDataset, UsageError
+from datasets_cli.install.condition import Condition, condition_of
+from datasets_cli.install.installed import is_installed
 from datasets_cli.install.records import DatasetInfo, DatasetRecord
 from datasets_cli.progress import Progress, shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
-from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.check import check_sizes
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.audit.report import TABLE, report_from_json
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.tables import load_table
 
 Known = tuple[Recipe, CatalogueEntry]
 """What the catalogue has on a dataset."""
@@ -50,13 +52,13 @@ def list_records(
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
     if update:
         _refresh_all(config, family, progress)
-    copies = {id: _sound_manifest(root, id) for id in root.installed()}
+    copies = {id: condition_of(root.dataset(id)) for id in root.installed()}
     known = all_entries(root)
     ids = sorted(copies if installed else known.keys() | copies.keys())
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
     if globs := [_as_glob(pattern) for pattern in as_list(patterns)]:
         ids = match(globs, ids)
-    return [DatasetRecord(**_record(id, known.get(id), id in copies, copies.get(id))) for id in ids]
+    return [DatasetRecord(**_record(id, known.get(id), copies.get(id))) for id in ids]
 
 
 def describe(id: str, config: Config) -> DatasetInfo:
@@ -69,19 +71,17 @@ def describe(id: str, config: Config) -> DatasetInfo:
     Raises:
         UnknownDataset: no recipe and no folder has that name.
         UsageError: the name exists in several families.
-        DamagedDataset: its manifest cannot be read.
     """
     root = CacheRoot(config.root)
-    if id in root.installed():
+    if is_installed(root, check_id(id)):
         known = _known(id, root)
     else:
         resolved = resolve(id, root)
         id = resolved.id
         assert resolved.entry is not None, "only unlisted datasets lack one, and none is asked for"
         known = resolved.recipe, resolved.entry
-    manifest = read_manifest(root.dataset(id)) if id in root.installed() else None
-    copy = manifest and _sound_manifest(root, id)
-    facts: dict[str, Any] = _record(id, known, manifest is not None, copy)
+    condition = condition_of(root.dataset(id)) if is_installed(root, id) else None
+    facts: dict[str, Any] = _record(id, known, condition)
     if known:
         recipe, entry = known
         facts |= recipe.to_json() | {
@@ -89,11 +89,16 @@ def describe(id: str, config: Config) -> DatasetInfo:
             "details": entry.details,
             "options": recipe.options,
         }
-    if manifest:
-        # The manifest speaks of this dataset; a recipe speaks of its whole family.
-        own = manifest.metadata
+    if condition:
+        facts |= {"path": root.dataset(id)}
+    if condition and (manifest := condition.manifest):
+        # The manifest speaks of this dataset; a recipe speaks of its whole family, and of nothing
+        # that was derived, which has its parent's licence.
+        own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
         facts |= {key: own[key] for key in ("licence", "citation") if own.get(key)}
-        facts |= {"path": root.dataset(id), "manifest": manifest}
+        table = load_table(root, manifest.content, TABLE)
+        report = None if table is None else report_from_json(table)
+        facts |= {"manifest": manifest, "report": report}
     return DatasetInfo(**facts)
 
 
@@ -117,46 +122,28 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
                 told.note(f"{recipe.family}: {count} datasets")
 
 
-def _sound_manifest(root: CacheRoot, id: str) -> Manifest | None:
-    """Return the manifest, or None where it is damaged: it must not hide the others."""
-    try:
-        manifest = read_manifest(root.dataset(id))
-        check_sizes(root.dataset(id), manifest)
-    except DamagedDataset:
-        return None
-    return manifest
-
-
 def _as_glob(pattern: str) -> str:
     """A plain word finds every id that contains it."""
     return pattern if is_glob(pattern) else f"*{pattern}*"
 
 
-def _record(id: str, known: Known | None, present: bool, copy: Manifest | None) -> dict[str, Any]:
+def _record(id: str, known: Known | None, condition: Condition | None) -> dict[str, Any]:
     """Return the fields of a record.
 
     Args:
         id: the full id.
         known: what the catalogue has on it.
-        present: whether a copy is installed.
-        copy: the manifest of a copy without damage.
+        condition: of the installed copy; None without one.
     """
     entry = known[1] if known else CatalogueEntry(id)
+    copy = condition.sound_manifest if condition else None
     return {
         "id": id,
-        "state": _state(present, copy),
+        "state": condition.state if condition else "not installed",
         "installed": copy is not None,
         "download_bytes": entry.size,
         "size_bytes": copy.size_bytes if copy else None,
         "num_transitions": copy.num_transitions if copy else entry.num_transitions,
         "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
+        "problem": condition.problem if condition else "",
     }
-
-
-def _state(present: bool, copy: Manifest | None) -> str:
-    """Return the word for a dataset's state."""
-    if not present:
-        return "not installed"
-    if copy is None:
-        return "damaged"
-    return "unverified" if copy.unverified else "installed"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import IntegrityError, RldsError
+from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.manifest import Manifest
 
 
@@ -17,10 +18,14 @@ class DatasetFolder:
     Args:
         id: the full id.
         path: the folder.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        problem: why it is damaged; empty where it is not.
     """
 
     id: str
     path: Path
+    state: str = "installed"
+    problem: str = ""
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -30,7 +35,7 @@ class DatasetFolder:
 
     def to_json(self) -> dict[str, Any]:
         """Return the folder as JSON values."""
-        return {"id": self.id, "path": str(self.path)}
+        return {"id": self.id, "path": str(self.path), "state": self.state}
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class InstalledDataset:
         size_bytes: of all its files.
         layout: ``"ted"`` or ``"compact"``.
         unverified: why its raw files are not known to be the publisher's; empty where they are.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
     """
 
     id: str
@@ -54,6 +60,7 @@ class InstalledDataset:
     size_bytes: int
     layout: str
     unverified: tuple[str, ...] = ()
+    state: str = "installed"
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
@@ -66,6 +73,7 @@ class InstalledDataset:
             manifest.size_bytes,
             manifest.layout,
             tuple(manifest.unverified),
+            manifest.state,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -77,6 +85,7 @@ class InstalledDataset:
             "num_trajectories": self.num_trajectories,
             "bytes": self.size_bytes,
             "layout": self.layout,
+            "state": self.state,
         }
 
 
@@ -127,12 +136,18 @@ class VerifiedDataset:
         num_files: files that were compared; None where one differs.
         unverified: why its raw files are not known to be the publisher's; empty where they are.
         error: names every file that differs; None where none does.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        opened: whether it was also opened, and rows of it read.
+        report: what reading every value found out; None where that was not asked for.
     """
 
     id: str
     num_files: int | None = None
     unverified: tuple[str, ...] = ()
     error: IntegrityError | None = None
+    state: str = "installed"
+    opened: bool = False
+    report: DeepReport | None = None
 
     @property
     def ok(self) -> bool:
@@ -141,9 +156,17 @@ class VerifiedDataset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        if self.error is None:
-            return {"id": self.id, "ok": True, "files": self.num_files}
-        return {"id": self.id, "ok": False, "error": self.error.to_json()}
+        if self.error is not None:
+            error = self.error.to_json()
+            return {"id": self.id, "ok": False, "state": self.state, "error": error}
+        found = {
+            "id": self.id,
+            "ok": True,
+            "state": self.state,
+            "files": self.num_files,
+            "opened": self.opened,
+        }
+        return found | ({} if self.report is None else {"deep": self.report.to_json()})
 
 
 @dataclass(frozen=True)
@@ -154,15 +177,22 @@ class DeletedDataset:
         id: the full id.
         size_bytes: of its files and of what is left of its downloads.
         deleted: False where nothing was done.
+        state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
     """
 
     id: str
     size_bytes: int
     deleted: bool
+    state: str = "installed"
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        return {"id": self.id, "bytes": self.size_bytes, "deleted": self.deleted}
+        return {
+            "id": self.id,
+            "bytes": self.size_bytes,
+            "deleted": self.deleted,
+            "state": self.state,
+        }
 
 
 @dataclass(frozen=True)
@@ -174,12 +204,16 @@ class ConvertedDataset:
         path: its folder.
         layout: ``"ted"`` or ``"compact"``.
         size_bytes: of all its files.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
     """
 
     id: str
     path: Path
     layout: str
     size_bytes: int
+    state: str = "installed"
+    unverified: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the dataset as JSON values."""
@@ -188,4 +222,5 @@ class ConvertedDataset:
             "path": str(self.path),
             "layout": self.layout,
             "bytes": self.size_bytes,
+            "state": self.state,
         }

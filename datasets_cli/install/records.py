@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.recipe import Option
+from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.manifest import Manifest
 
 
@@ -17,13 +18,16 @@ class DatasetRecord:
 
     Args:
         id: the full id.
-        state: ``"installed"``; ``"unverified"``, of files that are not known to be the publisher's;
-            ``"damaged"``, where a file is missing or has another size; or ``"not installed"``.
+        state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
+            file; ``"unverified"``, of files that are not known to be the publisher's;
+            ``"damaged"``, where the manifest is not valid or a file is not as it says; or
+            ``"not installed"``.
         installed: whether there is a copy without damage.
         download_bytes: of the publisher's files; None where unknown.
         size_bytes: of the installed files; None without a copy.
         num_transitions: rows of the copy, or that the publisher states; None where unknown.
         num_trajectories: trajectories, likewise.
+        problem: why the copy is damaged; empty where it is not.
     """
 
     id: str
@@ -33,10 +37,11 @@ class DatasetRecord:
     size_bytes: int | None
     num_transitions: int | None
     num_trajectories: int | None
+    problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
-        return {
+        """Return the record as JSON values; ``problem`` is there where the copy is damaged."""
+        found: dict[str, Any] = {
             "id": self.id,
             "state": self.state,
             "installed": self.installed,
@@ -45,6 +50,7 @@ class DatasetRecord:
             "num_transitions": self.num_transitions,
             "num_trajectories": self.num_trajectories,
         }
+        return found | ({"problem": self.problem} if self.problem else {})
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,8 @@ class DatasetInfo(DatasetRecord):
         details: what else the catalogue has on the dataset.
         options: of the family, which make variants of its datasets.
         path: the folder, where it is installed.
-        manifest: everything known about the copy.
+        manifest: everything known about the copy; None where the manifest itself is damaged.
+        report: what the last deep check of this data found out; None where there was none.
     """
 
     family: str | None = None
@@ -75,6 +82,7 @@ class DatasetInfo(DatasetRecord):
     options: tuple[Option, ...] = ()
     path: Path | None = None
     manifest: Manifest | None = None
+    report: DeepReport | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values; what is not known is left out."""
@@ -88,6 +96,9 @@ class DatasetInfo(DatasetRecord):
             "details": None if self.details is None else dict(self.details),
             "options": [asdict(option) for option in self.options] or None,
             "path": None if self.path is None else str(self.path),
+            "content": None if self.manifest is None else self.manifest.content,
+            "layout": None if self.manifest is None else self.manifest.layout,
             "manifest": None if self.manifest is None else self.manifest.to_json(),
+            "deep": None if self.report is None else self.report.to_json(),
         }
         return super().to_json() | {key: item for key, item in found.items() if item is not None}

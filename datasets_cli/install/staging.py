@@ -19,6 +19,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.recipe import Description, Source
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNVERIFIED, Manifest
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
@@ -109,7 +110,7 @@ def _manifest(
         files=written.files,
         resources=tuple(file.to_json() for file in files),
         recipe=resolved.recipe.to_json(),
-        successors=successors,
+        successors={**successors, "version": SUCCESSOR_RULE_VERSION},
         metadata={**description.metadata, "notes": list(description.notes)},
         statistics=written.statistics,
         record=written.record,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config
-from datasets_cli.errors import IntegrityError
-from datasets_cli.install.installed import installed_id, remove, verify
+from datasets_cli.errors import DamagedDataset, IntegrityError, UsageError
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.install.outcomes import (
     ConvertedDataset,
     DatasetFolder,
@@ -28,23 +29,39 @@ def find_folder(id: str, config: Config) -> DatasetFolder:
         UnknownDataset: no recipe and no folder has that name.
     """
     id = installed_id(id, config)
-    return DatasetFolder(id, CacheRoot(config.root).dataset(id))
+    folder = CacheRoot(config.root).dataset(id)
+    condition = condition_of(folder)
+    return DatasetFolder(id, folder, condition.state, condition.problem)
 
 
 def verify_all(
-    ids: str | Iterable[str], config: Config, *, quick: bool = False
+    ids: str | Iterable[str],
+    config: Config,
+    *,
+    quick: bool = False,
+    deep: bool = False,
+    progress: Progress | None = None,
 ) -> list[VerifiedDataset]:
     """Compare installed datasets with their manifests, all of them, and return what came of it.
 
     Args:
         ids: ids, names that resolve to one, or globs.
         config: the root.
-        quick: compare sizes only, not the sha256 of every file.
+        quick: compare sizes only, not the sha256 of every file, and open nothing.
+        deep: also read every value.
+        progress: told of the rows read; None draws a bar on a terminal.
 
     Raises:
+        UsageError: ``quick`` and ``deep`` are both asked for.
         IntegrityError: some are damaged; ``results`` has every dataset.
     """
-    results = [_verify(id, config, quick) for id in select_installed(ids, config)]
+    if quick and deep:
+        raise UsageError("quick compares sizes only and deep reads every value. Give one of them.")
+    selected = select_installed(ids, config)
+    if quick:
+        results = [_verify_sizes(id, config) for id in selected]
+    else:
+        results = [_verify(id, config, deep, progress) for id in selected]
     damaged = [result for result in results if not result.ok]
     if damaged:
         error = IntegrityError(
@@ -56,12 +73,37 @@ def verify_all(
     return results
 
 
-def _verify(id: str, config: Config, quick: bool) -> VerifiedDataset:
+def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
+    found = find_folder(id, config)
+    condition = condition_of(found.path)
+    manifest = condition.sound_manifest
+    if manifest is None:
+        return VerifiedDataset(found.id, error=DamagedDataset(found.problem), state="damaged")
+    return VerifiedDataset(
+        found.id, len(manifest.files), tuple(manifest.unverified), state=manifest.state
+    )
+
+
+def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> VerifiedDataset:
+    from datasets_cli.install.verification import verify, verify_deep
+
+    report = None
     try:
-        manifest = verify(id, config, quick=quick)
+        if deep:
+            with shown(progress, "steps checked") as told:
+                manifest, report = verify_deep(id, config, told)
+        else:
+            manifest = verify(id, config)
     except IntegrityError as error:
-        return VerifiedDataset(id, error=error)
-    return VerifiedDataset(manifest.id, len(manifest.files), tuple(manifest.unverified))
+        return VerifiedDataset(id, error=error, state="damaged")
+    return VerifiedDataset(
+        manifest.id,
+        len(manifest.files),
+        tuple(manifest.unverified),
+        state=manifest.state,
+        opened=True,
+        report=report,
+    )
 
 
 def delete_all(
@@ -80,11 +122,19 @@ def delete_all(
     root = CacheRoot(config.root)
     selected = select_installed(ids, config)
     found = [installed_id(id, config, accept_fallback=False) for id in selected]
-    sizes = {id: folder_size(root.dataset(id)) + folder_size(root.downloads(id)) for id in found}
+    gone = [
+        DeletedDataset(
+            id,
+            folder_size(root.dataset(id)) + folder_size(root.downloads(id)),
+            deleted=not dry_run,
+            state=condition_of(root.dataset(id)).state,
+        )
+        for id in dict.fromkeys(found)
+    ]
     if not dry_run:
-        for id in sizes:
-            remove(id, config)
-    return [DeletedDataset(id, size, deleted=not dry_run) for id, size in sizes.items()]
+        for each in gone:
+            remove(each.id, config)
+    return gone
 
 
 def convert(
@@ -108,4 +158,11 @@ def convert(
     with shown(progress) as told:
         folder = change_layout(id, layout, config, told)
     manifest = read_manifest(folder)
-    return ConvertedDataset(manifest.id, folder, manifest.layout, manifest.size_bytes)
+    return ConvertedDataset(
+        manifest.id,
+        folder,
+        manifest.layout,
+        manifest.size_bytes,
+        manifest.state,
+        tuple(manifest.unverified),
+    )

@@ -68,7 +68,11 @@ def derive(
         )
     manifest = storage.dataset.manifest
     return DerivedDataset(
-        new_id, root.dataset(new_id), manifest.num_transitions, manifest.size_bytes
+        new_id,
+        root.dataset(new_id),
+        manifest.num_transitions,
+        manifest.size_bytes,
+        manifest.state,
     )
 
 

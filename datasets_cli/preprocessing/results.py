@@ -17,12 +17,14 @@ class DerivedDataset:
         path: its folder.
         num_transitions: rows.
         size_bytes: of all its files.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
     """
 
     id: str
     path: Path
     num_transitions: int
     size_bytes: int
+    state: str = "installed"
 
     def to_json(self) -> dict[str, Any]:
         """Return the dataset as JSON values."""
@@ -31,6 +33,7 @@ class DerivedDataset:
             "path": str(self.path),
             "num_transitions": self.num_transitions,
             "bytes": self.size_bytes,
+            "state": self.state,
         }
 
 

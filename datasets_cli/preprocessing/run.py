@@ -7,22 +7,19 @@ workers on any executor gives the same bytes, and the next run continues one tha
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
-from datasets_cli.preprocessing.task import (
-    Function,
-    PreprocessTask,
-    apply,
-    write_rows,
-)
+from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import (
     Work,
     check_destination,
@@ -32,8 +29,7 @@ from datasets_cli.preprocessing.work import (
 )
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
-from datasets_cli.sources.disk import disk_errors, sha256_of
-from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
@@ -105,9 +101,8 @@ def preprocess(
     pickled = cloudpickle.dumps(function)
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     task_rows = chunksize or rows_per_block(row_bytes)
-    work = Work(
-        dest, make_plan(dataset, function, pickled, columns, texts, num_rows, task_rows, seed)
-    )
+    entry = function_entry(function)
+    work = Work(dest, make_plan(dataset, entry, columns, texts, num_rows, task_rows, seed))
     with locked(lock_of(dest), str(dest), lock_timeout, progress):
         check_destination(dest)
         work.prepare(columns, num_rows)
@@ -119,7 +114,14 @@ def preprocess(
             _run(pool, tasks, work, num_rows, reporting_to(progress))
         num_tasks = -(-num_rows // task_rows)
         parts = [work.part(number) for number in range(num_tasks)] if texts else []
-        _commit(dataset, work, columns, texts, parts, num_rows, id or f"derived/{dest.name}")
+        origin: dict[str, Any] = {
+            "function": entry,
+            # A run of fewer rows than the function takes at once is one call.
+            "arguments": {"num_frames": num_rows, "chunksize": min(task_rows, num_rows)},
+            "seed": seed,
+        }
+        new_id = id or f"derived/{dest.name}"
+        _commit(dataset, work, columns, texts, parts, num_rows, new_id, origin)
         # Whoever waits for it, or makes a new one, is refused: the destination is not empty now.
         lock_of(dest).unlink(missing_ok=True)
     return open_storage(dest)
@@ -186,8 +188,21 @@ def _commit(
     parts: list[Path],
     num_rows: int,
     id: str,
+    origin: Mapping[str, Any],
 ) -> None:
-    """Write what follows from all rows, and commit the folder."""
+    """Write what follows from all rows, and commit the folder.
+
+    Args:
+        dataset: that the rows were made of.
+        work: where they are.
+        columns: of the new dataset.
+        texts: of the new dataset.
+        parts: the folders of the tasks' text, in their order.
+        num_rows: of the new dataset.
+        id: of the new dataset.
+        origin: function, arguments and seed, for the manifest.
+    """
+    parent = dataset.manifest
     offsets = first_rows(dataset.offsets.numpy(), num_rows)
     data = work.data
     with disk_errors(data):
@@ -202,14 +217,12 @@ def _commit(
             num_trajectories=len(offsets) - 1,
             columns=columns,
             files=write_beside(data, names, offsets, {}),
-            recipe=dataset.manifest.recipe,
-            metadata=dataset.manifest.metadata,
+            recipe=parent.recipe,
+            metadata=parent.metadata,
             texts=texts,
             statistics=summarise(data, reward_column(columns), offsets),
-            parent={
-                "id": dataset.manifest.id,
-                "manifest_sha256": sha256_of(dataset.folder / MANIFEST_FILENAME),
-            },
+            parent={"id": parent.id, "content": parent.content, "state": parent.state},
+            **origin,
             tool=TOOL,
         )
     if not commit_folder(data, work.dest, manifest):

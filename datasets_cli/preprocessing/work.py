@@ -12,14 +12,13 @@ import json
 import os
 import re
 import shutil
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.task import Function
-from datasets_cli.sources.disk import check_free_space, disk_errors, sha256_of
-from datasets_cli.store.cache_root import MANIFEST_FILENAME
+from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.schema.texts import TextColumn
@@ -80,7 +79,7 @@ def check_destination(dest: Path) -> None:
     if dest.exists() and any(dest.iterdir()):
         refuse_used(dest)
     for parent in dest.parents:
-        if (parent / MANIFEST_FILENAME).is_file():
+        if has_manifest(parent):
             raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
 
 
@@ -100,8 +99,7 @@ def lock_of(dest: Path) -> Path:
 
 def make_plan(
     dataset: Dataset,
-    function: Function,
-    pickled: bytes,
+    function: Mapping[str, str],
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
     num_rows: int,
@@ -112,8 +110,7 @@ def make_plan(
 
     Args:
         dataset: gives the rows.
-        function: maps them; the file that it is from counts too.
-        pickled: the function, by cloudpickle.
+        function: maps them: its name and digest.
         columns: what it returns.
         texts: the text that it returns.
         num_rows: rows of the result.
@@ -121,8 +118,8 @@ def make_plan(
         seed: of the run.
     """
     plan = {
-        "source": sha256_of(dataset.folder / MANIFEST_FILENAME),
-        "function": [hashlib.sha256(pickled).hexdigest(), _code_digest(function)],
+        "source": dataset.manifest.content,
+        "function": function["digest"],
         "columns": [column.to_json(num_rows) for column in columns],
         "texts": [column.to_json() for column in texts],
         "num_rows": num_rows,
@@ -130,13 +127,6 @@ def make_plan(
         "seed": seed,
     }
     return json.dumps(plan).encode()
-
-
-def _code_digest(function: Function) -> str:
-    """Return a digest of the file that a function comes from: only its name is pickled."""
-    module = sys.modules.get(getattr(function, "__module__", type(function).__module__) or "")
-    path = getattr(module, "__file__", None)
-    return sha256_of(Path(path)) if path and Path(path).is_file() else ""
 
 
 def _allocate(path: Path, size: int) -> None:

@@ -6,11 +6,16 @@
 <root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
 <root>/locks/<slug>.lock             one lock per id, while it is held (economy, not correctness)
 <root>/catalogue/                    cached remote catalogues
+<root>/tables/<content>/             what was found out about a dataset after it was committed
+
+A committed dataset is never written again. Its tables are found by its content, so that they serve
+every layout; where the root is read-only, they are in the user's cache.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import socket
@@ -20,7 +25,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from datasets_cli.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 MANIFEST_FILENAME = "manifest.json"
 
@@ -51,6 +60,14 @@ class CacheRoot:
         """Return the file of a family's cached remote catalogue."""
         return self.path / "catalogue" / f"{check_id(family)}.json"
 
+    def tables(self, content: str) -> Path:
+        """Return the folder of the tables and statistics of the data with this identity."""
+        own = self.path / "tables" / content
+        existing = next(folder for folder in (own, *own.parents) if folder.exists())
+        if existing == own or os.access(existing, os.W_OK):
+            return own
+        return platformdirs.user_cache_path("rlds") / "tables" / content
+
     def new_staging(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a copy of this id to be written."""
         owner = f"{_host()}-{os.getpid()}"
@@ -70,10 +87,14 @@ class CacheRoot:
         return sorted((self.path / "tmp").glob(f"trash-{_slug(id)}-*"))
 
     def installed(self) -> Iterator[str]:
-        """Yield the ids of all committed datasets, sorted."""
+        """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
         top = self.path / "datasets"
         for folder in _dataset_folders(top):
-            yield folder.relative_to(top).as_posix()
+            id = folder.relative_to(top).as_posix()
+            try:
+                yield check_id(id)
+            except UsageError:
+                logger.warning("%s has a manifest, but its name cannot be a dataset's.", folder)
 
 
 def check_id(id: str) -> str:
@@ -125,14 +146,25 @@ def _may_be_in_use(staging: Path) -> bool:
     return True
 
 
+def has_manifest(folder: Path) -> bool:
+    """Tell whether a folder has anything under the name of a manifest, which makes it a dataset.
+
+    Also a folder, pipe or broken link under that name makes one, which is damaged.
+    """
+    return os.path.lexists(folder / MANIFEST_FILENAME)
+
+
 def _dataset_folders(folder: Path) -> Iterator[Path]:
-    if (folder / MANIFEST_FILENAME).is_file():
+    if has_manifest(folder):
         yield folder
         return  # datasets do not nest
     try:
         # Hidden folders are work under way.
         entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
     except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:  # it must not hide the others
+        logger.warning("%s cannot be read (%s) and is left out.", folder, error.strerror)
         return
     for entry in entries:
         yield from _dataset_folders(entry)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
 
 
@@ -33,7 +33,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
     """
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
     try:
-        if not replace and (target / MANIFEST_FILENAME).is_file():
+        if not replace and has_manifest(target):
             return False
         is_committed = commit_folder(staging, target, manifest, trash)
     finally:
@@ -115,7 +115,7 @@ def restore(root: CacheRoot, id: str) -> None:
     The caller holds the lock of ``id``.
     """
     for trash in root.trashed(id):
-        if (trash / MANIFEST_FILENAME).is_file() and not root.dataset(id).exists():
+        if has_manifest(trash) and not root.dataset(id).exists():
             _move_if_free(trash, root.dataset(id))
         _sweep(trash)
     for staging in root.staged(id):

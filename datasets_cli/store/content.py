@@ -1,41 +1,95 @@
 """A dataset's identity: which data it holds, whatever layout, mirror or machine made the files.
 
 A dataset of a recipe is known by what decides its values: the recipe and its version, the rule of
-successors and its version, and the publisher's files. A derived one is known by its parent, the
-function, its arguments and the seed. Rows, trajectories and schema are in both, so that two
-programs that convert differently never give the same name to different data.
+successors and its version, and the names and sha256 of the publisher's files. A derived one is
+known by its parent, the function, its arguments and the seed. The id and the schema, with the
+numbers of rows and trajectories, are in both, so that two programs that convert differently never
+give the same name to different data.
+
+The options that make a variant are in its id, in one spelling (``Pong/5~ckpt0-5``), and are not
+repeated. What differs from one download to the next is left out: the address that a file came from,
+the server's validator, how far the file was checked, its folder, and the publisher's own words.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from datasets_cli.store.schema.texts import TEXT
-
-if TYPE_CHECKING:
-    from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.texts import TEXT, AnyColumn
 
 SUCCESSOR_RULE_VERSION = 1
 """Raised whenever the rule of ``store.schema.transitions`` gives other values."""
 
+Origin = Mapping[str, Any]
+"""What the values of a dataset come from, as JSON values."""
 
-def content_of(manifest: Manifest) -> str:
-    """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits."""
-    schema = [[list(c.key), c.dtype, list(c.shape)] for c in manifest.columns]
-    schema += [[list(text.key), TEXT, list(text.shape)] for text in manifest.texts]
-    identity: dict[str, Any] = {
-        "id": manifest.id,
-        "recipe_version": manifest.recipe.get("version"),
-        "successor_rule_version": manifest.successors.get("version", SUCCESSOR_RULE_VERSION),
-        "sources": sorted([file["filename"], file["sha256"]] for file in manifest.resources),
-        "parent": manifest.parent,
-        "num_transitions": manifest.num_transitions,
-        "num_trajectories": manifest.num_trajectories,
-        "schema": sorted(schema),
+
+def content_of(
+    id: str,
+    origin: Origin,
+    num_transitions: int,
+    num_trajectories: int,
+    columns: Iterable[AnyColumn],
+) -> str:
+    """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits.
+
+    Args:
+        id: the full id.
+        origin: see ``recipe_origin`` and ``derived_origin``.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        columns: every leaf and every column of text, in any order.
+    """
+    identity = {
+        "id": id,
+        **origin,
+        "num_transitions": num_transitions,
+        "num_trajectories": num_trajectories,
+        "schema": sorted([list(c.key), _type_of(c), list(c.shape)] for c in columns),
     }
     return hashlib.sha256(canonical_json(identity)).hexdigest()
+
+
+def recipe_origin(recipe: Origin, successors: Origin, resources: Iterable[Origin]) -> Origin:
+    """Return the origin of a dataset that a recipe reads from a publisher's files.
+
+    Args:
+        recipe: has its version.
+        successors: has the version of the rule; a manifest of format version 1 does not, and there
+            was the first one alone.
+        resources: have the name and sha256 of each file.
+    """
+    return {
+        "recipe_version": recipe.get("version"),
+        "successor_rule_version": successors.get("version", 1),
+        "sources": sorted([file["filename"], file["sha256"]] for file in resources),
+    }
+
+
+def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:
+    """Return the origin of a dataset that a function made of another one.
+
+    Args:
+        parent: has its content; a manifest of format version 1 names it by the sha256 of its
+            manifest.
+        function: has its digest.
+        arguments: of the run.
+        seed: of the run.
+    """
+    return {
+        "parent": parent.get("content") or parent.get("manifest_sha256"),
+        "function": function.get("digest"),
+        "arguments": dict(arguments),
+        "seed": seed,
+    }
+
+
+def _type_of(column: AnyColumn) -> str:
+    return column.dtype if isinstance(column, Column) else TEXT
 
 
 def canonical_json(value: Any) -> bytes:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.content import content_of
+from datasets_cli.store.content import content_of, derived_origin, recipe_origin
+from datasets_cli.store.manifest_fields import (
+    IDENTITY,
+    check_fields,
+    checked_columns,
+    checked_texts,
+)
 from datasets_cli.store.schema.columns import Column
-from datasets_cli.store.schema.texts import TextColumn
+from datasets_cli.store.schema.texts import AnyColumn, TextColumn
+from datasets_cli.store.sealed_json import check_seal, parse, seal
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LAYOUTS = ("ted", "compact")
 UNVERIFIED = "not verified"
+UNCHECKED = frozenset({"size", "nothing"})
+"""What ``RawFile.checked`` says of a file whose publisher states no checksum."""
+MAX_MANIFEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,14 @@ class Manifest:
         statistics: return, length and reward statistics over all trajectories.
         record: how the columns are laid out in records, in the ``compact`` layout.
         texts: every column of text.
-        parent: id and manifest digest of the dataset this one was derived from.
+        parent: id, content and state of the dataset that this one was derived from.
+        function: name and digest of the function that derived it.
+        arguments: of that run: the rows read, and how many the function took at once.
+        seed: of that run.
         tool: name and version of the program that wrote it.
-        format_version: version of this file's layout.
+        content: the identity, 64 hexadecimal digits, equal for every layout of the same data; see
+            ``store.content``, which computes it where it is not given.
+        format_version: of the file that this was read from; what is written has the newest.
     """
 
     id: str
@@ -59,27 +72,53 @@ class Manifest:
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
     parent: Mapping[str, Any] | None = None
+    function: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
     tool: str = ""
+    content: str = ""
     format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if not self.content:
+            object.__setattr__(self, "content", self.computed_content())
 
     @property
     def size_bytes(self) -> int:
         """Total size of the dataset's files in bytes."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
-    @cached_property
-    def content(self) -> str:
-        """The dataset's identity, 64 hexadecimal digits: equal for every layout of the same data.
-
-        See ``store.content``.
-        """
-        return content_of(self)
-
     @property
     def unverified(self) -> list[str]:
         """Why files are not known to be the publisher's, each reason once."""
-        found = (str(resource.get("checked", "")) for resource in self.resources)
+        found = [str(resource.get("checked", "")) for resource in self.resources]
+        if self.parent and self.parent.get("state") == "unverified":
+            found.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}, which is not")
         return list(dict.fromkeys(text for text in found if text.startswith(UNVERIFIED)))
+
+    @property
+    def state(self) -> str:
+        """How far the raw files are known to be the publisher's.
+
+        ``"unverified"``: they were taken without a check, or differ. ``"unchecked"``: the publisher
+        states no checksum for some file. Else ``"installed"``. Derived data has its parent's state,
+        which manifests of format version 1 do not say.
+        """
+        if self.unverified:
+            return "unverified"
+        if self.parent:
+            return str(self.parent.get("state", "unchecked"))
+        is_unchecked = any(file.get("checked", "nothing") in UNCHECKED for file in self.resources)
+        return "unchecked" if is_unchecked else "installed"
+
+    def computed_content(self) -> str:
+        """Return the identity of what the other fields describe."""
+        if self.parent is None:
+            origin = recipe_origin(self.recipe, self.successors, self.resources)
+        else:
+            origin = derived_origin(self.parent, self.function, self.arguments, self.seed)
+        columns: tuple[AnyColumn, ...] = (*self.columns, *self.texts)
+        return content_of(self.id, origin, self.num_transitions, self.num_trajectories, columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
@@ -92,39 +131,84 @@ class Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
-    """Write ``manifest.json`` into ``folder`` and return its path."""
+    """Write ``manifest.json`` of the newest format version into ``folder``; return its path."""
     path = folder / MANIFEST_FILENAME
-    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_bytes(seal(replace(manifest, format_version=FORMAT_VERSION).to_json()))
     return path
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a dataset folder.
+    """Read the manifest of a dataset folder, which may hold anything.
 
     Raises:
         FileNotFoundError: the folder has no manifest, so there is no dataset.
-        DamagedDataset: it is not valid, or a newer version of this program wrote it.
+        DamagedDataset: it is not a regular file, or not a manifest, or cannot be read, or a newer
+            version of this program wrote it.
     """
     path = folder / MANIFEST_FILENAME
+    data = _read_bounded(path)
+    try:
+        document = parse(data)
+        version = _format_version(document)
+    except (ValueError, KeyError) as error:
+        raise _damaged(path, error) from error
+    if version > FORMAT_VERSION:
+        raise DamagedDataset(
+            f"{path} has format version {version}; this program reads up to {FORMAT_VERSION}. "
+            "Upgrade it: pip install --upgrade rlds-cli"
+        )
+    try:
+        if version > 1:
+            check_seal(data, document)
+        return _from_document(document, version)
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _read_bounded(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
-            entry = json.loads(file.read())
-        version = int(entry["format_version"])
-        if version > FORMAT_VERSION:
-            raise DamagedDataset(
-                f"{path} has format version {version}; this program reads up to {FORMAT_VERSION}. "
-                "Upgrade it: pip install --upgrade rlds-cli"
-            )
-        entry["columns"] = tuple(Column.from_json(column) for column in entry["columns"])
-        entry["texts"] = tuple(TextColumn.from_json(text) for text in entry.get("texts", ()))
-        entry["resources"] = tuple(entry["resources"])
-        known = {field.name for field in fields(Manifest)}
-        return Manifest(**{name: value for name, value in entry.items() if name in known})
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        if isinstance(error, DamagedDataset):
-            raise
-        raise DamagedDataset(
-            f"{path} is not a valid manifest ({type(error).__name__}: {error}). "
-            "Delete the dataset and download it again."
-        ) from error
+            data = file.read(MAX_MANIFEST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read: {error.strerror}") from error
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise _damaged(path, f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
+    return data
+
+
+def _format_version(document: Mapping[str, Any]) -> int:
+    version = document.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"format_version is {str(version)[:20]!r}; expected a number of 1 or more")
+    return version
+
+
+def _from_document(document: dict[str, Any], version: int) -> Manifest:
+    """Return the manifest that a JSON object is.
+
+    Raises:
+        ValueError: a field is missing or of another type.
+    """
+    check_fields(document, IDENTITY if version > 1 else {})
+    if document["layout"] not in LAYOUTS:
+        raise ValueError(f"layout is {document['layout']!r}; expected one of {', '.join(LAYOUTS)}")
+    if version == 1:  # its identity is computed
+        document.pop("content", None)
+    num_rows = document["num_transitions"]
+    columns = checked_columns(document["columns"], num_rows)
+    texts = checked_texts(document.get("texts", []), num_rows)
+    known = {field.name for field in fields(Manifest)} & document.keys()
+    resources = tuple(document.get("resources", ()))
+    made = {"columns": columns, "texts": texts, "resources": resources}
+    return Manifest(**{name: document[name] for name in known} | made)
+
+
+def _damaged(path: Path, problem: object) -> DamagedDataset:
+    # What is quoted may be of any length, and break lines.
+    plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
+    return DamagedDataset(
+        f"{path} is not a valid manifest: {plain}. Install the dataset again (rlds download "
+        "--force ID) or remove it (rlds delete ID)."
+    )

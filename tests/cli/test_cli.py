@@ -16,6 +16,7 @@ import pytest
 from datasets_cli.cli.main import hoist_global_options, main
 from datasets_cli.cli.state import human_bytes, table
 from datasets_cli.config import Config
+from datasets_cli.store.sealed_json import seal
 from tests.conftest import DEMO, DOOR
 
 Capture = pytest.CaptureFixture[str]
@@ -365,7 +366,7 @@ def test_a_dataset_that_lost_a_file_is_not_taken_for_installed(
 
 def test_a_manifest_with_fields_of_another_version_is_read(door: str, config: Config) -> None:
     path = config.root / "datasets" / door / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"later": 1}))
+    path.write_bytes(seal(json.loads(path.read_text()) | {"later": 1}))
     assert main(["verify", door]) == 0
 
 

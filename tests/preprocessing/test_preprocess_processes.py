@@ -198,7 +198,9 @@ def test_a_python_user_who_waits_is_told_in_the_log(
     arguments = [door, str(out)]
     code, error = finish(start(SMALL_PARTS + IN_PYTHON, here, *arguments, RLDS_LOCK_TIMEOUT="1.2"))
     assert code == 1
-    assert error.startswith(f"waiting for another process that works on {out}")
+    warning, _, rest = error.partition("\n")
+    assert f"UnverifiedDataset: {door} is unverified" in warning
+    assert rest.startswith(f"waiting for another process that works on {out}")
     assert "LockedError: Another process has worked on" in error
 
 

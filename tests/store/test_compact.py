@@ -21,6 +21,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.install.change_layout import change_layout
 from datasets_cli.preprocessing.run import preprocess
+from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact import dictionary
 from datasets_cli.store.compact import records as compact
 from datasets_cli.store.compact.frame_writer import FrameWriter
@@ -423,7 +424,8 @@ def test_files_that_a_recipe_laid_beside_the_data_stay(door: str, config: Config
     folder = config.root / "datasets" / door
     manifest = read_manifest(folder)
     (folder / "readme.txt").write_text("hello")
-    files = {**manifest.files, "readme.txt": {"bytes": 5, "sha256": "x"}}
+    entry = {"bytes": 5, "sha256": sha256_of(folder / "readme.txt")}
+    files = {**manifest.files, "readme.txt": entry}
     write_manifest(folder, replace(manifest, files=files))
     change_layout(door, "compact", config)
     assert (folder / "readme.txt").read_text() == "hello"

@@ -22,10 +22,13 @@ from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
 from datasets_cli.store.schema.tree import Tree, grow_tree
 from datasets_cli.store.text.reader import Values
+from datasets_cli.store.unverified import warn_if_unverified
 
 
 class DatasetStorage(Storage):
     """A committed dataset as a read-only storage; it pickles by path.
+
+    A copy, such as a worker's, does not warn of unverified data again.
 
     Args:
         dataset: the opened dataset.
@@ -46,7 +49,7 @@ class DatasetStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         options = self.device_options
         opened = functools.partial(
-            open_storage,
+            reopen_storage,
             device=options.device,
             pin_memory=options.pin_memory,
             contiguous=options.contiguous,
@@ -175,7 +178,26 @@ def open_storage(
     Raises:
         FileNotFoundError: there is no dataset.
         DamagedDataset: its files are not what its manifest says.
+
+    Warns:
+        UnverifiedDataset: its raw files are not known to be the publisher's.
     """
+    storage = reopen_storage(
+        folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
+    )
+    warn_if_unverified(storage.dataset.manifest)
+    return storage
+
+
+def reopen_storage(
+    folder: str | Path,
+    *,
+    device: str | torch.device | None,
+    pin_memory: bool,
+    contiguous: bool,
+    text: bool,
+) -> DatasetStorage:
+    """Open a dataset as ``open_storage`` does, without its warning."""
     device_options = choose_device_options(device, pin_memory, contiguous)
     path = Path(folder).resolve()
     try:

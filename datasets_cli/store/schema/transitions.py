@@ -49,6 +49,8 @@ Rows = dict[Key, np.ndarray]
 
 NEXT_OBSERVATION: Key = ("next", "observation")
 ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
+SHIFTED = "following step of the same trajectory"
+"""What a manifest calls the rule drawn above."""
 FLAGS = (TERMINATED, TRUNCATED, TRAJECTORY_END)
 REWARD_TYPES = frozenset(
     {
@@ -121,7 +123,7 @@ class Transitions:
     def rule(self) -> dict[str, Any]:
         """The manifest's account of where ``next.observation`` comes from."""
         return {
-            "rule": "recorded" if self._recorded else "following step of the same trajectory",
+            "rule": "recorded" if self._recorded else SHIFTED,
             "dropped_steps": self.num_dropped,
             "skipped_trajectories": self.num_skipped_trajectories,
         }

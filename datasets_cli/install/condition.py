@@ -1,0 +1,49 @@
+"""The condition of an installed copy: its manifest and its state, without opening its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.store.check import check_sizes
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What can be told of an installed copy without opening its data.
+
+    Args:
+        manifest: everything known about it; None where the manifest itself is damaged.
+        problem: why it is damaged; empty where nothing is found.
+    """
+
+    manifest: Manifest | None
+    problem: str = ""
+
+    @property
+    def state(self) -> str:
+        """``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``."""
+        return "damaged" if self.problem or self.manifest is None else self.manifest.state
+
+    @property
+    def sound_manifest(self) -> Manifest | None:
+        """The manifest of a copy without damage."""
+        return None if self.problem else self.manifest
+
+
+def condition_of(folder: Path) -> Condition:
+    """Return the condition of the dataset in a folder, whatever is there.
+
+    Costs the manifest and one ``lstat`` a file.
+    """
+    manifest = None
+    try:
+        manifest = read_manifest(folder)
+        check_sizes(folder, manifest)
+    except DamagedDataset as error:
+        return Condition(manifest, str(error))
+    except OSError as error:  # such as a folder that only another user may enter
+        return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
+    return Condition(manifest)

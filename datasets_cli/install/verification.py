@@ -1,0 +1,101 @@
+"""Verifying an installed dataset: its files, its identity, that it opens, and every value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, RldsError
+from datasets_cli.install.installed import installed_id
+from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.store.audit.deep_check import deep_check
+from datasets_cli.store.audit.report import TABLE, DeepReport
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_digests
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.tables import save_table
+
+logger = logging.getLogger(__name__)
+
+
+def verify(text: str, config: Config) -> Manifest:
+    """Compare an installed dataset with its manifest, open it, and return the manifest.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
+
+    Raises:
+        DatasetNotInstalled: it is not there.
+        DamagedDataset: names every file that differs.
+    """
+    return _opened(text, config).manifest
+
+
+def verify_deep(
+    text: str, config: Config, progress: Progress | None = None
+) -> tuple[Manifest, DeepReport]:
+    """Verify a dataset and read every value; keep what that finds out in its tables.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
+        progress: told of the rows read.
+
+    Raises:
+        DatasetNotInstalled: it is not there.
+        DamagedDataset: names every file that differs, or every rule of the format that is broken.
+    """
+    dataset = _opened(text, config)
+    manifest = dataset.manifest
+    with _reading_errors(manifest.id):
+        report = deep_check(dataset, reporting_to(progress))
+    try:
+        save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
+    except OSError as error:  # the report is shown, and can be made again
+        logger.warning("%s: the report is not kept (%s)", manifest.id, error)
+    return manifest, report
+
+
+def _opened(text: str, config: Config) -> Dataset:
+    """Return a dataset whose files are its manifest's, and of which some rows were read."""
+    folder = CacheRoot(config.root).dataset(installed_id(text, config))
+    manifest = read_manifest(folder)
+    check_digests(folder, manifest)
+    _check_content(manifest)
+    with _reading_errors(manifest.id):
+        dataset = open_dataset(folder)
+        assert len(dataset.offsets), "an opened table begins with 0"
+        first_and_last = [0, len(dataset) - 1]
+        dataset.gather(torch.tensor(first_and_last[: len(dataset)], dtype=torch.int64))
+    return dataset
+
+
+@contextmanager
+def _reading_errors(id: str) -> Iterator[None]:
+    """Turn what reading rows raises over a dataset that was written wrong into ours."""
+    try:
+        yield
+    except RldsError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise DamagedDataset(
+            f"{id}: its files are as the manifest says, but cannot be read "
+            f"({type(error).__name__}: {error}). Install it again: rlds download --force {id}"
+        ) from error
+
+
+def _check_content(manifest: Manifest) -> None:
+    """Check that the identity is that of what the manifest describes."""
+    computed = manifest.computed_content()
+    if manifest.content != computed:
+        raise DamagedDataset(
+            f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
+            f"describes the content {computed}. Install it again: rlds download --force "
+            f"{manifest.id}"
+        )

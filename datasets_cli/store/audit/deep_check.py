@@ -1,0 +1,87 @@
+"""A deep check: every row of a dataset is read, every frame decoded, in bounded memory."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.progress import Progress
+from datasets_cli.store.audit.invariants import Invariants
+from datasets_cli.store.audit.offsets import offset_problems
+from datasets_cli.store.audit.ranges import ColumnRange
+from datasets_cli.store.audit.report import DeepReport
+from datasets_cli.store.compact.frames import FrameReader
+from datasets_cli.store.compact.records import Record
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.store.schema.tree import entry
+
+
+def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
+    """Read every value of an opened dataset and return what there is to know about its numbers.
+
+    Args:
+        dataset: whose files are as its manifest says.
+        progress: told of the rows read.
+
+    Raises:
+        DamagedDataset: names every rule that is broken, each with its first row.
+    """
+    # No row is read by offsets that are wrong.
+    if problems := list(offset_problems(dataset)):
+        raise _damaged(dataset, problems)
+    invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
+    ranges = {key: ColumnRange(key) for key in dataset.keys}
+    num_rows = len(dataset)
+    step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
+    for start in range(0, num_rows, step):
+        stop = min(start + step, num_rows)
+        # One row more than the block has, for the successor of its last one.
+        tree = dataset.gather(torch.arange(start, min(stop + 1, num_rows)))
+        leaves = {key: entry(tree, key) for key in dataset.keys}
+        invariants.check(start, leaves)
+        for key, found in ranges.items():
+            found.add(leaves[key][: stop - start])
+        progress.writing(stop)
+    num_frames = _decode_all(dataset)
+    if invariants.problems:
+        raise _damaged(dataset, list(invariants.problems.values()))
+    return DeepReport(
+        num_rows,
+        dataset.manifest.num_trajectories,
+        num_frames,
+        tuple(found.report() for found in ranges.values()),
+    )
+
+
+def _decode_all(dataset: Dataset) -> int:
+    """Decode the frames that no row has, and return how many there are of all.
+
+    A row has the frame of its record and, as successor, that of the next one; where a column has no
+    successor, no row has the frame of a trajectory's last record.
+    """
+    if dataset.manifest.layout != "compact":
+        return 0
+    record = Record.from_json(dataset.manifest.record)
+    for field in record.frames:
+        if field.successor is None:
+            shape = field.column.shape
+            reader = FrameReader(
+                dataset.folder / field.filename,
+                record.num_records,
+                shape,
+                has_dictionary=field.dictionary in dataset.manifest.files,
+            )
+            step = rows_per_block(field.column.row_bytes)
+            for first in range(0, record.num_records, step):
+                reader.read(torch.arange(first, min(first + step, record.num_records)))
+    return record.num_records * len(record.frames)
+
+
+def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
+    id = dataset.manifest.id
+    return DamagedDataset(
+        f"{id} under {dataset.folder} breaks the rules of the format: {'; '.join(problems)}. "
+        f"Its files are as they were written, so that its recipe, or an older version of this "
+        f"program, wrote them wrong. Install it again: rlds download --force {id}"
+    )

@@ -1,0 +1,121 @@
+"""The rules that every row of a dataset keeps, checked block by block.
+
+    next.done = next.terminated or next.truncated, and true in the last row of a trajectory alone
+    done, terminated, truncated at the root are false: a step that is taken has not ended before
+    episode is the number of the trajectory
+    next.observation is the following row's observation, and zeros after a terminated step, where
+    the successor rule made it (see ``store.schema.transitions``)
+
+A function may give a derived dataset any value, so that none of them binds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from datasets_cli.store.audit.ranges import bits_of
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.columns import (
+    DONE,
+    EPISODE,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    show_key,
+    successor_of,
+)
+from datasets_cli.store.schema.trajectories import ends_of, numbers_of
+from datasets_cli.store.schema.transitions import ROOT_FLAGS, SHIFTED
+
+Leaves = dict[Key, torch.Tensor]
+"""Some columns of consecutive rows, each ``[n, *shape]``."""
+
+FLAGS = (DONE, TERMINATED, TRUNCATED)
+SCHEMA = "schema"
+
+
+class Invariants:
+    """The rules of one dataset, and which of them a row was found to break.
+
+    Args:
+        manifest: of the dataset.
+        offsets: of its trajectories, int64 ``[K + 1]``.
+    """
+
+    def __init__(self, manifest: Manifest, offsets: np.ndarray) -> None:
+        self._offsets = offsets
+        self._is_shifted = manifest.successors.get("rule") == SHIFTED
+        self._binds = manifest.parent is None
+        keys = {column.key for column in manifest.columns}
+        self._shared = sorted(
+            key for key in keys if key[0] == "observation" and successor_of(key) in keys
+        )
+        self.problems: dict[str, str] = {}
+        """The first row that breaks a rule, by the rule."""
+        if self._binds:
+            self._check_columns(manifest)
+
+    def check(self, start: int, leaves: Leaves) -> None:
+        """Check consecutive rows.
+
+        Args:
+            start: number of the first.
+            leaves: of n rows, and of the one after them unless they are the dataset's last.
+        """
+        if not self._binds or SCHEMA in self.problems:
+            return
+        num_rows = int(self._offsets[-1])
+        num_given = len(next(iter(leaves.values())))
+        num_checked = num_given if start + num_given == num_rows else num_given - 1
+        rows = {key: leaf[:num_checked] for key, leaf in leaves.items()}
+        for rule, wrong in self._flags(start, rows):
+            self._note(rule, start, wrong)
+        for key in ROOT_FLAGS:
+            self._note(f"{show_key(key)} is false", start, rows[key].numpy()[:, 0])
+        numbers = numbers_of(self._offsets, start, start + num_checked)
+        wrong = rows[EPISODE].numpy() != numbers
+        self._note("episode is the number of the trajectory", start, wrong)
+        if self._is_shifted:
+            for key in self._shared:
+                self._successors(start, key, leaves, num_checked)
+
+    def _check_columns(self, manifest: Manifest) -> None:
+        """Check that the columns which every dataset has are what the rules can be read from."""
+        found = {column.key: (column.dtype, column.shape) for column in manifest.columns}
+        expected: dict[Key, tuple[str, tuple[int, ...]]] = {EPISODE: ("int64", ())}
+        expected |= dict.fromkeys((*FLAGS, *ROOT_FLAGS), ("bool", (1,)))
+        for key, (dtype, shape) in expected.items():
+            if found.get(key) != (dtype, shape):
+                self.problems[SCHEMA] = (
+                    f"{show_key(key)} is {found.get(key, 'missing')}; expected {dtype} "
+                    f"{list(shape)}"
+                )
+
+    def _flags(self, start: int, rows: Leaves) -> Iterator[tuple[str, np.ndarray]]:
+        done, terminated, truncated = (rows[key].numpy()[:, 0] for key in FLAGS)
+        ends = ends_of(self._offsets, start, start + len(done))
+        yield "next.done is next.terminated or next.truncated", done != (terminated | truncated)
+        yield "every trajectory ends with next.done", ends & ~done
+        yield "next.done is false before the end of a trajectory", done & ~ends
+
+    def _successors(self, start: int, key: Key, leaves: Leaves, num_checked: int) -> None:
+        following = bits_of(leaves[key])[1:]
+        successors = bits_of(leaves[successor_of(key)])
+        ends = ends_of(self._offsets, start, start + num_checked)
+        # The last row of all ends a trajectory, so that every other one has a row after it.
+        inner = np.flatnonzero(~ends)
+        differs = np.zeros(num_checked, np.bool_)
+        differs[inner] = (following[inner] != successors[inner]).any(dim=1).numpy()
+        name = show_key(successor_of(key))
+        self._note(f"{name} is the following row's", start, differs)
+        terminated = np.flatnonzero(leaves[TERMINATED].numpy()[:num_checked, 0])
+        differs = np.zeros(num_checked, np.bool_)
+        differs[terminated] = successors[terminated].any(dim=1).numpy()
+        self._note(f"{name} is zero after a terminated step", start, differs)
+
+    def _note(self, rule: str, start: int, wrong: np.ndarray) -> None:
+        if rule not in self.problems and wrong.any():
+            self.problems[rule] = f"row {start + int(wrong.argmax())} breaks the rule that {rule}"

@@ -1,0 +1,225 @@
+"""What each field of a manifest must be, so that no code behind the reader meets another type.
+
+A check takes a value and returns what is wrong with it, beginning with where: ``[3].bytes is -1;
+expected a whole number of 0 or more``. An empty text says that nothing is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from datasets_cli.errors import SourceError
+from datasets_cli.store.schema.columns import Column, show_key
+from datasets_cli.store.schema.texts import TextColumn
+
+Check = Callable[[Any], str]
+
+MAX_DIMENSIONS = 32
+MAX_ITEMS = 2**58  # of 16 bytes each, torch can still count their bytes
+MAX_NAME_BYTES = 255
+STATES = ("installed", "unchecked", "unverified")
+"""How far the raw files of a dataset without damage are known to be the publisher's."""
+
+
+def _is(expected: str, test: Callable[[Any], bool]) -> Check:
+    def check(value: Any) -> str:
+        return "" if test(value) else f" is {reprlib.repr(value)}; expected {expected}"
+
+    return check
+
+
+def _list_of(item: Check) -> Check:
+    def check(value: Any) -> str:
+        if not isinstance(value, list):
+            return LIST(value)
+        found = (f"[{n}]{problem}" for n, each in enumerate(value) if (problem := item(each)))
+        return next(found, "")
+
+    return check
+
+
+def _object_of(required: Mapping[str, Check], optional: Mapping[str, Check] = {}) -> Check:
+    """Return the check of an object; keys that are named in neither mapping may be anything."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, dict):
+            return OBJECT(value)
+        for name, item in {**required, **optional}.items():
+            if name not in value:
+                if name in required:
+                    return f".{name} is missing"
+            elif problem := item(value[name]):
+                return f".{name}{problem}"
+        return ""
+
+    return check
+
+
+def _values_of(item: Check) -> Check:
+    """Return the check of an object whose values are all alike."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, dict):
+            return OBJECT(value)
+        found = (f".{name}{problem}" for name, each in value.items() if (problem := item(each)))
+        return next(found, "")
+
+    return check
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    # A whole number above the largest float cannot be shown as one.
+    return isinstance(value, float) or (_is_whole(value) and abs(value) < 2**1023)
+
+
+def is_digest(value: Any) -> bool:
+    """Tell whether a value is 64 hexadecimal digits, as a sha256 is written."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+LIST = _is("a list", lambda value: isinstance(value, list))
+OBJECT = _is("an object", lambda value: isinstance(value, dict))
+TEXT = _is("a text", lambda value: isinstance(value, str))
+TEXT_OR_NULL = _is("a text or null", lambda value: value is None or isinstance(value, str))
+COUNT = _is("a whole number of 0 or more", lambda value: _is_whole(value) and 0 <= value < 2**62)
+WHOLE = _is("a whole number", _is_whole)
+WHOLE_OR_NULL = _is("a whole number or null", lambda value: value is None or _is_whole(value))
+NUMBER_OR_NULL = _is("a number or null", lambda value: value is None or _is_number(value))
+DIGEST = _is("64 hexadecimal digits", is_digest)
+STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
+
+COLUMN = _object_of({"key": _list_of(TEXT), "dtype": TEXT, "shape": _list_of(COUNT)})
+PARENT = _object_of({"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE})
+
+FIELDS: dict[str, Check] = {
+    "id": TEXT,
+    "layout": TEXT,
+    "num_transitions": COUNT,
+    "num_trajectories": COUNT,
+    "columns": _list_of(COLUMN),
+    "files": _values_of(_object_of({"bytes": COUNT, "sha256": DIGEST})),
+}
+"""What every manifest has."""
+
+OPTIONAL_FIELDS: dict[str, Check] = {
+    "resources": _list_of(
+        _object_of(
+            {"filename": TEXT, "sha256": DIGEST},
+            {"url": TEXT, "bytes": COUNT, "validator": TEXT_OR_NULL, "checked": TEXT},
+        )
+    ),
+    "recipe": _object_of(
+        {},
+        {
+            "family": TEXT,
+            "version": WHOLE_OR_NULL,
+            "licence": TEXT_OR_NULL,
+            "citation": TEXT_OR_NULL,
+            "homepage": TEXT_OR_NULL,
+        },
+    ),
+    "successors": _object_of({}, {"rule": TEXT, "version": WHOLE}),
+    "metadata": _object_of(
+        {},
+        {
+            "notes": _list_of(TEXT),
+            "licence": TEXT_OR_NULL,
+            "citation": TEXT_OR_NULL,
+            "ref_min_score": NUMBER_OR_NULL,
+            "ref_max_score": NUMBER_OR_NULL,
+        },
+    ),
+    "statistics": _values_of(_values_of(NUMBER_OR_NULL)),
+    "record": OBJECT,
+    "texts": _list_of(_object_of({"key": _list_of(TEXT), "shape": _list_of(COUNT)})),
+    "parent": lambda value: "" if value is None else PARENT(value),
+    "function": _object_of({}, {"name": TEXT, "digest": DIGEST}),
+    "arguments": _values_of(WHOLE_OR_NULL),
+    "seed": WHOLE_OR_NULL,
+    "tool": TEXT,
+}
+
+IDENTITY = {"content": DIGEST}
+"""What format version 2 has besides."""
+
+
+def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> None:
+    """Check the type of every field that a manifest has.
+
+    Args:
+        document: as JSON gave it.
+        identity: further fields that this format version has.
+
+    Raises:
+        ValueError: names the field, what was expected and what was found.
+    """
+    if problem := _object_of({**FIELDS, **identity}, OPTIONAL_FIELDS)(dict(document)):
+        raise ValueError(problem.removeprefix("."))
+    for name in document["files"]:
+        _check_filename(name)
+
+
+def checked_columns(entries: list[dict[str, Any]], num_rows: int) -> tuple[Column, ...]:
+    """Return the columns that a manifest describes, whose fields are checked.
+
+    Raises:
+        ValueError: an element type does not exist, a column cannot be that large, or two columns
+            have one name.
+    """
+    columns = []
+    for entry in entries:
+        try:
+            column = Column.from_json(entry)
+            _ = column.row_bytes  # looks the element type up
+        except (KeyError, ValueError, TypeError, SourceError) as error:
+            raise ValueError(
+                f"the column {show_key(tuple(entry['key']))} cannot be of element type "
+                f"{entry['dtype']!r} ({error})"
+            ) from error
+        if not all(column.key) or not column.key:
+            raise ValueError(f"a column has the key {list(column.key)}, where a name is empty")
+        # A size of 0 makes a column of no bytes, but torch still multiplies the other sizes.
+        num_items = math.prod(max(1, size) for size in (num_rows, *column.shape))
+        if len(column.shape) > MAX_DIMENSIONS or num_items > MAX_ITEMS:
+            raise ValueError(
+                f"the column {show_key(column.key)} cannot have rows of the shape "
+                f"{reprlib.repr(list(column.shape))}"
+            )
+        columns.append(column)
+    _check_names(columns)
+    return tuple(columns)
+
+
+def checked_texts(entries: list[dict[str, Any]], num_rows: int) -> tuple[TextColumn, ...]:
+    """Return the columns of text that a manifest describes, whose fields are checked.
+
+    Raises:
+        ValueError: as ``checked_columns`` says of their codes.
+    """
+    codes = checked_columns([{**entry, "dtype": "int32"} for entry in entries], num_rows)
+    return tuple(TextColumn(column.key, column.shape) for column in codes)
+
+
+def _check_names(columns: list[Column]) -> None:
+    """Refuse two columns of one key, and one key that is both a column and a group of columns."""
+    counts = Counter(column.key for column in columns)
+    groups = {key[:depth] for key in counts for depth in range(1, len(key))}
+    twice = [key for key, count in counts.items() if count > 1 or key in groups]
+    if twice:
+        raise ValueError(f"the name {show_key(min(twice))} stands for two columns")
+
+
+def _check_filename(name: str) -> None:
+    """Refuse a name that no disk takes; ``check_sizes`` refuses one outside the folder."""
+    longest = max(len(part.encode()) for part in name.split("/"))
+    if "\0" in name or longest > MAX_NAME_BYTES or len(name) > MAX_NAME_BYTES * 8:
+        raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")

@@ -1,0 +1,303 @@
+"""A manifest of any content is read, or refused in one sentence; its digest finds damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.install.condition import condition_of
+from datasets_cli.store import manifest as manifest_file
+from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
+from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
+from tests.support.paths import TEST_DATA
+
+OLD = TEST_DATA / "formats" / "0.1" / "root" / "datasets" / "toy"
+HEX = "0123456789abcdef" * 4
+RESOURCE = {"filename": "x", "sha256": HEX, "bytes": 1, "checked": "sha256", "url": "/x"}
+WHOLE = Manifest(
+    id="toy/one",
+    layout="ted",
+    num_transitions=3,
+    num_trajectories=1,
+    columns=(Column(("action",), "float32", (2,)), Column(("next", "reward"), "float32", (1,))),
+    files={"action.memmap": {"bytes": 24, "sha256": HEX}},
+    resources=(RESOURCE,),
+    recipe={"family": "toy", "version": 1, "licence": "", "citation": None},
+    successors={"rule": "recorded", "version": 1},
+    metadata={"notes": ["one"], "ref_min_score": 1.5},
+    statistics={"reward": {"min": 1.0, "max": None}},
+)
+DERIVED = replace(
+    WHOLE,
+    parent={"id": "toy/one", "content": HEX, "state": "unchecked"},
+    function={"name": "f", "digest": HEX},
+    arguments={"num_frames": 3, "chunksize": 3},
+    seed=0,
+    resources=(),
+    content="",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_manifest(tmp_path, WHOLE)
+    return tmp_path
+
+
+def put(folder: Path, document: Any) -> None:
+    (folder / "manifest.json").write_bytes(seal(document))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(DamagedDataset) as caught:
+        read_manifest(folder)
+    text = str(caught.value)
+    assert text.isprintable() and len(text) < 900 and ("rlds " in text or "rlds-cli" in text)
+    assert condition_of(folder).state == "damaged"
+    return text
+
+
+@pytest.mark.parametrize("manifest", [WHOLE, DERIVED], ids=["of a recipe", "derived"])
+def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    document = json.loads((tmp_path / "manifest.json").read_bytes())
+    assert (document["format_version"], document["content"]) == (2, manifest.content)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bit=st.integers(0, 10**6))
+def test_every_flipped_bit_is_found(bit: int, folder: Path) -> None:
+    write_manifest(folder, WHOLE)
+    data = bytearray((folder / "manifest.json").read_bytes())
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    (folder / "manifest.json").write_bytes(data)
+    refusal(folder)
+
+
+@pytest.mark.parametrize("length", [0, 1, 500, -1])
+def test_a_manifest_that_is_cut_off_is_damaged(folder: Path, length: int) -> None:
+    data = (folder / "manifest.json").read_bytes()
+    (folder / "manifest.json").write_bytes(data[:length])
+    refusal(folder)
+
+
+def test_the_digest_is_needed_and_one_that_is_nested_is_another_matter(folder: Path) -> None:
+    document = parse((folder / "manifest.json").read_bytes())
+    del document["digest"]
+    (folder / "manifest.json").write_text(json.dumps(document))
+    assert "digest" in refusal(folder)
+    put(folder, {**document, "metadata": {"digest": HEX, "list": [{"digest": HEX}]}})
+    assert read_manifest(folder).metadata["digest"] == HEX
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text() | st.just("x" * 300),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=JSON)
+def test_any_json_is_damaged(document: Any, folder: Path) -> None:
+    (folder / "manifest.json").write_text(json.dumps(document))
+    refusal(folder)
+    if isinstance(document, dict):
+        put(folder, {**document, "format_version": 2})
+        refusal(folder)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_damaged(data: bytes, folder: Path) -> None:
+    (folder / "manifest.json").write_bytes(data)
+    refusal(folder)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value within a document."""
+    pairs: Any = ()
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = enumerate(value)
+    return [path, *(found for key, item in pairs for found in places(item, (*path, key)))]
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    copy = json.loads(json.dumps(document))
+    node = copy
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+    return copy
+
+
+def document_of(manifest: Manifest) -> Any:
+    return json.loads(json.dumps(manifest.to_json()))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_value_in_any_place_is_read_or_damaged(
+    data: st.DataObject, version: int, tmp_path: Path
+) -> None:
+    document = document_of(data.draw(st.sampled_from([WHOLE, DERIVED])))
+    document["format_version"] = version
+    path = data.draw(st.sampled_from([path for path in places(document) if path]))
+    value = data.draw(JSON | st.sampled_from([-1, 2**63, 2**70, 10**400, "..", "/etc", "a\0b"]))
+    put(tmp_path, changed(document, path, value))
+    condition = condition_of(tmp_path)
+    assert condition.state == "damaged"  # not one of its files is there
+    assert condition.manifest or condition.problem.isprintable()
+    if condition.manifest is not None:
+        json.dumps(condition.manifest.to_json()).encode()
+        assert condition.manifest.state in ("installed", "unchecked", "unverified")
+        assert len(condition.manifest.content) == 64
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("num_transitions",), -1, "num_transitions is -1; expected a whole number"),
+        (("num_transitions",), True, "num_transitions is True"),
+        (("num_trajectories",), 2.5, "num_trajectories is 2.5"),
+        (("layout",), "rows", "layout is 'rows'; expected one of ted, compact"),
+        (("columns", 1, "shape"), 3, "columns[1].shape is 3; expected a list"),
+        (("columns", 0, "dtype"), "float7", "column action cannot be of element type 'float7'"),
+        (("columns", 0, "shape"), [2**61, 8], "cannot have rows of the shape"),
+        (("columns", 0, "shape"), [0, 2**61], "cannot have rows of the shape"),
+        (("columns", 0, "shape"), [1] * 100, "cannot have rows of the shape"),
+        (("columns", 0, "key"), [], "where a name is empty"),
+        (("columns", 0, "key"), ["next", "reward"], "next.reward stands for two columns"),
+        (("columns", 0, "key"), ["next"], "next stands for two columns"),
+        (("files",), {"a": {"bytes": 1, "sha256": "no"}}, "files.a.sha256 is 'no'"),
+        (("files",), {"a\0b": {"bytes": 1, "sha256": HEX}}, "which no file can have"),
+        (("files",), {"x" * 999: {"bytes": 1, "sha256": HEX}}, "which no file can have"),
+        (("resources", 0), {"url": "x"}, "resources[0].filename is missing"),
+        (("metadata", "notes"), 7, "metadata.notes is 7; expected a list"),
+        (("statistics", "reward", "min"), "low", "statistics.reward.min is 'low'"),
+        (("statistics", "reward", "min"), 10**400, "expected a number or null"),
+        (("parent",), {"content": HEX}, "parent.id is missing"),
+        (("content",), "abc", "content is 'abc'; expected 64 hexadecimal digits"),
+        (("format_version",), 0, "format_version is '0'"),
+        (("format_version",), "2", "format_version is '2'"),
+        (("id",), "half \ud800 pair", "surrogates not allowed"),
+    ],
+)
+def test_the_message_says_what_is_wrong(
+    tmp_path: Path, path: tuple[Any, ...], value: Any, message: str
+) -> None:
+    put(tmp_path, changed(document_of(WHOLE), path, value))
+    assert message in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format_version": NaN}', "it has NaN"),
+        ('{"format_version": 1e999}', "is too large"),
+        ('{"format_version": ' + "7" * 5000 + "}", "4300"),
+        ("[" * 100_000, "deep"),
+        ('{"a":' * (MAX_DEPTH + 1) + "1" + "}" * (MAX_DEPTH + 1), "deep"),
+        ("[]", "expected an object, found a list"),
+    ],
+)
+def test_json_that_our_other_code_could_not_follow_is_damaged(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    assert message in refusal(tmp_path)
+
+
+def test_a_manifest_without_end_is_not_read_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest_file, "MAX_MANIFEST_BYTES", 100)
+    assert "it has more than 100 bytes" in refusal(folder)
+
+
+PLACED: dict[str, Callable[[Path], Any]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a named pipe": os.mkfifo,
+    "a symbolic link": lambda path: path.symlink_to("/dev/zero"),
+    "a symbolic link to nothing": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("kind", PLACED)
+def test_what_is_no_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+    PLACED[kind](tmp_path / "manifest.json")
+    assert "is a" in refusal(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_damaged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(manifest_file, "open_regular", refuse)
+    assert "it cannot be read: Permission denied" in refusal(folder)
+
+
+def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_manifest(tmp_path)
+
+
+# Versions
+
+
+def test_a_newer_version_says_how_to_upgrade(folder: Path) -> None:
+    put(folder, {"format_version": 3, "anything": []})
+    assert "has format version 3; this program reads up to 2. Upgrade" in refusal(folder)
+
+
+def test_a_program_of_version_1_refuses_version_2_by_its_own_sentence(folder: Path) -> None:
+    entry = json.loads((folder / "manifest.json").read_bytes())  # as that program reads it
+    assert int(entry["format_version"]) > 1
+
+
+@pytest.mark.parametrize("name", ["vectors", "packed", "frames"])
+def test_a_manifest_of_version_1_has_an_identity_that_writing_keeps(
+    name: str, tmp_path: Path
+) -> None:
+    old = read_manifest(OLD / name)
+    assert old.format_version == 1
+    write_manifest(tmp_path, old)
+    new = read_manifest(tmp_path)
+    assert (new.format_version, new.content) == (2, old.content)
+    assert replace(new, format_version=1) == old
+
+
+def test_layouts_of_version_1_have_one_content(tmp_path: Path) -> None:
+    document = json.loads((OLD / "vectors" / "manifest.json").read_text())
+    packed = json.loads((OLD / "packed" / "manifest.json").read_text())
+    assert document["layout"] != packed["layout"]
+    shutil.copyfile(OLD / "packed" / "manifest.json", tmp_path / "manifest.json")
+    put(tmp_path, {**packed, "id": document["id"]})
+    assert read_manifest(tmp_path).content == read_manifest(OLD / "vectors").content
+
+
+def test_a_derived_dataset_of_version_1_does_not_say_its_parents_state(tmp_path: Path) -> None:
+    document = json.loads((OLD / "vectors" / "manifest.json").read_text())
+    parent = {"id": "toy/other", "manifest_sha256": HEX}
+    put(tmp_path, {**document, "parent": parent, "resources": []})
+    assert read_manifest(tmp_path).state == "unchecked"
