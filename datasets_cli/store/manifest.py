@@ -11,12 +11,7 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
-from datasets_cli.store.manifest_fields import (
-    IDENTITY,
-    check_fields,
-    checked_columns,
-    checked_texts,
-)
+from datasets_cli.store.manifest_fields import IDENTITY, check_fields, checked_columns
 from datasets_cli.store.schema.columns import Column
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn
 from datasets_cli.store.sealed_json import check_seal, parse, seal
@@ -196,9 +191,7 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
         raise ValueError(f"layout is {document['layout']!r}; expected one of {', '.join(LAYOUTS)}")
     if version == 1:  # its identity is computed
         document.pop("content", None)
-    num_rows = document["num_transitions"]
-    columns = checked_columns(document["columns"], num_rows)
-    texts = checked_texts(document.get("texts", []), num_rows)
+    columns, texts = checked_columns(document)
     known = {field.name for field in fields(Manifest)} & document.keys()
     resources = tuple(document.get("resources", ()))
     made = {"columns": columns, "texts": texts, "resources": resources}

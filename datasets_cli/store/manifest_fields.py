@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from datasets_cli.errors import SourceError
-from datasets_cli.store.schema.columns import Column, show_key
+from datasets_cli.store.schema.columns import Column, Key, show_key
+from datasets_cli.store.schema.json_values import LARGEST, column_at
 from datasets_cli.store.schema.texts import TextColumn
 
 Check = Callable[[Any], str]
 
-MAX_DIMENSIONS = 32
-MAX_ITEMS = 2**58  # of 16 bytes each, torch can still count their bytes
 MAX_NAME_BYTES = 255
 STATES = ("installed", "unchecked", "unverified")
 """How far the raw files of a dataset without damage are known to be the publisher's."""
@@ -90,7 +87,10 @@ LIST = _is("a list", lambda value: isinstance(value, list))
 OBJECT = _is("an object", lambda value: isinstance(value, dict))
 TEXT = _is("a text", lambda value: isinstance(value, str))
 TEXT_OR_NULL = _is("a text or null", lambda value: value is None or isinstance(value, str))
-COUNT = _is("a whole number of 0 or more", lambda value: _is_whole(value) and 0 <= value < 2**62)
+COUNT = _is(
+    "a whole number of 0 or more, below 2**48",
+    lambda value: _is_whole(value) and 0 <= value < LARGEST,
+)
 WHOLE = _is("a whole number", _is_whole)
 WHOLE_OR_NULL = _is("a whole number or null", lambda value: value is None or _is_whole(value))
 NUMBER_OR_NULL = _is("a number or null", lambda value: value is None or _is_number(value))
@@ -168,54 +168,39 @@ def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> 
         _check_filename(name)
 
 
-def checked_columns(entries: list[dict[str, Any]], num_rows: int) -> tuple[Column, ...]:
-    """Return the columns that a manifest describes, whose fields are checked.
+def checked_columns(
+    document: Mapping[str, Any],
+) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
+    """Return the columns, and the columns of text, of a manifest whose fields are checked.
 
     Raises:
-        ValueError: an element type does not exist, a column cannot be that large, or two columns
-            have one name.
+        ValueError: a column cannot be, or is too large for any disk, or two have one name.
     """
-    columns = []
-    for entry in entries:
-        try:
-            column = Column.from_json(entry)
-            _ = column.row_bytes  # looks the element type up
-        except (KeyError, ValueError, TypeError, SourceError) as error:
+    num_rows, entries = document["num_transitions"], document.get("texts", [])
+    columns = [column_at(each, f"columns[{n}]") for n, each in enumerate(document["columns"])]
+    codes = [column_at({**each, "dtype": "int32"}, f"texts[{n}]") for n, each in enumerate(entries)]
+    for column in (*columns, *codes):
+        # Also where a dimension is 0 and there is no file: torch multiplies the other sizes.
+        values = num_rows * math.prod(max(1, size) for size in column.shape)
+        if values >= LARGEST:
             raise ValueError(
-                f"the column {show_key(tuple(entry['key']))} cannot be of element type "
-                f"{entry['dtype']!r} ({error})"
-            ) from error
-        if not all(column.key) or not column.key:
-            raise ValueError(f"a column has the key {list(column.key)}, where a name is empty")
-        # A size of 0 makes a column of no bytes, but torch still multiplies the other sizes.
-        num_items = math.prod(max(1, size) for size in (num_rows, *column.shape))
-        if len(column.shape) > MAX_DIMENSIONS or num_items > MAX_ITEMS:
-            raise ValueError(
-                f"the column {show_key(column.key)} cannot have rows of the shape "
-                f"{reprlib.repr(list(column.shape))}"
+                f"{show_key(column.key)} has {values} values; expected fewer than 2**48"
             )
-        columns.append(column)
-    _check_names(columns)
-    return tuple(columns)
+    _check_keys([column.key for column in (*columns, *codes)])
+    return tuple(columns), tuple(TextColumn(each.key, each.shape) for each in codes)
 
 
-def checked_texts(entries: list[dict[str, Any]], num_rows: int) -> tuple[TextColumn, ...]:
-    """Return the columns of text that a manifest describes, whose fields are checked.
-
-    Raises:
-        ValueError: as ``checked_columns`` says of their codes.
-    """
-    codes = checked_columns([{**entry, "dtype": "int32"} for entry in entries], num_rows)
-    return tuple(TextColumn(column.key, column.shape) for column in codes)
-
-
-def _check_names(columns: list[Column]) -> None:
-    """Refuse two columns of one key, and one key that is both a column and a group of columns."""
-    counts = Counter(column.key for column in columns)
-    groups = {key[:depth] for key in counts for depth in range(1, len(key))}
-    twice = [key for key, count in counts.items() if count > 1 or key in groups]
-    if twice:
-        raise ValueError(f"the name {show_key(min(twice))} stands for two columns")
+def _check_keys(keys: list[Key]) -> None:
+    """Check that there are keys, none twice, and that none is a leaf and has leaves below it."""
+    known = set(keys)
+    if not keys or len(known) != len(keys):
+        raise ValueError(f"columns has {len(keys)} keys; expected one or more, none of them twice")
+    above = {key[:depth]: key for key in keys for depth in range(1, len(key))}
+    for key in above.keys() & known:
+        raise ValueError(
+            f"columns: expected either {show_key(key)} or {show_key(above[key])}, which is below "
+            "it, found both"
+        )
 
 
 def _check_filename(name: str) -> None:
