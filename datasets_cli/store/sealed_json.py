@@ -28,9 +28,13 @@ _LINE = re.compile(rb'^ "digest": "([0-9a-f]{64})",?$', re.MULTILINE)
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """Return a document as JSON with its digest, for people and programs to read."""
-    text = json.dumps({**document, DIGEST: _ZEROS}, indent=1, sort_keys=True, allow_nan=False)
-    data = text.encode() + b"\n"
+    """Return a document as JSON with its digest, for people and programs to read.
+
+    What stands for bytes that were no UTF-8, in a publisher's text, becomes a question mark.
+    """
+    sealed = {**document, DIGEST: _ZEROS}
+    text = json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    data = text.encode(errors="replace") + b"\n"
     (match,) = _LINE.finditer(data)
     digest = hashlib.sha256(data).hexdigest().encode()
     return data[: match.start(1)] + digest + data[match.end(1) :]
