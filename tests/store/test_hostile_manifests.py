@@ -161,7 +161,7 @@ def add_flag(entry: Json) -> None:
         (lambda e: e["columns"][0].update(shape=[2**47, 0, 2**47]), r"columns\[0\].shape"),
         (lambda e: e["columns"][0].update(shape=[1] * 99), "at most 62 dimensions"),
         (lambda e: e.update(files=[]), "files: expected an object"),
-        (lambda e: e["files"].update(x={"bytes": -1}), "files.x.bytes: expected"),
+        (lambda e: e["files"].update(x={"bytes": -1, "sha256": "0"}), "files.x.bytes: expected"),
         (lambda e: e["files"].update(x={"bytes": 1}), "files.x.sha256: expected text"),
         (lambda e: e["record"].update(num_records=17), "record.num_records: expected one for each"),
         (lambda e: e["record"].update(record_bytes=12), "record.record_bytes: expected a multiple"),
