@@ -14,16 +14,10 @@ import torch
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.files.json_files import open_file, wrong
 from datasets_cli.store.dataset import check_memory
-
-_NAMES = (
-    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
-    *("float16", "float32", "float64", "bfloat16", "complex32", "complex64", "complex128"),
-    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-    "float4_e2m1fn_x2",
-)
+from datasets_cli.store.schema.element_types import ITEM_BYTES
 
 DTYPES: dict[str, torch.dtype] = {
-    f"torch.{name}": getattr(torch, name) for name in _NAMES if hasattr(torch, name)
+    f"torch.{name}": getattr(torch, name) for name in ITEM_BYTES if hasattr(torch, name)
 }
 """Element types by their name in ``meta.json``; those that this version of torch has."""
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from datasets_cli.store.schema.columns import RESERVED_NAMES, encode_name
-
-# A folder of this name could be a file of the level that it is in.
-_FILE_ENDINGS = (
-    *(".memmap", ".json", ".npy", ".utf8"),
-    *(".zst", ".offsets", ".dictionary", ".part"),
-)
+from datasets_cli.store.schema.columns import encode_name, escape_key
 
 
 def stored_name(name: str, depth: int, is_folder: bool) -> str:
@@ -21,11 +15,8 @@ def stored_name(name: str, depth: int, is_folder: bool) -> str:
         depth: levels above the one that it is in.
         is_folder: whether it becomes a folder, and not a file, which gets an ending of its own.
     """
-    plain = name.rstrip("~")
-    folded = plain.lower()  # some disks do not tell TEXT from text
-    is_file = folded.endswith(_FILE_ENDINGS) or (depth == 0 and folded == "text")
-    is_escaped = plain in RESERVED_NAMES or (is_file and (is_folder or name != plain))
-    return f"{name}~" if is_escaped else name
+    key = (*[""] * depth, name, *([""] if is_folder else []))
+    return escape_key(key)[depth]
 
 
 def entry_name(stored: str, depth: int, is_folder: bool) -> str:
