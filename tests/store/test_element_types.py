@@ -27,6 +27,7 @@ from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.schema.columns import Key, can_store, column_of
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.sealed_json import parse, seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.element_types import (
     KNOWN_TO_TENSORDICT,
@@ -264,9 +265,10 @@ def test_what_float32_cannot_have_is_no_q_learning_dataset(tmp_path: Path, name:
 
 
 def test_a_manifest_with_an_unknown_type_is_damaged(folders: dict[str, Path]) -> None:
-    text = (folders["ted"] / "manifest.json").read_text()
+    document = parse((folders["ted"] / "manifest.json").read_bytes())
+    document["columns"][0]["dtype"] = "bfloat17"
     copy = folders["ted"].parent / "copy"
     copy.mkdir()
-    (copy / "manifest.json").write_text(text.replace('"bfloat16"', '"bfloat17"'))
+    (copy / "manifest.json").write_bytes(seal(document))
     with pytest.raises(DamagedDataset, match="bfloat17"):
         read_manifest(copy)

@@ -18,6 +18,7 @@ from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.text.writer import TextWriter
 from tests.support.text_rows import ID, LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 
@@ -332,7 +333,7 @@ def test_files_of_another_size_are_refused_at_opening(
     if fault == "unlisted":
         manifest = json.loads((folder / "manifest.json").read_text())
         del manifest["files"][name]
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "manifest.json").write_bytes(seal(manifest))
     elif fault in ("missing", "linked"):
         path.unlink()
         if fault == "linked":
