@@ -23,6 +23,8 @@ from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
 from tests.support.paths import TEST_DATA
 
 OLD = TEST_DATA / "formats" / "0.1" / "root" / "datasets" / "toy"
+# Files are made for each example, on machines that may be busy.
+CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 HEX = "0123456789abcdef" * 4
 RESOURCE = {"filename": "x", "sha256": HEX, "bytes": 1, "checked": "sha256", "url": "/x"}
 WHOLE = Manifest(
@@ -76,7 +78,7 @@ def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
     assert (document["format_version"], document["content"]) == (2, manifest.content)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=CHECKS)
 @given(bit=st.integers(0, 10**6))
 def test_every_flipped_bit_is_found(bit: int, folder: Path) -> None:
     write_manifest(folder, WHOLE)
@@ -115,7 +117,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=CHECKS)
 @given(document=JSON)
 def test_any_json_is_damaged(document: Any, folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(document))
@@ -125,7 +127,7 @@ def test_any_json_is_damaged(document: Any, folder: Path) -> None:
         refusal(folder)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=CHECKS)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_damaged(data: bytes, folder: Path) -> None:
     (folder / "manifest.json").write_bytes(data)
@@ -156,9 +158,7 @@ def document_of(manifest: Manifest) -> Any:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=400, deadline=None, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_damaged(
     data: st.DataObject, version: int, tmp_path: Path
