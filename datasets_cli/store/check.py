@@ -23,6 +23,7 @@ from datasets_cli.store.schema.trajectory_file import table_bytes
 
 # What a path that the file system cannot have gives: there is no such file.
 _NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
+OUTSIDE = "the manifest names a file outside the folder"
 _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
@@ -42,10 +43,11 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
     """
     record = check_entries(manifest)
     needed = _sizes_needed(manifest, record)
+    above: dict[str, str] = {}
     problems = [
         f"{name}: {problem}"
         for name, entry in manifest.files.items()
-        if (problem := _difference(folder, name, entry["bytes"]))
+        if (problem := _difference(str(folder), name, entry["bytes"], above))
     ]
     problems += [
         f"{name}: its columns need {size} bytes, the manifest has {found}"
@@ -111,15 +113,23 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
     return problems
 
 
-def _difference(folder: Path, name: str, size: int) -> str:
-    parts = name.split("/")
-    if not all(parts) or ".." in parts or "\\" in name:
-        return "the manifest names a file outside the folder"
-    for depth in range(1, len(parts)):
-        above = _look_at(folder.joinpath(*parts[:depth]))
-        if above and stat.S_ISLNK(above.st_mode):
-            return f"{'/'.join(parts[:depth])} is a symbolic link"
-    found = _look_at(folder / name)
+def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str:
+    """Return how a file differs from what the manifest says of it; empty where it does not.
+
+    Args:
+        folder: of the dataset.
+        name: of the file, relative to it.
+        size: what the manifest says, in bytes.
+        above: what ``_link_above`` returned for the folders that were looked at before.
+    """
+    parent, _, own = name.rpartition("/")
+    if parent not in above:
+        above[parent] = _link_above(folder, parent)
+    if not own or own == ".." or "\\" in own:
+        return OUTSIDE
+    if problem := above[parent]:
+        return problem
+    found = _look_at(f"{folder}/{name}")
     if found is None:
         return "is missing"
     if kind := kind_of(found.st_mode):
@@ -127,7 +137,25 @@ def _difference(folder: Path, name: str, size: int) -> str:
     return "" if found.st_size == size else f"expected {size} bytes, found {found.st_size}"
 
 
-def _look_at(path: Path) -> os.stat_result | None:
+def _link_above(folder: str, parent: str) -> str:
+    """Return what is wrong with a folder within the dataset: a link leads out, and so does ``..``.
+
+    Args:
+        folder: of the dataset.
+        parent: path of the other one, relative to it; empty for the dataset's own.
+    """
+    parts = parent.split("/") if parent else []
+    if not all(parts) or ".." in parts or "\\" in parent:
+        return OUTSIDE
+    for depth in range(1, len(parts) + 1):
+        path = "/".join(parts[:depth])
+        found = _look_at(f"{folder}/{path}")
+        if found and stat.S_ISLNK(found.st_mode):
+            return f"{path} is a symbolic link"
+    return ""
+
+
+def _look_at(path: Path | str) -> os.stat_result | None:
     """Return what is at a path, a link itself and not what it leads to; None where nothing is."""
     try:
         return os.lstat(path)

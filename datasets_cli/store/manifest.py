@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -163,7 +164,9 @@ def read_manifest(folder: Path) -> Manifest:
 def _read_bounded(path: Path) -> bytes:
     try:
         with open_regular(path) as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
+            # A read of n bytes takes memory for n, however short the file is.
+            size = min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES)
+            data = file.read(size + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:

@@ -34,19 +34,22 @@ def _list_of(item: Check) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, list):
             return LIST(value)
-        found = (f"[{n}]{problem}" for n, each in enumerate(value) if (problem := item(each)))
-        return next(found, "")
+        for number, each in enumerate(value):
+            if problem := item(each):
+                return f"[{number}]{problem}"
+        return ""
 
     return check
 
 
 def _object_of(required: Mapping[str, Check], optional: Mapping[str, Check] = {}) -> Check:
     """Return the check of an object; keys that are named in neither mapping may be anything."""
+    known = tuple({**required, **optional}.items())
 
     def check(value: Any) -> str:
         if not isinstance(value, dict):
             return OBJECT(value)
-        for name, item in {**required, **optional}.items():
+        for name, item in known:
             if name not in value:
                 if name in required:
                     return f".{name} is missing"
@@ -63,8 +66,10 @@ def _values_of(item: Check) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, dict):
             return OBJECT(value)
-        found = (f".{name}{problem}" for name, each in value.items() if (problem := item(each)))
-        return next(found, "")
+        for name, each in value.items():
+            if problem := item(each):
+                return f".{name}{problem}"
+        return ""
 
     return check
 
@@ -78,9 +83,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) or (_is_whole(value) and abs(value) < 2**1023)
 
 
+_HEX = re.compile("[0-9a-f]{64}").fullmatch
+
+
 def is_digest(value: Any) -> bool:
     """Tell whether a value is 64 hexadecimal digits, as a sha256 is written."""
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    return isinstance(value, str) and _HEX(value) is not None
 
 
 LIST = _is("a list", lambda value: isinstance(value, list))
@@ -97,7 +105,6 @@ NUMBER_OR_NULL = _is("a number or null", lambda value: value is None or _is_numb
 DIGEST = _is("64 hexadecimal digits", is_digest)
 STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
-COLUMN = _object_of({"key": _list_of(TEXT), "dtype": TEXT, "shape": _list_of(COUNT)})
 PARENT = _object_of({"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE})
 
 FIELDS: dict[str, Check] = {
@@ -105,7 +112,7 @@ FIELDS: dict[str, Check] = {
     "layout": TEXT,
     "num_transitions": COUNT,
     "num_trajectories": COUNT,
-    "columns": _list_of(COLUMN),
+    "columns": _list_of(OBJECT),  # ``checked_columns`` looks into them
     "files": _values_of(_object_of({"bytes": COUNT, "sha256": DIGEST})),
 }
 """What every manifest has."""
@@ -140,13 +147,15 @@ OPTIONAL_FIELDS: dict[str, Check] = {
     ),
     "statistics": _values_of(_values_of(NUMBER_OR_NULL)),
     "record": OBJECT,
-    "texts": _list_of(_object_of({"key": _list_of(TEXT), "shape": _list_of(COUNT)})),
+    "texts": _list_of(OBJECT),
     "parent": lambda value: "" if value is None else PARENT(value),
     "function": _object_of({}, {"name": TEXT, "digest": DIGEST}),
     "arguments": _values_of(WHOLE_OR_NULL),
     "seed": WHOLE_OR_NULL,
     "tool": TEXT,
 }
+
+_FIELDS = _object_of(FIELDS, OPTIONAL_FIELDS)
 
 IDENTITY = {"content": DIGEST}
 """What format version 2 has besides."""
@@ -162,8 +171,9 @@ def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> 
     Raises:
         ValueError: names the field, what was expected and what was found.
     """
-    if problem := _object_of({**FIELDS, **identity}, OPTIONAL_FIELDS)(dict(document)):
-        raise ValueError(problem.removeprefix("."))
+    for check in (_FIELDS, _object_of(identity)):
+        if problem := check(document):
+            raise ValueError(problem.removeprefix("."))
     for name in document["files"]:
         _check_filename(name)
 

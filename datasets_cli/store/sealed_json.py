@@ -24,7 +24,8 @@ MAX_DEPTH = 64
 _ZEROS = "0" * 64
 # One space is the indent of the first level alone, and no text of JSON holds a line break, so that
 # this line cannot be anywhere else.
-_LINE = re.compile(rb'^ "digest": "([0-9a-f]{64})",?$', re.MULTILINE)
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a pair that stands for one character, or of none
+_MARK = b'\n "digest": "'
 
 
 def seal(document: dict[str, Any]) -> bytes:
@@ -35,9 +36,8 @@ def seal(document: dict[str, Any]) -> bytes:
     sealed = {**document, DIGEST: _ZEROS}
     text = json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     data = text.encode(errors="replace") + b"\n"
-    (match,) = _LINE.finditer(data)
-    digest = hashlib.sha256(data).hexdigest().encode()
-    return data[: match.start(1)] + digest + data[match.end(1) :]
+    before, after = _around(data)
+    return before + hashlib.sha256(data).hexdigest().encode() + after
 
 
 def check_seal(data: bytes, document: dict[str, Any]) -> None:
@@ -50,16 +50,24 @@ def check_seal(data: bytes, document: dict[str, Any]) -> None:
     Raises:
         ValueError: there is no digest, or it is not that of the file.
     """
-    found = list(_LINE.finditer(data))
-    if len(found) != 1 or document.get(DIGEST) != found[0][1].decode():
-        raise ValueError(f"expected one line with its {DIGEST}, found {len(found)}")
-    start, end = found[0].span(1)
-    digest = hashlib.sha256(data[:start] + _ZEROS.encode() + data[end:]).hexdigest()
-    if digest != document[DIGEST]:
+    before, after = _around(data)
+    digest = hashlib.sha256(before + _ZEROS.encode() + after).hexdigest()
+    if digest != (stated := document.get(DIGEST)):
         raise ValueError(
-            f"its bytes have the sha256 {digest[:12]}…, and its {DIGEST} says "
-            f"{document[DIGEST][:12]}…"
+            f"its bytes have the sha256 {digest[:12]}…, and its {DIGEST} says {str(stated)[:12]}…"
         )
+
+
+def _around(data: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the 64 digits of the digest.
+
+    Raises:
+        ValueError: there is no digest.
+    """
+    before, mark, after = data.partition(_MARK)
+    if not mark or _MARK in after:
+        raise ValueError(f"expected one line with its {DIGEST}, found {data.count(_MARK)}")
+    return before + mark, after[len(_ZEROS) :]
 
 
 def parse(data: bytes) -> dict[str, Any]:
@@ -69,8 +77,12 @@ def parse(data: bytes) -> dict[str, Any]:
         ValueError: they are not a JSON object, or one that our other code could not follow.
     """
     try:
-        document = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
-        _check_values(document)
+        text = data.decode()
+        document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        if isinstance(document, dict | list):
+            _check_depth(document)
+        if _HALF.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
     if not isinstance(document, dict):
@@ -89,19 +101,18 @@ def _finite(text: str) -> float:
     raise ValueError(f"the number {text[:20]} is too large")
 
 
-def _check_values(document: Any) -> None:
-    """Refuse texts that cannot be written or printed, and what is nested too deep."""
+def _check_depth(document: Any) -> None:
+    """Refuse what is nested deeper than ``MAX_DEPTH``.
+
+    Raises:
+        RecursionError: it is.
+    """
     level: list[Any] = [document]
     for _ in range(MAX_DEPTH):
-        inner: list[Any] = []
+        inner = []
         for value in level:
-            if isinstance(value, str):
-                if not value.isascii():
-                    value.encode()  # raises for half of a surrogate pair, which JSON can state
-            elif isinstance(value, list):
-                inner += value
-            elif isinstance(value, dict):
-                inner += [*value, *value.values()]
+            items = value.values() if isinstance(value, dict) else value
+            inner += [item for item in items if type(item) is dict or type(item) is list]
         if not inner:
             return
         level = inner

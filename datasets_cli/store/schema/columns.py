@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,7 @@ def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
     return is_file and (is_folder or name != plain)
 
 
+@lru_cache(4096)  # each file is looked for, checked and mapped by it
 def leaf_path(key: Key) -> str:
     """Return the path of a leaf's file without its ending, ``/`` between names."""
     return "/".join(encode_name(name) for name in escape_key(key))
