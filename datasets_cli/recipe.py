@@ -75,7 +75,7 @@ class CatalogueEntry:
         size: bytes to download, or None where unknown.
         num_transitions: steps that the publisher states, or None.
         num_trajectories: episodes that the publisher states, or None.
-        details: anything else worth showing in ``rlds info``.
+        details: anything else worth showing in ``rlds info``; ``known_traps`` is a list of lines.
     """
 
     name: str

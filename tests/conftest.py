@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from datasets_cli.config import Config, load_config
-from tests.support.paths import DEMO_DATA
+from tests.support.paths import DEMO_DATA, TEST_DATA
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ DOOR = "d4rl/door-human-v0"
 @pytest.fixture
 def door_source() -> str:
     """The folder of a small file in D4RL's layout: 5 demonstrations of door, 1,500 steps."""
-    return str(DEMO / "d4rl" / "hand_dapg")
+    return str(TEST_DATA / "d4rl" / "demonstrations")
 
 
 @pytest.fixture

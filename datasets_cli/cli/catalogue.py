@@ -81,6 +81,7 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
 
 def _card(found: DatasetInfo) -> Iterator[str]:
     """Yield what is known of any dataset, a line a fact."""
+    details = found.details or {}
     cells = {
         "id": found.id,
         "title": found.title,
@@ -90,7 +91,7 @@ def _card(found: DatasetInfo) -> Iterator[str]:
         "episodes": human_count(found.num_trajectories),
         "download": human_bytes(found.download_bytes),
         "on disk": human_bytes(found.size_bytes) if found.installed else None,
-        **(found.details or {}),
+        **{name: value for name, value in details.items() if name != "known_traps"},
         "licence": found.licence,
         "citation": found.citation,
         "homepage": found.homepage,
@@ -106,6 +107,10 @@ def _card(found: DatasetInfo) -> Iterator[str]:
 def _rest(found: DatasetInfo) -> Iterator[str]:
     """Yield how to install a dataset, or what its manifest says."""
     manifest = found.manifest
+    # The newest catalogue's; the notes of an older install may have some of them, too.
+    traps = (found.details or {}).get("known_traps", ())
+    for trap in traps:
+        yield f"{'known trap':18} {trap}"
     if manifest is None:
         force = "--force " if found.problem else ""
         yield f"{'install':18} rlds download {force}{found.id}"
@@ -117,7 +122,8 @@ def _rest(found: DatasetInfo) -> Iterator[str]:
         yield f"{'for load_memmap':18} rlds convert --layout ted {found.id}"
     yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
-        yield f"{'note':18} {note}"
+        if not note.endswith(tuple(traps)):
+            yield f"{'note':18} {note}"
     for name, statistics in manifest.statistics.items():
         numbers = (f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
         yield f"{name:18} {', '.join(numbers)}"

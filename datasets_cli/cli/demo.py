@@ -67,7 +67,7 @@ def _show(result: DemoResult) -> None:
         size = sum(resource["bytes"] for resource in others)
         print(f"              and {len(others)} more files ({size:,} bytes)")
     if not result.published:
-        print("              made for this demo, so taken as it is, as --no-verify does")
+        print("              not the whole published file, so taken as --no-verify does")
     steps, episodes = human_count(result.num_transitions), human_count(result.num_trajectories)
     print(f"  converted   {steps} transitions in {episodes} trajectories")
     print(f"  verified    {result.num_files_verified} files, sha256 as in the manifest")

@@ -47,7 +47,7 @@ class Stop:
 STOPS = (
     Stop(
         "d4rl/door-human-v0",
-        "5 demonstrations of the DAPG project in the layout of D4RL's file",
+        "the first demonstration of D4RL's file, 300 steps",
         published=False,
     ),
     Stop(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from datasets_cli.recipe import HDF5_MAGIC, CatalogueEntry, Content, Resource, Web, read_tsv
 
+from .traps import traps_of
+
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
 OLDER = "as first published, before D4RL 1.2.0"
@@ -26,6 +28,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
                 "max_episode_steps": int(row["max_episode_steps"] or 0) or None,
                 "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
                 "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
+                **({"known_traps": traps} if (traps := traps_of(row["name"])) else {}),
             },
         )
         for row in _table()

@@ -6,8 +6,7 @@ tensorflow/datasets recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ import numpy as np
 from datasets_cli.formats.hdf5 import open_hdf5, read_rows
 from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
 
+from .traps import STATE_AFTER_THE_STEP, has_state_after_the_step
+
 KEYS: dict[str, Key] = {
     "observations": ("observation",),
     "actions": ("action",),
@@ -27,17 +28,8 @@ KEYS: dict[str, Key] = {
     "next_observations": ("next", "observation"),
 }
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-
-# What is known to be odd in the published files, by a pattern of the name.
-TRAPS = {
-    "antmaze-*-v0": "timeouts do not agree with where trajectories end (D4RL issue 77); the v2 "
-    "files are corrected",
-    "antmaze-umaze-diverse-v*": "rewards are inconsistent (D4RL issue 199)",
-    "maze2d-*": "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
-    "(D4RL issue 85); the reward belongs to the observation of its own row (issue 194)",
-    "kitchen-*": "the reward belongs to the observation of its own row",
-    "*-human-*v0": "the file splits 25 demonstrations into 50 episodes (D4RL issue 137)",
-}
+ALIGNED = (*REQUIRED, "timeouts")
+"""What no row can do without: a file in which one of them has another length is refused."""
 
 
 def describe(source: Source) -> Description:
@@ -51,15 +43,16 @@ def describe(source: Source) -> Description:
     notes = []
     with open_hdf5(*source.files.values()) as file:
         rows, dropped = _row_datasets(file)
+        if dropped:
+            notes.append(_left_out(dropped, len(rows["observations"])))
+        dtypes = {path: item.dtype.name for path, item in rows.items()}
         scalars, weights = _split_metadata(file)
     if scalars:
         metadata["file_metadata"] = scalars
-    if dropped:
-        notes.append(f"fields without one array of numbers or text a step are dropped: {dropped}")
     if texts := [".".join(_key(path)) for path, item in rows.items() if _is_text(item)]:
         notes.append(f"kept as text, which batches have with text=True: {', '.join(texts)}")
     if dropped or weights:
-        metadata["dropped_fields"] = sorted(dropped + weights)
+        metadata["dropped_fields"] = sorted([*dropped, *weights])
     if "timeouts" not in rows:
         steps = source.entry.details["max_episode_steps"]
         metadata["trajectory_ends"] = f"terminals and every {steps} steps" if steps else "terminals"
@@ -67,7 +60,9 @@ def describe(source: Source) -> Description:
     unknown = [path for path in rows if path not in KEYS and path.split("/")[0] != "infos"]
     if unknown:
         notes.append(f"fields that D4RL does not document are kept under info: {unknown}")
-    traps = [text for pattern, text in TRAPS.items() if fnmatchcase(source.name, pattern)]
+    traps = list(metadata.get("known_traps", ()))
+    if has_state_after_the_step(source.name, dtypes.get("infos/qpos")):
+        traps.append(STATE_AFTER_THE_STEP)
     if traps:
         metadata["known_traps"] = traps
         notes += [f"known trap of the published file: {text}" for text in traps]
@@ -92,11 +87,13 @@ def blocks(source: Source) -> Iterator[Block]:
             yield Block(block)
 
 
-def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
-    """Return the datasets with one entry a step, by path, and the paths of all others.
+def _row_datasets(
+    file: h5py.File,
+) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
+    """Return the datasets with one entry a step, by path, and all others.
 
     Raises:
-        SourceError: it is not a D4RL file, or its columns have different lengths.
+        SourceError: it is not a D4RL file, or the columns that make its rows are not equally long.
     """
     datasets = {path: item for path, item in _walk(file) if not path.startswith("metadata/")}
     filename, found = Path(file.filename).name, ", ".join(datasets) or "nothing"
@@ -110,28 +107,39 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], list[str]]:
             f"{filename} has episode_terminals: it is a d3rlpy file, whose ends mean something "
             f"else than D4RL's. Expected D4RL's keys, found {found}."
         )
-    length = datasets["observations"].shape[:1]
-    rows = {path: item for path, item in datasets.items() if _is_recorded(path, item, length)}
-    lengths = {path: item.shape[:1] for path, item in rows.items()}
-    if len(set(lengths.values())) != 1 or not length:
+    lengths = {path: datasets[path].shape[:1] for path in ALIGNED if path in datasets}
+    length = lengths["observations"]
+    if set(lengths.values()) != {length} or not length:
         raise SourceError(
-            f"{filename} is ragged: expected one entry a step everywhere, found "
+            f"{filename} is ragged: expected one entry a step in {', '.join(lengths)}, found "
             + ", ".join(f"{path} {list(shape)}" for path, shape in lengths.items())
             + ". The file is damaged or was cut."
         )
-    return rows, [path for path in datasets if path not in rows]
+    rows = {path: item for path, item in datasets.items() if _has_rows(path, item, length)}
+    return rows, {path: item for path, item in datasets.items() if path not in rows}
 
 
-def _is_recorded(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
-    """Tell whether a dataset is meant to have one entry a step, though it may lack some."""
-    in_infos = f"{path}/".startswith("infos/") and item.shape != ()
-    is_kept = item.dtype.kind in "biufc" or _is_text(item)
-    return path in KEYS or (is_kept and (in_infos or item.shape[:1] == length))
+def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
+    """Tell whether a dataset has one entry of numbers or text a step.
+
+    A column of ``KEYS`` is not asked for its element type: the core names it where that is wrong.
+    """
+    is_kept = path in KEYS or item.dtype.kind in "biufc" or _is_text(item)
+    return bool(item.shape[:1] == length) and is_kept
 
 
 def _is_text(item: h5py.Dataset) -> bool:
     """Tell whether a dataset is text, of fixed or variable length."""
     return h5py.check_string_dtype(item.dtype) is not None
+
+
+def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
+    """Return the note that names the datasets without an entry for every step."""
+    found = ", ".join(f"{path} {list(item.shape)} {item.dtype}" for path, item in datasets.items())
+    return (
+        f"left out, as they do not have numbers or text for each of the {num_steps:,} steps: "
+        f"{found}"
+    )
 
 
 def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

@@ -243,7 +243,7 @@ def test_demo_runs_every_family_without_a_network(capsys: Capture) -> None:
     stops = run_json(capsys, "demo")
     ids = [DOOR, "minari/D4RL/door/human-v2", "openml/61", "atari_dqn/Pong/5"]
     assert [stop["id"] for stop in stops] == ids
-    assert [stop["num_transitions"] for stop in stops] == [1495, 900, 150, 999]
+    assert [stop["num_transitions"] for stop in stops] == [299, 900, 150, 999]
     assert all(resource["checked"] for stop in stops for resource in stop["resources"])
 
 

@@ -29,6 +29,7 @@ from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.raw_file import verify
 from datasets_cli.sources.resource import Resource
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.schema import columns, summary
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
@@ -206,11 +207,13 @@ def test_manifest_keeps_metadata_scalars_and_names_the_weights(
     ("layout", "words"),
     [
         ("antmaze_v0", ["issue 77", "issue 199"]),
-        ("antmaze_v2", []),
+        ("antmaze_v2", ["HIQL"]),
         ("maze2d", ["issue 85"]),
-        ("adroit_human_v0", ["issue 137"]),
+        ("adroit_human_v0", ["issue 137", "the recording is over"]),
         ("kitchen", ["own row"]),
         ("mujoco_v2", []),
+        ("mujoco_v2_older", ["state after each step"]),
+        ("mujoco_v1_replay", ["one value for a whole episode"]),
     ],
 )
 def test_manifest_names_the_known_traps(
@@ -295,6 +298,33 @@ def test_fields_of_variable_length_are_dropped_and_named(tmp_path: Path, config:
     assert not [column for column in manifest.columns if column.key[0] == "info"]
 
 
+@pytest.mark.parametrize("num_entries", [0, 1, 39, 41])
+def test_infos_of_another_length_are_left_out_with_a_note(
+    num_entries: int, tmp_path: Path, config: Config
+) -> None:
+    right = steps(tmp_path) | {"infos/qvel": floats(tmp_path, "qvel", 40, 3)}
+    save(tmp_path / "right.hdf5", right)
+    manifest = install_columns(right | {"infos/qpos": np.zeros((num_entries, 3))}, tmp_path, config)
+    assert manifest.metadata["dropped_fields"] == ["infos/qpos"]
+    (note,) = manifest.metadata["notes"]
+    assert note == (
+        "left out, as they do not have numbers for each of the 40 steps: "
+        f"infos/qpos [{num_entries}, 3] float64"
+    )
+    assert_d4rl(CacheRoot(config.root).dataset(manifest.id), tmp_path / "right.hdf5")
+
+
+@pytest.mark.parametrize("name", ["next_observations", "camera/angle", "infos"])
+def test_any_other_column_of_another_length_is_left_out(
+    name: str, tmp_path: Path, config: Config
+) -> None:
+    save(tmp_path / "right.hdf5", steps(tmp_path))
+    manifest = install_columns(steps(tmp_path) | {name: np.zeros((41, 11))}, tmp_path, config)
+    assert manifest.metadata["dropped_fields"] == [name]
+    assert f"{name} [41, 11] float64" in manifest.metadata["notes"][0]
+    assert_d4rl(CacheRoot(config.root).dataset(manifest.id), tmp_path / "right.hdf5")
+
+
 def test_unknown_fields_are_kept_under_info(tmp_path: Path, config: Config) -> None:
     columns = steps(tmp_path) | {"camera/angle": floats(tmp_path, "angle", 40)}
     manifest = install_columns(columns, tmp_path, config)
@@ -312,7 +342,7 @@ def test_metadata_that_json_lacks_becomes_text(tmp_path: Path, config: Config) -
     ("changes", "message"),
     [
         ({"actions": np.zeros((39, 3))}, r"actions \[39\]"),
-        ({"infos/qpos": np.zeros((41, 3))}, r"infos/qpos \[41\]"),
+        ({"timeouts": np.zeros(41)}, r"timeouts \[41\]"),
         ({"rewards": None}, "no rewards"),
         (dict.fromkeys(steps(Path()), 1.0), "ragged"),
         ({"episode_terminals": np.zeros(40)}, "d3rlpy"),

@@ -19,13 +19,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tests.support.paths import PROJECT
+from tests.support.paths import TEST_DATA
 
 TERMINALS = (4, 11, 12)
 TIMEOUTS = (20, 21, 33)
 NUM_STEPS = 40
-PACKAGE = PROJECT / "datasets_cli"
-DEMONSTRATIONS = PACKAGE / "demo" / "data" / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
+DEMONSTRATIONS = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.hdf5"
 
 
 @dataclass(frozen=True)
@@ -139,9 +138,9 @@ def write_mujoco_v2(path: Path) -> None:
 
 
 def write_mujoco_v2_older(path: Path) -> None:
-    """gym_mujoco_v2 as first published, before next_observations were added."""
-    columns = recorded(path, "float32") | policy(path)
-    save(path, {key: rows for key, rows in columns.items() if key != "next_observations"})
+    """gym_mujoco_v2 as first published: infos are float32, and those of the step's end."""
+    columns = recorded(path, "float32") | infos(path, action_log_probs=0, qpos=6, qvel=6)
+    save(path, columns | policy(path))
 
 
 def write_medium_expert(path: Path) -> None:
@@ -159,9 +158,11 @@ def recorded(path: Path, dtype: str) -> dict[str, Any]:
 
 
 def write_adroit_human_v0(path: Path) -> None:
-    """hand_dapg_demos.py on real demonstrations: no terminals, timeouts at their last steps."""
+    """Real demonstrations, version 0: a terminal at the last step of each, and timeouts within."""
     with h5py.File(DEMONSTRATIONS) as file:
         columns = {name: file[name][:700] for name in steps(path)}
+    columns["terminals"] = columns["timeouts"]
+    columns["timeouts"] = flags(700, [199, 499])  # demonstrations of 300 steps, cut after 200
     save(path, columns | infos(path, num_steps=700, qpos=30, qvel=30))
 
 

@@ -1,4 +1,6 @@
-"""Makes the files of ``datasets_cli/demo/data`` from their originals; see ORIGIN.md there.
+"""Makes files of ``datasets_cli/demo/data`` and ``tests/data/d4rl`` from their originals.
+
+Both have an ORIGIN.md that says what they are.
 
 python -m tests.support.make_demo_data door-v0_demos.pickle D4RL/door/human-v2/data
 """
@@ -16,7 +18,7 @@ import numpy as np
 
 from tests.support.ale_games import play
 from tests.support.atari_files import record
-from tests.support.paths import DEMO_DATA
+from tests.support.paths import DEMO_DATA, TEST_DATA
 
 DATA = DEMO_DATA
 NUM_DEMONSTRATIONS = 5
@@ -36,11 +38,11 @@ class NumpyOnly(pickle.Unpickler):
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
-def make_d4rl(pickle_path: Path) -> None:
-    """Write the key layout of D4RL's own door-human file, float32 and gzip as its script does."""
+def make_demonstrations(pickle_path: Path) -> None:
+    """Write whole demonstrations in D4RL's keys, float32 and gzip as its script does."""
     with pickle_path.open("rb") as file:
         demonstrations = NumpyOnly(file, encoding="latin1").load()[:NUM_DEMONSTRATIONS]
-    target = DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
+    target = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.hdf5"
     target.parent.mkdir(parents=True, exist_ok=True)
     lengths = [len(demonstration["rewards"]) for demonstration in demonstrations]
     timeouts = np.zeros(sum(lengths), dtype=np.bool_)
@@ -92,6 +94,6 @@ def make_atari() -> None:
 
 
 if __name__ == "__main__":
-    make_d4rl(Path(sys.argv[1]))
+    make_demonstrations(Path(sys.argv[1]))
     make_minari(Path(sys.argv[2]))
     make_atari()

@@ -1,0 +1,114 @@
+"""What is known to be odd in D4RL's published files.
+
+A trap is told and never repaired: every value stays the publisher's. Each has its source: an issue
+(of Farama-Foundation/D4RL where nothing else is said), or rows of a published file that show it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+ADROIT = "(door|hammer|pen|relocate)"
+MUJOCO = "(ant|halfcheetah|hopper|walker2d)"
+
+
+class Trap(NamedTuple):
+    """One defect of some published files.
+
+    Args:
+        names: a regular expression of whole names.
+        text: what is odd, and the source of that, for people.
+    """
+
+    names: str
+    text: str
+
+
+TRAPS = (
+    Trap(
+        f"{ADROIT}-(human|human-longhorizon|cloned)-v0",
+        "timeouts split each demonstration after 200 steps (pen: 100), so that 25 demonstrations "
+        "look like 50 episodes, but the state continues (issue 137; row 199 of door-human-v0 and "
+        "of hammer-cloned-v0, row 99 of pen-human-v0); each such step is dropped",
+    ),
+    Trap(
+        f"{ADROIT}-(human|human-longhorizon|cloned)-v0",
+        "a terminal at the last step of a demonstration says that the recording is over, not the "
+        "task, which never terminates (row 299 of door-human-v0)",
+    ),
+    Trap(
+        "halfcheetah-.+-v0",
+        "a terminal can mark a time limit, though HalfCheetah never terminates: the first episode "
+        "lacks its first steps, and its limit has the wrong flag (row 898 of "
+        "halfcheetah-medium-v0)",
+    ),
+    Trap(
+        "ant-.+-v0",
+        "timeouts are not where the ant is reset: rows 211 and 1210 of ant-medium-v0 are resets "
+        "without a flag before them, and after its timeout in row 999 the state continues; some "
+        "transitions join two episodes, and slices can cross a reset",
+    ),
+    Trap(
+        f"{MUJOCO}-.+-v1",
+        "infos/qpos and infos/qvel repeat one value for a whole episode, so no simulator can be "
+        "set to them (all rows of ant-random-v1, halfcheetah-random-v1 and "
+        "hopper-medium-replay-v1)",
+    ),
+    Trap(
+        "antmaze-(?!umaze-v).+-v0",
+        "timeouts do not agree with where trajectories end, so some transitions cross the maze "
+        "(issue 77 and issue 146; antmaze-large-play-v0 has timeouts in rows 998 and 1997, and the "
+        "ant jumps after row 1000); the v2 files are corrected",
+    ),
+    Trap(
+        "antmaze-(?!umaze-diverse).+-v[02]",
+        "terminals come in runs, as the ant stays at the goal: each makes a trajectory of one step "
+        "(issue 2 of seohongpark/HIQL; rows 64 to 66 of antmaze-medium-diverse-v0)",
+    ),
+    Trap(
+        "antmaze-umaze-diverse-v.+",
+        "rewards are inconsistent (issue 199)",
+    ),
+    Trap(
+        "maze2d-.+",
+        "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
+        "(issue 85); the reward belongs to the observation of its own row (issue 194)",
+    ),
+    Trap(
+        "hopper-medium-expert-v0",
+        "the file joins the expert's steps with the replay buffer's, not with the medium policy's "
+        "(issue 19)",
+    ),
+    Trap(
+        "hopper-(medium|expert)-v1",
+        "copies from before January 2021 have medium and expert exchanged (issue 76); compare "
+        "their mean returns",
+    ),
+    Trap(
+        "kitchen-.+",
+        "the reward belongs to the observation of its own row",
+    ),
+)
+
+STATE_AFTER_THE_STEP = (
+    "infos/qpos and infos/qvel are the state after each step, as next_observations are, not before "
+    "it as in the newer file (all rows of hopper-medium-v2 as first published)"
+)
+"""The trap of ``gym_mujoco_v2`` as first published; its infos are float32, the newer ones float64.
+"""
+
+
+def traps_of(name: str) -> list[str]:
+    """Return what is odd in a dataset's file whichever version of it there is, a line each."""
+    return [trap.text for trap in TRAPS if re.fullmatch(trap.names, name)]
+
+
+def has_state_after_the_step(name: str, qpos_dtype: str | None) -> bool:
+    """Tell whether ``STATE_AFTER_THE_STEP`` is true of a file.
+
+    Args:
+        name: the dataset.
+        qpos_dtype: element type of the file's ``infos/qpos``; None where it has none.
+    """
+    return qpos_dtype == "float32" and re.fullmatch(f"{MUJOCO}-.+-v2", name) is not None
