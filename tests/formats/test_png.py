@@ -27,7 +27,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def written(rows: np.ndarray, *, parts: int = 1, head: tuple[int, ...] = (8, 0, 0, 0, 0)) -> bytes:
-    """Return a PNG file of filtered rows, uint8 ``[height, 1 + width]``, in so many chunks."""
+    """Return a PNG file of filtered rows, uint8 ``[height, 1 + width]``, in several chunks."""
     size = struct.pack(">II5B", rows.shape[1] - 1, rows.shape[0], *head)
     packed = zlib.compress(rows.tobytes())
     cuts = [len(packed) * part // parts for part in range(parts + 1)]
