@@ -15,73 +15,43 @@ any %, takes a quoted "?" for missing and fills short rows with NaN.
 
 from __future__ import annotations
 
+import codecs
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.arff_line import (
+    COMMENT,
+    plain_row,
+    readings,
+    sparse_row,
+    split_labels,
+    split_name,
+)
+from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, Value
 from datasets_cli.store.schema.columns import rows_per_block
 
-NUMERIC, NOMINAL, TEXT = "numeric", "nominal", "text"
+UTF_8, LATIN_1 = "utf-8", "latin-1"
 KINDS = {"numeric": NUMERIC, "real": NUMERIC, "integer": NUMERIC, "string": TEXT, "date": TEXT}
 
 CELL_BYTES = 1024
 """Of a parsed value: about four times what it takes, so that a block stays in the cache."""
-MISSING = ("?", "")
-NAN = float("nan")
-
-Value = str | None
-"""A value as it is written, without its quotes; None where it is missing."""
+SHOWN = 60
+"""Characters of a line that a message shows."""
 
 _KEYWORD = re.compile(r"@(\w+)\s*(.*)", re.DOTALL)
-_QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*)'|"(?P<double>(?:[^"\\]|\\.|"")*)\""""
-_VALUE = rf"""(?:{_QUOTED}|(?P<bare>(?!['"])[^,]*?))\s*,"""
-_DENSE = re.compile(rf"\s*+{_VALUE}", re.DOTALL)
-_SPARSE = re.compile(rf"\s*(?P<column>\d+)\s++{_VALUE}", re.DOTALL)
-_NAMED = re.compile(rf"(?:{_QUOTED}|(?P<bare>[^\s{{]+))\s*(?P<type>.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_WORD = re.compile(r"\w+")
 
-
-@dataclass(frozen=True)
-class Attribute:
-    """One column of the file.
-
-    Args:
-        name: without its quotes.
-        kind: ``NUMERIC``, ``NOMINAL``, or ``TEXT`` (strings and dates).
-        labels: the values that a nominal column declares, in that order.
-    """
-
-    name: str
-    kind: str
-    labels: tuple[str, ...] = ()
-
-    def to_floats(self, values: Sequence[Value]) -> list[float]:
-        """Return the values as numbers; a ValueError or KeyError says that one cannot be."""
-        if self.kind == NOMINAL:
-            index: dict[Value, float] = {label: float(i) for i, label in enumerate(self.labels)}
-            return list(map((index | {None: NAN}).__getitem__, values))
-        if None in values:
-            return [NAN if value is None else float(value) for value in values]
-        return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
-
-    def has(self, value: Value) -> bool:
-        """Tell whether the column may have this value."""
-        try:
-            return bool(self.to_floats([value]))
-        except (ValueError, KeyError):
-            return False
-
-    @property
-    def absent(self) -> Value:
-        """The value that a sparse row does not name."""
-        return "0" if self.kind == NUMERIC else next(iter(self.labels), None)
+Line = tuple[int, str]
+"""The number of a line, from 1 on, and the line."""
+Row = tuple[Line, list[Value]]
 
 
 class Arff:
@@ -90,15 +60,18 @@ class Arff:
     Args:
         name: of the file, for messages.
         lines: every line with its number.
+        encoding: ``UTF_8`` or ``LATIN_1``; the latter is a note.
 
     Raises:
         SourceError: the header is not one.
     """
 
-    def __init__(self, name: str, lines: Iterator[tuple[int, str]]) -> None:
+    def __init__(self, name: str, lines: Iterator[Line], encoding: str = UTF_8) -> None:
         self.name = name
         self._lines = lines
         self.attributes = tuple(self._header())
+        latin_1 = f"{name} is not UTF-8 throughout: each of its bytes is read as Latin-1"
+        self.notes: tuple[str, ...] = () if encoding == UTF_8 else (latin_1,)
 
     def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
         """Yield the rest of the rows: float64 ``[n, len(columns)]``.
@@ -124,114 +97,135 @@ class Arff:
             yield table
 
     def _header(self) -> Iterator[Attribute]:
-        for number, line in self._lines:
-            text = line.strip()
-            if not text or text[0] == "%":
+        for line in self._lines:
+            text = line[1].strip()
+            if not text or text[0] == COMMENT:
                 continue
             match = _KEYWORD.match(text)
             keyword = match[1].lower() if match else ""
-            if keyword == "data":
+            if keyword == "data" and match:
+                if match[2] and match[2][0] != COMMENT:
+                    raise self._error(line, "expected nothing after @data, whose rows follow it")
                 return
             if keyword == "attribute" and match:
-                yield self._attribute(number, match[2])
+                yield self._attribute(line, match[2])
             elif keyword != "relation":
-                raise self._error(number, f"expected a line of an ARFF header, found {text[:60]!r}")
+                raise self._error(line, "expected a line of an ARFF header")
         raise SourceError(f"{self.name} is not ARFF, or ends too early: it has no @data line.")
 
-    def _attribute(self, number: int, text: str) -> Attribute:
-        match = _NAMED.match(text)
-        if match is None:
-            raise self._error(number, f"an attribute has no name: {text[:60]!r}")
-        name, declared = _text(match), match["type"]
-        word = declared.partition(" ")[0].lower()
-        if word in KINDS:
-            return Attribute(name, KINDS[word])
-        inside, brace, _ = declared.removeprefix("{").rpartition("}")
-        if not (brace and declared[0] == "{"):
+    def _attribute(self, line: Line, text: str) -> Attribute:
+        named = split_name(text)
+        if named is None:
+            raise self._error(line, "expected the name of an attribute")
+        name, declared = named
+        if declared[:1] == "{" and "}" in declared:
+            return Attribute(name, NOMINAL, self._labels(line, declared[1:]))
+        # What follows the word is a range, as in ``real [0,10]``, the form of a date, or a comment.
+        match = _WORD.match(declared)
+        word = match[0].lower() if match else ""
+        if word not in KINDS:
             raise self._error(
-                number,
-                f"{name!r} has the type {word!r}; expected {{…}} or one of {', '.join(KINDS)}",
+                line,
+                f"{name!r} has the type {word or declared[:SHOWN]!r}; expected {{…}} or one of "
+                f"{', '.join(KINDS)}",
             )
-        labels = self._dense(number, inside) if inside.strip() else []
-        return Attribute(name, NOMINAL, tuple("?" if v is None else v for v in labels))
+        return Attribute(name, KINDS[word])
 
-    def _rows(self) -> Iterator[tuple[int, list[Value]]]:
+    def _labels(self, line: Line, text: str) -> tuple[str, ...]:
+        found = split_labels(text)
+        if found is None:
+            raise self._error(line, "a quote does not end, or a label is not one")
+        labels, rest = found
+        if rest.strip() and rest.strip()[0] not in f"{COMMENT}[":
+            raise self._error(line, f"expected nothing after the labels, found {rest[:SHOWN]!r}")
+        return labels
+
+    def _rows(self) -> Iterator[Row]:
         absent = [attribute.absent for attribute in self.attributes]
-        for number, line in self._lines:
-            text = line.strip()
-            if not text or text[0] == "%":
+        for line in self._lines:
+            text = line[1].strip()
+            if not text or text[0] == COMMENT:
                 continue
-            row = (
-                self._sparse(number, text, absent) if text[0] == "{" else self._dense(number, text)
-            )
-            if len(row) != len(absent):
-                raise self._error(number, f"expected {len(absent)} values, found {len(row)}")
-            yield number, row
+            yield line, self._sparse(line, absent) if text[0] == "{" else self._dense(line, text)
 
-    def _dense(self, number: int, text: str) -> list[Value]:
-        if "'" in text or '"' in text:
-            return [_value(match) for match in self._matches(number, _DENSE, text)]
-        values = text.split(",")
-        if " " in text or "\t" in text:
-            values = [value.strip() for value in values]
-        if "?" in text or "" in values:
-            return [None if value in MISSING else value for value in values]
-        return list(values)
+    def _dense(self, line: Line, text: str) -> list[Value]:
+        """Return the first reading of a row that fits the columns."""
+        expected = len(self.attributes)
+        if COMMENT not in text and (row := plain_row(text)) and len(row) == expected:
+            return row  # as nearly all are, and by far the fastest to read
+        # Where there is a comment, or a comma between quotes, the number alone does not tell.
+        unclear = COMMENT in text or "\t" in text
+        wrong: list[list[Value]] = []
+        for row in readings(line[1].strip(" \r\n")):
+            if len(row) == expected and (not unclear or self._has(row)):
+                return row
+            wrong.append(row)
+        if not wrong:
+            raise self._error(line, "a quote does not end, or a value is not one")
+        for row in wrong:
+            if len(row) == expected:
+                return row  # whose column will name the value that it cannot have
+        raise self._error(line, f"expected {expected} values, found {len(wrong[0])}")
 
-    def _sparse(self, number: int, text: str, absent: list[Value]) -> list[Value]:
+    def _has(self, row: list[Value]) -> bool:
+        return all(column.has(value) for column, value in zip(self.attributes, row, strict=True))
+
+    def _sparse(self, line: Line, absent: list[Value]) -> list[Value]:
+        text = line[1].strip()
+        if "}" not in text:
+            raise self._error(line, "a sparse row has no closing brace")
+        cells = sparse_row(text)
+        if cells is None:
+            raise self._error(line, "a quote does not end, or a value is not one")
         row = list(absent)
-        inside = text[1:-1].strip()
-        if not text.endswith("}"):
-            raise self._error(number, "a sparse row has no closing brace")
-        for match in self._matches(number, _SPARSE, inside) if inside else ():
-            column = int(match["column"])
+        for column, value in cells:
             if column >= len(row):
-                raise self._error(number, f"there is no column {column}, only {len(row)}")
-            row[column] = _value(match)
+                raise self._error(line, f"there is no column {column}, only {len(row)}")
+            row[column] = value
+        if len({column for column, _ in cells}) != len(cells):
+            raise self._error(line, "a sparse row has two values of one column")
         return row
 
-    def _matches(self, number: int, pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
-        matches = list(pattern.finditer(f"{text},"))
-        if sum(len(match[0]) for match in matches) != len(text) + 1:
-            raise self._error(number, "a quote does not end, or a value is not one")
-        return matches
-
-    def _wrong_value(self, block: list[tuple[int, list[Value]]], column: int) -> SourceError:
+    def _wrong_value(self, block: list[Row], column: int) -> SourceError:
         attribute = self.attributes[column]
         labels = ", ".join(attribute.labels[:10])
         expected = f"one of {labels}" if attribute.kind == NOMINAL else "a number"
-        number, value = next((n, row[column]) for n, row in block if not attribute.has(row[column]))
-        return self._error(number, f"{attribute.name!r} is {value!r}; expected {expected}")
+        line, value = next((n, row[column]) for n, row in block if not attribute.has(row[column]))
+        return self._error(line, f"{attribute.name!r} is {value!r}; expected {expected}")
 
-    def _error(self, number: int, what: str) -> SourceError:
-        return SourceError(f"{self.name}, line {number}: {what}.")
+    def _error(self, line: Line, what: str) -> SourceError:
+        number, text = line
+        begins = repr(text.strip()[:SHOWN])
+        return SourceError(f"{self.name}, line {number}: {what}. The line begins: {begins}")
 
 
 @contextmanager
 def open_arff(path: Path) -> Iterator[Arff]:
     """Open an ARFF file and read its header.
 
+    A file is UTF-8 as a whole, or Latin-1 as a whole: each byte is a character then, and none is
+    lost.
+
     Raises:
         SourceError: the header is not one.
     """
-    # Some files are Latin-1: what is not UTF-8 stays distinct, in names and labels alike.
-    with path.open(encoding="utf-8-sig", errors="backslashreplace", newline="\n") as file:
-        yield Arff(path.name, enumerate(file, 1))
+    with path.open("rb") as file:
+        encoding = UTF_8 if _is_utf8(file) else LATIN_1
+        has_mark = file.read(3) == codecs.BOM_UTF8
+        file.seek(3 if has_mark else 0)
+        text = io.TextIOWrapper(file, encoding, newline="\n")
+        yield Arff(path.name, enumerate(text, 1), encoding)
 
 
-def _value(match: re.Match[str]) -> Value:
-    return None if match["bare"] in MISSING else _text(match)
-
-
-def _text(match: re.Match[str]) -> str:
-    """Return what is matched: bare, or without its quotes, doubled quotes and escapes."""
-    bare, single, double = match.group("bare", "single", "double")
-    if bare is not None:
-        return str(bare)
-    text = double.replace('""', '"') if single is None else single.replace("''", "'")
-    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code[1:], 16)) if len(code) == 5 else _CONTROLS.get(code, code)
+def _is_utf8(file: BinaryIO) -> bool:
+    """Tell whether all bytes of a file are UTF-8, and return to its beginning."""
+    decoder = codecs.getincrementaldecoder(UTF_8)()
+    try:
+        while block := file.read(1 << 20):
+            decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    finally:
+        file.seek(0)
+    return True

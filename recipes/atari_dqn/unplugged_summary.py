@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.formats.png_modes import other_modes
 from datasets_cli.recipe import Description
 
 from .steps import MAX_EPISODE_STEPS
@@ -28,6 +30,7 @@ class UnpluggedSummary:
         disorder: file and record of the first episode whose numbers do not follow those before it.
         last: numbers of the last episode.
         lines: of the table of episodes.
+        modes: frames by the mode of their PNG files, where that is not 8-bit grey.
     """
 
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +39,7 @@ class UnpluggedSummary:
     disorder: str = ""
     last: tuple[float, float] = (-1, -1)
     lines: list[str] = field(default_factory=list)
+    modes: Counter[str] = field(default_factory=Counter)
 
     def add(self, episode: Episode) -> None:
         """Count one more episode of the last file."""
@@ -47,6 +51,7 @@ class UnpluggedSummary:
         if numbers <= self.last and not self.disorder:
             self.disorder = episode.where
         self.last = numbers
+        self.modes += other_modes(episode.frames)
         cells = (*episode.numbers.values(), episode.num_steps, int(episode.terminated))
         self.lines.append("\t".join(map(str, cells)))
 
@@ -62,6 +67,13 @@ class UnpluggedSummary:
             notes.append(
                 "the episodes are kept as stored, which is not the order of their numbers: see "
                 f"{self.disorder}"
+            )
+        if self.modes:
+            # Frames that show more than greys are refused when they are decoded, by their record.
+            modes = "; ".join(f"{mode}: {count}" for mode, count in sorted(self.modes.items()))
+            notes.append(
+                f"{self.modes.total()} frames are not 8-bit grey PNG files, and are converted to "
+                f"the greys they show ({modes})"
             )
         table = "\n".join(("\t".join((*NUMBERS, "num_steps", "terminated")), *self.lines, ""))
         metadata = {

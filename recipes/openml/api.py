@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -96,6 +97,50 @@ def content(document: Any, key: str, where: str) -> Entry:
         raise SourceError(
             f"{where} is not OpenML's: expected an object {key!r}. Check --mirror or --source."
         ) from error
+
+
+def read_document(path: Path) -> Any:
+    """Return one of the API's answers that was kept as a file.
+
+    Raises:
+        SourceError: it is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise SourceError(f"{path.name} is not OpenML's: expected JSON ({error}).") from error
+
+
+def column_entries(path: Path) -> list[Entry]:
+    """Return what OpenML says of each column, in the order of their numbers.
+
+    Args:
+        path: the API's list of columns.
+
+    Raises:
+        SourceError: it is not OpenML's.
+    """
+    where = path.name
+    entries = as_list(content(read_document(path), "data_features", where).get("feature"))
+    try:
+        by_number = {
+            int(entry["index"]): {**entry, "name": str(entry["name"])} for entry in entries
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"{where} is not OpenML's: {error!r} of a column.") from error
+    if sorted(by_number) != list(range(len(entries))):
+        found = [str(entry["index"]) for entry in entries]
+        raise SourceError(
+            f"{where} is damaged: expected the columns 0 to {len(entries) - 1}, found "
+            f"{shown(found)}."
+        )
+    return [by_number[number] for number in range(len(entries))]
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
 
 
 def data_id(name: str, version: str, web: Web) -> str:

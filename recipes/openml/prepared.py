@@ -21,7 +21,8 @@ import numpy as np
 
 from datasets_cli.recipe import Block, Source, SourceError, rows_per_block
 
-from .table import Column, Table, one_step, open_rows
+from .rows import open_rows
+from .table import Column, Table, one_step
 
 CODES, ONE_HOT, NUMBERS = "codes", "onehot", "numbers"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
-from .api import text
-from .catalogue import DESCRIPTION
+from .api import shown, text
+from .catalogue import DESCRIPTION, FEATURES
 from .prepared import Prepared, prepare
-from .table import Table, read_blocks, read_table, shown
+from .table import Table, num_missing_labels, read_blocks, read_table
 
 IDENTITY = {"data_id": "id", "openml_name": "name", "version": "version"}
 STATED = ("name", "version", "status", "licence", "citation", "creator", "upload_date")
@@ -35,8 +35,11 @@ def describe(source: Source) -> Description:
     notes += [f"OpenML says: {text(stated, key)}" for key in ("error", "warning") if key in stated]
     if not table.targets:
         notes.append("it has no label; the action is empty")
-    if prepared is None and table.num_missing_labels:
-        notes.append(f"labels missing: {table.num_missing_labels}; the action is NaN there")
+    notes += table.notes
+    if prepared is None and (missing := num_missing_labels(source, table)):
+        notes.append(f"labels missing: {missing}; the action is NaN there")
+        if missing != table.num_missing_stated:
+            notes.append(f"{FEATURES} counts {table.num_missing_stated} missing labels")
     return Description(metadata, tuple(notes))
 
 

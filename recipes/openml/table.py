@@ -7,33 +7,21 @@ value is its position in the *file's* declaration; the API lists the same labels
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from datasets_cli.formats.arff import NOMINAL, TEXT, Attribute, open_arff
-from datasets_cli.formats.parquet import open_parquet
+from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
 from datasets_cli.recipe import Block, Source, SourceError
 
-from .api import Entry, as_list, content, is_true
-from .catalogue import ARFF, DESCRIPTION, FEATURES, PARQUET
+from .api import Entry, column_entries, content, is_true, read_document, shown
+from .catalogue import DESCRIPTION, FEATURES
+from .rows import num_missing, open_rows
 
 MARKED = {"is_row_identifier": "row numbers", "is_ignore": "to be ignored"}
-
-
-class Rows(Protocol):
-    """An open file of rows."""
-
-    attributes: tuple[Attribute, ...]
-
-    def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
-        """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +50,28 @@ class Table:
         features: columns to learn from, in the file's order.
         targets: columns to be learned.
         left_out: ``{why: names}`` of all others.
+        notes: what was odd about the file.
     """
 
     description: Entry
     features: tuple[Column, ...]
     targets: tuple[Column, ...]
     left_out: Mapping[str, list[str]]
+    notes: tuple[str, ...]
 
     @property
-    def has_classes(self) -> bool:
-        """Whether every label is one of a few, and none is missing."""
-        nominal = all(target.labels is not None for target in self.targets)
-        return bool(self.targets) and nominal and not self.num_missing_labels
-
-    @property
-    def num_missing_labels(self) -> int:
+    def num_missing_stated(self) -> int:
         """Labels without a value, as OpenML counts them."""
         return sum(target.num_missing for target in self.targets)
+
+
+def num_missing_labels(source: Source, table: Table) -> int:
+    """Return how many labels the file lacks.
+
+    Raises:
+        SourceError: the file is damaged.
+    """
+    return num_missing(source, [target.index for target in table.targets])
 
 
 def read_table(source: Source) -> Table:
@@ -87,12 +80,13 @@ def read_table(source: Source) -> Table:
     Raises:
         SourceError: they are not OpenML's, do not fit the file, or leave nothing to learn from.
     """
-    document = json.loads(source.files[DESCRIPTION].read_bytes())
+    document = read_document(source.files[DESCRIPTION])
     description = content(document, "data_set_description", DESCRIPTION)
-    entries = _entries(source.files[FEATURES])
+    entries = column_entries(source.files[FEATURES])
     with open_rows(source) as rows:
-        attributes = rows.attributes
+        attributes, notes = rows.attributes, rows.notes
     _check_columns(entries, attributes)
+    entries = _with_own_names(entries)
     features: list[Column] = []
     targets: list[Column] = []
     left_out: dict[str, list[str]] = {}
@@ -108,30 +102,23 @@ def read_table(source: Source) -> Table:
         raise SourceError(
             f"no column is left to learn from; left out: {listed or 'none, for all are labels'}."
         )
-    return Table(description, tuple(features), tuple(targets), left_out)
-
-
-@contextmanager
-def open_rows(source: Source) -> Iterator[Rows]:
-    """Open the dataset's file, whichever of the two it is."""
-    path = source.files.get(PARQUET)
-    with open_parquet(path) if path else open_arff(source.files[ARFF]) as rows:
-        yield rows
+    return Table(description, tuple(features), tuple(targets), left_out, notes)
 
 
 def read_blocks(source: Source, table: Table) -> Iterator[Block]:
     """Yield the rows as one-step trajectories.
 
     Raises:
-        SourceError: a label is missing though OpenML counts none.
+        SourceError: the file is damaged.
     """
+    # In float64 where a label is missing, which only the whole file tells: OpenML may count none.
+    has_classes = bool(table.targets) and all(c.labels is not None for c in table.targets)
+    has_classes = has_classes and not num_missing_labels(source, table)
     columns = [column.index for column in (*table.features, *table.targets)]
     with open_rows(source) as rows:
         for block in rows.blocks(columns):
             observation, action = np.hsplit(block, [len(table.features)])
-            if table.has_classes:
-                if np.isnan(action).any():
-                    raise SourceError(f"a label is missing, though {FEATURES} counts none.")
+            if has_classes:
                 action = action.astype(np.int64)
             yield one_step(observation, action[:, 0] if len(table.targets) == 1 else action)
 
@@ -147,30 +134,6 @@ def one_step(observation: np.ndarray, action: np.ndarray) -> Block:
             ("next", "terminated"): np.ones(num_rows, np.bool_),
         }
     )
-
-
-def shown(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(names[:10]) + more
-
-
-def _entries(path: Path) -> list[Entry]:
-    """Return what OpenML says of each column, in the order of their numbers."""
-    document = content(json.loads(path.read_bytes()), "data_features", path.name)
-    entries = as_list(document.get("feature"))
-    try:
-        by_number = {
-            int(entry["index"]): {**entry, "name": str(entry["name"])} for entry in entries
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"{path.name} is not OpenML's: {error!r} of a column.") from error
-    if sorted(by_number) != list(range(len(entries))):
-        raise SourceError(
-            f"{path.name} is damaged: expected the columns 0 to {len(entries) - 1}, found "
-            f"{shown([str(entry['index']) for entry in entries])}."
-        )
-    return [by_number[number] for number in range(len(entries))]
 
 
 def _check_columns(entries: Sequence[Entry], attributes: Sequence[Attribute]) -> None:
@@ -190,7 +153,21 @@ def _check_columns(entries: Sequence[Entry], attributes: Sequence[Attribute]) ->
 
 def _plain(name: str) -> str:
     """Return the letters and digits of a name; its quotes and what is not ASCII may differ."""
-    return re.sub(r"\\x[0-9a-f]{2}|[^A-Za-z0-9]", "", name)
+    return re.sub(r"[^A-Za-z0-9]", "", name)
+
+
+def _with_own_names(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the columns, those that share a name with their numbers after it.
+
+    What the manifest says of a column stands under its name.
+    """
+    counts = Counter(entry["name"] for entry in entries)
+    return [
+        {**entry, "name": f"{entry['name']} (column {number})"}
+        if counts[entry["name"]] > 1
+        else entry
+        for number, entry in enumerate(entries)
+    ]
 
 
 def _why_left_out(entry: Entry, attribute: Attribute) -> str:

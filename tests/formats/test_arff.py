@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn.externals import _arff as liac
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.arff import NOMINAL, TEXT, Attribute, open_arff
+from datasets_cli.formats.arff import open_arff
+from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
 from tests.support.openml_files import header
 
 NAN = float("nan")
@@ -159,11 +161,40 @@ def test_text_may_hold_anything_and_costs_no_column(tmp_path):
     assert same(read(tmp_path / "t.arff", header(columns) + rows)[1], [[0], [1], [2], [3]])
 
 
-def test_bytes_that_are_not_utf_8_stay_apart(tmp_path):
+def test_a_file_that_is_not_utf_8_is_latin_1_and_says_so(tmp_path):
     text = header({"c": "{caf\xe9, caf\xe8}"}) + "caf\xe8\ncaf\xe9\n"
     attributes, found = read(tmp_path / "t.arff", b"\xef\xbb\xbf" + text.encode("latin-1"))
-    assert attributes[0].labels == (r"caf\xe9", r"caf\xe8")
+    assert attributes[0].labels == ("café", "cafè")
     assert same(found, [[1], [0]])
+    with open_arff(tmp_path / "t.arff") as arff:
+        assert arff.notes == (
+            "t.arff is not UTF-8 throughout: each of its bytes is read as Latin-1",
+        )
+
+
+def test_every_byte_of_a_latin_1_file_is_a_character_of_its_own(tmp_path):
+    # Others than those that separate and quote, from the first that is no blank on.
+    bytes_ = [bytes([code]) for code in range(0x21, 0x100) if chr(code) not in "'\"%,?\\{}"]
+    labels = [byte for byte in bytes_ if byte.decode("latin-1").strip()]
+    declared = b"@relation t\n@attribute c {" + b",".join(labels) + b"}\n@data\n"
+    attributes, found = read(tmp_path / "t.arff", declared + b"\n".join(reversed(labels)))
+    assert attributes[0].labels == tuple(label.decode("latin-1") for label in labels)
+    assert found[:, 0].tolist() == list(range(len(labels)))[::-1]
+
+
+def test_a_large_utf_8_file_has_no_note_wherever_its_blocks_end(tmp_path):
+    text = header({"c": "{é, 日本, 😀}"}) + "%" + "日本" * 500_000 + "\n日本\n😀\né\n"
+    assert same(read(tmp_path / "t.arff", text)[1], [[1], [2], [0]])
+    with open_arff(tmp_path / "t.arff") as arff:
+        assert arff.notes == ()
+
+
+def test_refusing_a_hostile_line_takes_no_longer_than_reading_it(tmp_path):
+    started = time.perf_counter()
+    for row in ("'" * 99_999, "1," + " " * 300_000 + "a'", "1,x" + " %" * 100_000, "1\t" * 100_000):
+        with pytest.raises(SourceError, match=r"t\.arff, line 9: "):
+            read(tmp_path / "t.arff", header(LABELS) + "1,a\n" + row)
+    assert time.perf_counter() - started < 5
 
 
 # Refusals
@@ -174,11 +205,11 @@ def test_bytes_that_are_not_utf_8_stay_apart(tmp_path):
     [
         ("", "has no @data line"),
         ("@relation t\n@attribute x real\n", "ends too early: it has no @data line"),
-        ("{}\n", "line 1: expected a line of an ARFF header, found '{}'"),
-        ("PAR1\x15\x04", "line 1: expected a line of an ARFF header, found 'PAR1"),
-        ("@relation t\n@attribute\n@data\n", "line 2: an attribute has no name"),
+        ("{}\n", "line 1: expected a line of an ARFF header. The line begins: '{}'"),
+        ("PAR1\x15\x04", "line 1: expected a line of an ARFF header. The line begins: 'PAR1"),
+        ("@relation t\n@attribute\n@data\n", "line 2: expected the name of an attribute"),
         ("@attribute x relational\n", "line 1: 'x' has the type 'relational'; expected {…} or one"),
-        ("@attribute x {a, b\n", "line 1: 'x' has the type '{a,'"),
+        ("@attribute x {a, b\n", "line 1: 'x' has the type '{a, b'; expected {…} or"),
         ("@attribute x {a, 'b}\n", "line 1: a quote does not end"),
     ],
 )
@@ -210,3 +241,4 @@ def test_a_row_that_is_none_is_refused_by_its_line(row, words, tmp_path):
     with pytest.raises(SourceError) as caught:
         read(tmp_path / "t.arff", text)
     assert f"t.arff, line {line}: {words}" in str(caught.value)
+    assert str(caught.value).endswith(f". The line begins: {row!r}")

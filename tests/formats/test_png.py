@@ -27,7 +27,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def written(rows: np.ndarray, *, parts: int = 1, head: tuple[int, ...] = (8, 0, 0, 0, 0)) -> bytes:
-    """Return a PNG file of filtered rows, uint8 ``[height, 1 + width]``, in so many chunks."""
+    """Return a PNG file of filtered rows, uint8 ``[height, 1 + width]``, in several chunks."""
     size = struct.pack(">II5B", rows.shape[1] - 1, rows.shape[0], *head)
     packed = zlib.compress(rows.tobytes())
     cuts = [len(packed) * part // parts for part in range(parts + 1)]
@@ -92,9 +92,12 @@ def with_data(packed: bytes) -> bytes:
 
 ROWS = np.zeros((3, 5), np.uint8)
 FAULTS = [
-    ("width, height, bits", written(np.zeros((2, 5), np.uint8))),
-    (r"\(4, 3, 8, 2, 0, 0, 0\); expected \(4, 3, 8, 0", written(ROWS, head=(8, 2, 0, 0, 0))),
-    (r"\(4, 3, 8, 0, 0, 0, 1\); expected", written(ROWS, head=(8, 0, 0, 0, 1))),
+    ("is a PNG file of 2 x 4 pixels; expected 3 x 4", written(np.zeros((2, 5), np.uint8))),
+    ("is damaged: its rows have 15 bytes; expected 39", written(ROWS, head=(8, 2, 0, 0, 0))),
+    ("is damaged: its rows have 15 bytes; expected 18", written(ROWS, head=(8, 0, 0, 0, 1))),
+    ("is damaged: the specification knows no such header", written(ROWS, head=(3, 0, 0, 0, 0))),
+    ("is damaged: the specification knows no such header", written(ROWS, head=(8, 0, 1, 0, 0))),
+    ("is damaged: it has no palette", written(ROWS, head=(8, 3, 0, 0, 0))),
     ("cannot decode image data", written(np.full((3, 5), 5, np.uint8))),  # an unknown filter
     ("no PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),
     ("no PNG file, it begins with b''", b""),

@@ -83,6 +83,79 @@ def test_a_missing_label_is_nan_where_openml_counts_one(kind, site):
     assert notes(dataset) == ["labels missing: 1; the action is NaN there"]
 
 
+@pytest.mark.parametrize("kind", ["{a,b}", "numeric"])
+def test_a_missing_label_is_nan_also_where_openml_counts_none(kind, site):
+    label = "b" if kind[0] == "{" else "1"
+    site.publish(5, *table(f"1,{label}\n2,?\n3,\n", {"x": "real", "y": kind}, "y"))
+    dataset = install(site)
+    action = dataset.columns(("action",))["action",]
+    assert torch.equal(action.isnan(), torch.tensor([False, True, True]))
+    assert (action.dtype, action[0].item()) == (torch.float64, 1.0)
+    assert notes(dataset) == [
+        "labels missing: 2; the action is NaN there",
+        "features.json counts 0 missing labels",
+    ]
+
+
+def test_labels_that_openml_counts_as_missing_and_the_file_has_are_positions(site):
+    arff, features = table("1,b\n", {"x": "real", "y": "{a,b}"}, "y")
+    features[1]["number_of_missing_values"] = "1"
+    site.publish(5, arff, features)
+    dataset = install(site)
+    action = dataset.columns(("action",))["action",]
+    assert (action.dtype, action.tolist(), notes(dataset)) == (torch.int64, [1], [])
+
+
+def test_one_missing_label_of_several_makes_all_of_them_floats(site):
+    arff, features = table("b,1,d\na,2,?\n", {"y": "{a,b}", "x": "real", "z": "{c,d}"}, "y")
+    features[2]["is_target"] = "true"
+    site.publish(5, arff, features)
+    action = install(site).columns(("action",))["action",]
+    assert action[0].tolist() == [1.0, 1.0]
+    assert action[1].isnan().tolist() == [False, True]
+
+
+def test_a_missing_label_in_the_last_block_is_found_before_the_first_is_written(site, monkeypatch):
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 2)
+    rows = "1,a\n" * 8 + "2,?\n"
+    site.publish(5, *table(rows, {"x": "real", "y": "{a,b}"}, "y"))
+    action = install(site).columns(("action",))["action",]
+    assert action[:8].tolist() == [0.0] * 8
+    assert action[8].isnan()
+
+
+def test_a_latin_1_file_has_the_labels_that_openml_lists_and_a_note(site):
+    columns = {"größe": "real", "y": "{café,'crème brûlée'}"}
+    arff, features = table("1,'crème brûlée'\n2,café\n", columns, "y")
+    site.publish(5, arff.decode().encode("latin-1"), features)
+    dataset = install(site)
+    assert dataset.columns(("action",))["action",].tolist() == [1, 0]
+    assert dataset.manifest.metadata["classes"] == {"y": ["café", "crème brûlée"]}
+    assert dataset.manifest.metadata["feature_names"] == ["größe"]
+    assert notes(dataset) == [
+        "dataset.arff is not UTF-8 throughout: each of its bytes is read as Latin-1"
+    ]
+
+
+def test_tabs_and_ranges_are_read(site):
+    columns = {"x": "real [0,10]", "n": "integer [0,255]", "y": "{a,b}"}
+    site.publish(5, *table("1.5\t7\tb\n\t8\ta\n", columns, "y"))
+    rows = install(site).columns(())
+    assert rows["observation",][0].tolist() == [1.5, 7.0]
+    assert rows["observation",][1].isnan().tolist() == [True, False]
+    assert rows["action",].tolist() == [1, 0]
+
+
+def test_columns_of_one_name_are_told_apart_by_their_number(site):
+    columns = {"x": "{p,q}", "x ": "{r,s}", "y": "{a,b}"}
+    arff, features = table("q,r,b\n", columns, "y")
+    features[1]["name"] = "x"
+    site.publish(5, arff.replace(b"'x '", b"'x'"), features)
+    metadata = install(site).manifest.metadata
+    assert metadata["categories"] == {"x (column 0)": ["p", "q"], "x (column 1)": ["r", "s"]}
+    assert metadata["feature_names"] == ["x (column 0)", "x (column 1)"]
+
+
 def test_features_count_by_their_number_in_whatever_order_they_are_listed(site):
     arff, features = table("1,b,0.5\n", {"x": "real", "y": "{a,b}", "z": "real"}, "y")
     site.publish(5, arff, features[::-1])
@@ -156,6 +229,69 @@ def test_every_value_of_a_parquet_file_is_pyarrow_s(site):
     assert rows["action",].tolist() == right[:, -1].tolist()
     classes = dataset.manifest.metadata["classes"]["Class_number_of_rings"]
     assert classes == columns[-1].dictionary.to_pylist()
+
+
+def parquet(site: OpenML, columns: dict[str, Any], kinds: dict[str, Any], **target: Any) -> Dataset:
+    """Publish columns as Parquet and install them; the kinds are labels, or None for numbers."""
+    write = pytest.importorskip("pyarrow.parquet").write_table
+    path = site.config.root.parent / "table.pq"
+    write(pytest.importorskip("pyarrow").table(columns), path)
+    features = [
+        feature(i, name, "numeric" if labels is None else "nominal")
+        | ({"nominal_value": labels} if labels else {})
+        for i, (name, labels) in enumerate(kinds.items())
+    ]
+    features[-1] |= {"is_target": "true", **target}
+    url = site.origin.put("data.pq", path.read_bytes())
+    site.publish(5, b"", features, url=[], parquet_url=url)
+    return install(site)
+
+
+def test_plain_strings_booleans_and_integers_of_parquet_are_labels(site):
+    columns = {
+        "b": [True, False, None],
+        "i": [3, 1, 3],
+        "x": [0.5, None, 2.0],
+        "y": ["v", "u", "v"],
+    }
+    kinds = {"b": ["FALSE", "TRUE"], "i": ["1", "2", "3"], "x": None, "y": ["v", "u"]}
+    dataset = parquet(site, columns, kinds)
+    rows = dataset.columns(())
+    nan = float("nan")
+    right = torch.tensor([[1, 2, 0.5], [0, 0, nan], [nan, 2, 2.0]], dtype=torch.float64)
+    assert torch.allclose(rows["observation",], right, rtol=0, atol=0, equal_nan=True)
+    assert (rows["action",].dtype, rows["action",].tolist()) == (torch.int64, [0, 1, 0])
+    assert dataset.manifest.metadata["classes"] == {"y": ["v", "u"]}
+    assert dataset.manifest.metadata["categories"] == {"b": kinds["b"], "i": kinds["i"]}
+
+
+@pytest.mark.parametrize(("labels", "classes"), [([], ["u", "v"]), (["v", "u"], ["v", "u"])])
+def test_the_labels_of_plain_strings_are_those_that_openml_lists_or_all_of_them(
+    labels, classes, site
+):
+    dataset = parquet(site, {"x": [0.5, 1.0], "y": ["v", "u"]}, {"x": None, "y": labels})
+    assert dataset.manifest.metadata["classes"] == {"y": classes}
+    action = dataset.columns(("action",))["action",].tolist()
+    assert [classes[position] for position in action] == ["v", "u"]
+
+
+def test_a_plain_string_that_openml_does_not_list_is_refused(site):
+    with pytest.raises(SourceError, match=r"dataset\.pq, row 0 .*'y' is 'v'; expected one of u,"):
+        parquet(site, {"x": [0.5, 1.0], "y": ["v", "u"]}, {"x": None, "y": "u"})
+
+
+def test_missing_labels_of_parquet_are_nan(site):
+    dataset = parquet(site, {"x": [0.5, 1.0], "y": [True, None]}, {"x": None, "y": []})
+    action = dataset.columns(("action",))["action",]
+    assert action.isnan().tolist() == [False, True]
+    assert notes(dataset)[0] == "labels missing: 1; the action is NaN there"
+
+
+def test_a_damaged_parquet_file_is_refused(site):
+    url = site.origin.put("data.pq", b"PAR1" + bytes(50))
+    site.publish(5, b"", SMALL[1], url=[], parquet_url=url)
+    with pytest.raises(SourceError, match=r"dataset\.pq is not a whole Parquet file"):
+        install(site)
 
 
 # The catalogue
@@ -238,10 +374,6 @@ def only_labels() -> tuple[bytes, list[files.Entry]]:
     return table("a\n", {"y": "{a}"}, "y")
 
 
-def a_missing_label() -> tuple[bytes, list[files.Entry]]:
-    return table("1,a\n2,?\n", {"x": "real", "y": "{a}"}, "y")
-
-
 @pytest.mark.parametrize(
     ("published", "words"),
     [
@@ -249,7 +381,6 @@ def a_missing_label() -> tuple[bytes, list[files.Entry]]:
         (with_target("y", "string"), "the label 'y' is text; expected classes or numbers"),
         (only_text(), "no column is left to learn from; left out: x, d (text or dates)"),
         (only_labels(), "no column is left to learn from; left out: none, for all are labels"),
-        (a_missing_label(), "a label is missing, though features.json counts none"),
         ((SMALL[0], []), "expected 0 columns, found 2"),
     ],
 )
@@ -259,6 +390,24 @@ def test_a_table_that_cannot_be_meant_is_refused(published, words, site):
         install(site)
     assert str(caught.value).startswith("openml/5: ")
     assert words in str(caught.value)
+
+
+def test_a_row_that_is_refused_is_named_by_its_line_and_beginning(site):
+    rows = "1,a\n2,b\n" + ",".join("3" * 99) + "\n"
+    site.publish(5, *table(rows, {"x": "real", "y": "{a,b}"}, "y"))
+    with pytest.raises(SourceError) as caught:
+        install(site)
+    assert str(caught.value).endswith(
+        f"dataset.arff, line 10: expected 2 values, found 99. The line begins: '{'3,' * 30}'"
+    )
+
+
+def test_documents_that_are_no_json_are_refused(tmp_path, config: Config):
+    (tmp_path / "description.json").write_text('{"data_set_description": {"id": "5"}}')
+    (tmp_path / "features.json").write_text("not JSON")
+    (tmp_path / "dataset.arff").write_bytes(SMALL[0])
+    with pytest.raises(SourceError, match=r"features\.json is not OpenML's: expected JSON"):
+        install_dataset("openml/5", config, InstallOptions(source=str(tmp_path)))
 
 
 def test_documents_that_are_not_openml_s_are_refused(tmp_path, config: Config):

@@ -1,0 +1,156 @@
+r"""The values in one line of an ARFF file: how they are separated, quoted and escaped.
+
+    1.5, setosa                 separated by commas
+    1.5 <tab> setosa            or by tabs, of which two with nothing between mean a missing value
+    ?, 'it\'s, ''young'''       a bare ? is missing; a quoted one is the label
+    2, setosa  % doubtful       a comment after the values
+
+Which of these a row means depends on the number of columns and on what they may have: text without
+quotes may hold tabs and percent signs of its own. So a line has several readings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from datasets_cli.formats.attribute import Value
+
+MISSING = ("?", "")
+COMMENT = "%"
+
+_QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)\""""
+
+
+def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
+    """Return what matches a value and its separator; quantifiers are possessive, so it is linear.
+
+    Args:
+        blank: class of what may surround a value.
+        separator: characters that end a value.
+        comment: whether a comment may end the row as well, after a blank or a quote.
+    """
+    # A % directly after a character that is no blank is a part of the value, as in 10%.
+    character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
+    bare = rf"(?!['\"{'%' if comment else ''}])(?P<bare>{character}*+)"
+    end = rf"(?:\s*%.*|[{separator}])" if comment else rf"[{separator}]"
+    return re.compile(rf"{blank}*+(?:(?:{_QUOTED}){blank}*+|{bare}){end}", re.DOTALL)
+
+
+_COMMAS = _dense(r"\s", ",", comment=False)
+_COMMAS_AND_COMMENT = _dense(r"\s", ",", comment=True)
+_TABS = _dense("[ ]", r",\t", comment=False)
+_TABS_AND_COMMENT = _dense("[ ]", r",\t", comment=True)
+_LABEL = re.compile(
+    rf"\s*+(?:(?:{_QUOTED})\s*+|(?!['\"])(?P<bare>[^,}}]*+))(?P<end>[,}}])", re.DOTALL
+)
+_SPARSE = re.compile(
+    rf"\s*+(?P<column>\d++)\s++(?:(?:{_QUOTED})\s*+|(?!['\"])(?P<bare>[^,]*+)),", re.DOTALL
+)
+_NAMED = re.compile(rf"(?:{_QUOTED}|(?P<bare>[^\s{{]+))\s*(?P<type>.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def plain_row(text: str) -> list[Value] | None:
+    """Return the values between the commas of a row without quotes; None where it has some."""
+    if "'" in text or '"' in text:
+        return None
+    values = text.split(",")
+    if " " in text or "\t" in text:
+        values = [value.strip() for value in values]
+    if "?" in text or "" in values:
+        return [None if value in MISSING else value for value in values]
+    return list(values)
+
+
+def readings(line: str) -> Iterator[list[Value]]:
+    """Yield what the values of a dense row may be, the likeliest first.
+
+    Args:
+        line: without its line end; tabs at its ends may be separators.
+    """
+    yield from _readings(line.strip(), _COMMAS, _COMMAS_AND_COMMENT)
+    if "\t" in line:
+        yield from _readings(line, _TABS, _TABS_AND_COMMENT)
+        if (text := line.strip()) != line:
+            yield from _readings(text, _TABS, _TABS_AND_COMMENT)
+
+
+def sparse_row(text: str) -> list[tuple[int, Value]] | None:
+    """Return numbers of columns and their values; None where the line is no sparse row.
+
+    Args:
+        text: begins with a brace.
+    """
+    inside, _, rest = text[1:].rpartition("}")
+    if rest.strip() and not rest.lstrip().startswith(COMMENT):
+        return None
+    matches = _matches(_SPARSE, inside) if inside.strip() else []
+    if matches is None:
+        return None
+    return [(int(match["column"]), _value(match)) for match in matches]
+
+
+def split_labels(text: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the labels that an attribute declares, and what follows them.
+
+    Args:
+        text: what follows the opening brace.
+
+    Returns:
+        None where a quote or the list does not end.
+    """
+    labels, position, end = [], 0, ","
+    while end == ",":
+        match = _LABEL.match(text, position)
+        if match is None:
+            return None
+        # An empty label has never a value, which would be a missing one.
+        labels.append(_text(match) or ("" if match["bare"] is None else "?"))
+        position, end = match.end(), match["end"]
+    return tuple(labels) if text[: position - 1].strip() else (), text[position:]
+
+
+def split_name(text: str) -> tuple[str, str] | None:
+    """Return the name of an attribute and its type; None where it has no name."""
+    match = _NAMED.match(text)
+    return (_text(match), match["type"]) if match else None
+
+
+def _readings(
+    text: str, plain: re.Pattern[str], commented: re.Pattern[str]
+) -> Iterator[list[Value]]:
+    if (matches := _matches(plain, text)) is not None:
+        yield list(map(_value, matches))
+    if COMMENT in text and (matches := _matches(commented, text)) is not None:
+        yield list(map(_value, matches))
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> list[re.Match[str]] | None:
+    """Return the matches of values, or None where they are not the whole text."""
+    matches = list(pattern.finditer(f"{text},"))
+    whole = sum(len(match[0]) for match in matches) == len(text) + 1
+    return matches if whole else None
+
+
+def _value(match: re.Match[str]) -> Value:
+    bare = match["bare"]
+    return None if bare is not None and bare.strip() in MISSING else _text(match)
+
+
+def _text(match: re.Match[str]) -> str:
+    """Return what is matched: bare, or without its quotes, doubled quotes and escapes."""
+    bare, single, double = match.group("bare", "single", "double")
+    if bare is not None:
+        return str(bare).strip()
+    text = double.replace('""', '"') if single is None else single.replace("''", "'")
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] == "u" and len(code) == 5:
+        return chr(int(code[1:], 16))
+    # liac-arff writes control characters as octal numbers.
+    return chr(int(code, 8)) if code[0] in "01234567" else _CONTROLS.get(code, code)

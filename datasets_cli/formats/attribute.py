@@ -1,0 +1,54 @@
+"""An attribute: one column of a table file, its kind, and the labels of a nominal one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+NUMERIC, NOMINAL, TEXT = "numeric", "nominal", "text"
+
+NAN = float("nan")
+
+Value = str | None
+"""A value as it is written, without its quotes; None where it is missing."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One column of a table file.
+
+    Args:
+        name: without its quotes.
+        kind: ``NUMERIC``, ``NOMINAL``, or ``TEXT`` (strings and dates).
+        labels: the values that a nominal column declares, in that order.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...] = ()
+
+    def to_floats(self, values: Sequence[Value]) -> list[float]:
+        """Return the values as numbers; a ValueError or KeyError says that one cannot be."""
+        if self.kind == NOMINAL:
+            return list(map(self._positions.__getitem__, values))
+        if None in values:
+            return [NAN if value is None else float(value) for value in values]
+        return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
+
+    def has(self, value: Value) -> bool:
+        """Tell whether the column may have this value; text may be anything."""
+        try:
+            return self.kind == TEXT or bool(self.to_floats([value]))
+        except (ValueError, KeyError):
+            return False
+
+    @property
+    def absent(self) -> Value:
+        """The value that a sparse row does not name."""
+        return "0" if self.kind == NUMERIC else next(iter(self.labels), None)
+
+    @cached_property
+    def _positions(self) -> dict[Value, float]:
+        positions: dict[Value, float] = {label: float(i) for i, label in enumerate(self.labels)}
+        return positions | {None: NAN}
