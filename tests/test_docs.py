@@ -68,7 +68,9 @@ def test_the_readmes_python_runs(
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(sample, names)
     assert names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
-    assert names["frames"].sample()["next", "observation"].shape == (32, 4, 84, 84)
+    stacks = names["frames"].sample()["next", "observation"]
+    assert (stacks.shape, str(stacks.dtype)) == ((32, 4, 84, 84), "torch.float32")
+    assert 0 <= float(stacks.min()) < float(stacks.max()) <= 1
     exec(preprocess.replace("num_workers=4", "num_workers=0"), names)
     assert ("next", "cost") in names["storage"].dataset.keys
 
@@ -161,7 +163,8 @@ def modules() -> list[str]:
 
 WITH_EXAMPLES = {
     *("cli.main", "cli.state", "experience", "store.cache_root"),
-    *("replay.samplers.prioritized", "replay.transforms.scaling", "torchrl.cat_frames"),
+    *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
+    "torchrl.cat_frames",
 }
 
 
