@@ -97,11 +97,15 @@ COUNTED_EARLY = {"kitchen", "flow", "minigrid"}
 ENDS_UNKNOWN = {"ends_with_a_terminal"}
 """A last row that is a terminal, and a trajectory of one step that is cut off."""
 
-WARNED = {
-    *("mujoco_v0", "narrow_chunks", "mujoco_v2_older", "columns_of_one", "big_endian"),
-    "ends_in_the_middle",
-}
-"""Terminals, and a trajectory of one step that is cut off: here it follows none of them."""
+
+def has_lost_steps(source: Source) -> bool:
+    """Tell whether a file has terminals, and a trajectory of one step that is no row."""
+    last = len(source["rewards"]) - 1
+    terminals, timeouts = (source[name].reshape(-1) for name in ("terminals", "timeouts"))
+    ends = terminals | timeouts | last_of(last)
+    begins = np.append(True, ends[:-1])
+    without_row = begins & ends & ~terminals & ("next_observations" not in source)
+    return bool((terminals & ~timeouts).any() and without_row.any())
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS.keys() - COUNTED_EARLY - ENDS_UNKNOWN))
@@ -116,7 +120,7 @@ def test_the_rows_are_d4rls_in_every_layout_of_its_scripts(
         found = replay.qlearning_dataset(like="d4rl")
     assert_d4rls(found, d4rls(read(path), LAYOUTS[layout].max_episode_steps))
     assert [str(warning.message).split(":")[0] for warning in caught] == (
-        [replay.dataset_id] if layout in WARNED else []
+        [replay.dataset_id] if has_lost_steps(read(path)) else []
     )
     assert all(warning.filename == __file__ for warning in caught), "it names the caller"
 
@@ -239,8 +243,12 @@ def name_of(path: Path) -> str:
     return next(name for name, (file,) in names.items() if file.filename == path.name)
 
 
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("cut", CUTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("cut", "layout"),
+    [(cut, "ted") for cut in CUTS]
+    + [(cut, "compact") for cut in CUTS if cut.stat().st_size < 50_000],
+    ids=lambda value: getattr(value, "stem", value),
+)
 def test_the_rows_are_d4rls_of_real_files(
     cut: Path, layout: str, tmp_path: Path, config: Config
 ) -> None:
