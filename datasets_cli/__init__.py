@@ -130,6 +130,7 @@ _LAZY_IMPORTS = {
     "SelectTransform": "replay.transforms.keys",
     "ExcludeTransform": "replay.transforms.keys",
     "ToTensorImage": "replay.transforms.images",
+    "ScaledFloatFrame": "replay.transforms.images",
     "StepCounter": "replay.transforms.tracking",
     "InitTracker": "replay.transforms.tracking",
     "Transform": "replay.transforms.transform",

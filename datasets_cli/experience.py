@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from tensordict import TensorDict
@@ -231,19 +231,27 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 progress=progress,
             )
 
-    def qlearning_dataset(self) -> dict[str, np.ndarray]:
+    def qlearning_dataset(self, *, like: Literal["d4rl"] | None = None) -> dict[str, np.ndarray]:
         """Return the whole dataset as the numpy dict that D4RL's users know.
+
+        Args:
+            like: None for every row; ``"d4rl"`` for the rows of ``d4rl.qlearning_dataset``, value
+                for value, of a dataset of D4RL.
 
         Returns:
             ``observations``, ``actions``, ``next_observations`` float32 ``[N, ...]`` (float64 and
-            integers are cast, as ``d4rl.qlearning_dataset`` does), ``rewards`` float32 ``[N]`` and
-            ``terminals`` bool ``[N]``. Unlike there, rows cut off by a time limit stay where their
-            successor is real, and no successor belongs to another trajectory. Text is left out.
+            integers are cast, as ``d4rl.qlearning_dataset`` does), ``rewards`` float32 ``[N]``,
+            ``terminals`` bool ``[N]`` and ``timeouts`` bool ``[N]``, the ends by a time limit; no
+            text. Unlike there, rows cut off by a time limit stay where their successor is real,
+            and no successor belongs to another trajectory: it is zeros after a terminal where the
+            file has none. With ``like="d4rl"`` it is as there, and there are no ``timeouts``.
 
         Raises:
-            UsageError: the observation is not one tensor, or the copy does not fit into memory.
+            UsageError: the observation is not one tensor, the copy does not fit into memory, or
+                the dataset does not have what D4RL's rows are made of: it is of another family or
+                was preprocessed, or its file has no timeouts and trajectories up to the time limit.
         """
-        return qlearning_columns(self._rows)
+        return qlearning_columns(self._rows, like)
 
     def get_normalized_score(self, returns: float) -> float:
         """Return a score that is 0 for the reference policy's low end and 1 for its high end.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import pkgutil
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,13 @@ from typer.main import get_command
 import datasets_cli
 from datasets_cli import api, errors
 from datasets_cli.catalogue import registry
-from datasets_cli.cli.main import app
+from datasets_cli.cli.main import app, main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.verification import verify
-from tests.support.paths import PROJECT
+from tests.support.paths import DEMO_DATA, PROJECT
 
 Capture = pytest.CaptureFixture[str]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -68,7 +70,9 @@ def test_the_readmes_python_runs(
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(sample, names)
     assert names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
-    assert names["frames"].sample()["next", "observation"].shape == (32, 4, 84, 84)
+    stacks = names["frames"].sample()["next", "observation"]
+    assert (stacks.shape, str(stacks.dtype)) == ((32, 4, 84, 84), "torch.float32")
+    assert 0 <= float(stacks.min()) < float(stacks.max()) <= 1
     exec(preprocess.replace("num_workers=4", "num_workers=0"), names)
     assert ("next", "cost") in names["storage"].dataset.keys
 
@@ -81,6 +85,47 @@ def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
         )
         exec(code, names)
     assert len(names["buffer"]) == 1495 and names["batch"].shape[0] <= 256
+
+
+def test_the_page_for_those_who_come_from_elsewhere_runs(
+    door_source: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our blocks run in their order on an empty root; those of other packages are Python."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLDS_OFFLINE", "1")
+    text = (PROJECT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+    folders = {
+        "~/.d4rl/datasets": f"{door_source} --no-verify",  # it is no whole published file
+        "~/.minari/datasets": str(DEMO_DATA / "minari"),
+        "hopper-medium-v2": "door-human-v0",
+    }
+    for old, new in folders.items():
+        assert old in text
+        text = text.replace(old, new)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    ours, theirs, commands = [], [], []
+    for block, command in re.findall(r"```python\n(.*?)```|`rlds (.*?)`", text, re.DOTALL):
+        if command:
+            assert main(shlex.split(command)) == 0, command
+            commands.append(command.split()[0])
+        elif block.startswith("# there"):
+            ast.parse(block)
+            theirs.append(block)
+        else:
+            assert block.startswith("# here")
+            exec(block, names)
+            ours.append(block)
+    assert len(ours) == len(theirs) == text.count("```") // 4 == 4, "blocks come in pairs"
+    assert commands == ["download", "list", "download"]
+    assert names["dataset"].keys() == {
+        *("observations", "actions", "next_observations", "rewards", "terminals")
+    }
+    assert names["batch"]["observation"].shape == (256, 39)
+    assert names["slices"].batch_size == (8, 32)
+    assert 0 < names["score"] < 1
+    assert len(names["small"]) == len(names["data"]) == 1495
+    for example in ("import d4rl", "load_d4rl_dataset", "import minari", "from torchrl"):
+        assert example in "".join(theirs)
 
 
 def test_the_python_of_the_page_on_the_package_runs(
@@ -161,7 +206,8 @@ def modules() -> list[str]:
 
 WITH_EXAMPLES = {
     *("cli.main", "cli.state", "experience", "store.cache_root"),
-    *("replay.samplers.prioritized", "replay.transforms.scaling", "torchrl.cat_frames"),
+    *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
+    "torchrl.cat_frames",
 }
 
 

@@ -1,13 +1,75 @@
-"""Transforms of frames."""
+"""Transforms of frames: the order of their dimensions, and their scale."""
 
 from __future__ import annotations
 
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKeys
-from datasets_cli.replay.transforms.key_map import KeyMap
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.store.schema.columns import Key, show_key
+
+OBSERVATIONS: list[tuple[str, ...]] = [("observation",), ("next", "observation")]
+NUM_CHANNELS = (1, 3, 4)  # grey, colour, colour with transparency
+
+
+class ScaledFloatFrame(Transform):
+    """Divides frames of bytes by 255: floats from 0 to 1 in the shape that the frames have.
+
+    >>> batch = TensorDict({"observation": torch.full((2, 4, 84, 84), 51, dtype=torch.uint8)}, [2])
+    >>> ScaledFloatFrame(in_keys="observation")(batch)["observation"][0, 0, 0, 0]
+    tensor(0.2000)
+
+    Frames ``[..., H, W]``, stacks of them ``[..., n, H, W]`` and frames with channels in any place
+    keep the order of their dimensions; ``ToTensorImage`` puts channels first.
+
+    Args:
+        in_keys: entries that are read; ``"observation"`` and ``("next", "observation")`` by
+            default.
+        out_keys: where the results go; ``in_keys`` by default.
+        dtype: of the result, floating point; torch's default by default.
+
+    Raises:
+        UsageError: ``dtype`` is of integers, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not self.dtype.is_floating_point:
+            raise UsageError(
+                f"ScaledFloatFrame gives floats from 0 to 1; {self.dtype} would make 0 of them all."
+            )
+        self._frames = KeyMap(
+            "ScaledFloatFrame", OBSERVATIONS if in_keys is None else in_keys, out_keys
+        )
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Scale frames of the batch, and return it.
+
+        Raises:
+            UsageError: an entry is missing, or is not of bytes: it may be scaled already.
+        """
+        for source, target in self._frames.pairs:
+            frames = required_entry(batch, source, "ScaledFloatFrame")
+            if frames.dtype != torch.uint8:
+                raise UsageError(
+                    f"ScaledFloatFrame scales frames of bytes, torch.uint8; {show_key(source)} is "
+                    f"{frames.dtype} {list(frames.shape)}. Leave the transform out where frames "
+                    "are scaled already; ObservationNorm scales other numbers."
+                )
+            batch.set(target, frames.to(self.dtype).div_(255))  # the copy is ours
+        return batch
+
+    def __repr__(self) -> str:
+        return f"ScaledFloatFrame(in_keys={self._frames.in_keys})"
 
 
 class ToTensorImage(Transform):
@@ -39,8 +101,18 @@ class ToTensorImage(Transform):
         self._frames = KeyMap("ToTensorImage", ["pixels"] if in_keys is None else in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Turn frames of the batch, and return it."""
-        return self._frames.apply(batch, self._turn)
+        """Turn frames of the batch ``[*B]``, and return it.
+
+        Raises:
+            UsageError: an entry is missing, or is not ``[*B, ..., H, W, C]`` with 1, 3 or 4
+                channels; ``shape_tolerant`` takes those as they are.
+        """
+        for source, target in self._frames.pairs:
+            frames = required_entry(batch, source, "ToTensorImage")
+            if not self.shape_tolerant:
+                _check_channels(source, frames, batch.ndim)
+            batch.set(target, self._turn(frames))
+        return batch
 
     def _turn(self, frame: torch.Tensor) -> torch.Tensor:
         if not self.shape_tolerant or frame.shape[-1] == 3:
@@ -48,3 +120,24 @@ class ToTensorImage(Transform):
         divide = not frame.is_floating_point() if self.from_int is None else self.from_int
         frame = (frame.div(255) if divide else frame).to(self.dtype)
         return frame.unsqueeze(0) if self.unsqueeze and frame.ndim == 3 else frame
+
+
+def _check_channels(key: Key, frames: torch.Tensor, batch_ndim: int) -> None:
+    """Check that frames end in height, width and channels.
+
+    Args:
+        key: theirs, for the message.
+        frames: ``[*B, ...]``.
+        batch_ndim: the dimensions of B: a frame ``[B, H, 3]`` has no channels.
+
+    Raises:
+        UsageError: they do not; moving the last dimension would turn the frame on its side.
+    """
+    if frames.ndim - batch_ndim < 3 or frames.shape[-1] not in NUM_CHANNELS:
+        raise UsageError(
+            "ToTensorImage makes frames [..., height, width, channels] into [..., channels, "
+            f"height, width]; expected 1, 3 or 4 channels, found {show_key(key)} "
+            f"{list(frames.shape)} in a batch {list(frames.shape[:batch_ndim])}. "
+            "ScaledFloatFrame scales frames without channels, stacks of them, and frames whose "
+            "channels come first, and leaves the order of their dimensions."
+        )

@@ -245,6 +245,7 @@ def test_the_q_learning_dataset_is_numpy_of_the_whole(replay: ExperienceReplay) 
         "next_observations": ("float32", (39,)),
         "rewards": ("float32", ()),
         "terminals": ("bool", ()),
+        "timeouts": ("bool", ()),
     }
 
 
