@@ -19,7 +19,10 @@ PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text
 MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
 """The module of each distribution that is not called like it."""
 
-NOT_IMPORTED = {"rich": "typer draws its help and its errors with it, and needs it itself"}
+NOT_IMPORTED = {
+    "rich": "typer draws its help and its errors with it, and needs it itself",
+    "pandas": "tables of trajectories are to be data frames; Parquet is pyarrow's alone by now",
+}
 PART_OF = {"urllib3": "requests"}
 """What a requirement is made of, and whose errors come through it."""
 
