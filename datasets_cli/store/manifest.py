@@ -110,7 +110,7 @@ class Manifest:
     def computed_content(self) -> str:
         """Return the identity of what the other fields describe."""
         if self.parent is None:
-            origin = recipe_origin(self.recipe, self.successors, self.resources)
+            origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:
             origin = derived_origin(self.parent, self.function, self.arguments, self.seed)
         columns: tuple[AnyColumn, ...] = (*self.columns, *self.texts)
