@@ -68,13 +68,14 @@ def test_pages_about_a_table_are_known_by_what_they_say_of_its_values(tmp_path: 
     def content_with(page: str, old: str, new: str) -> str:
         text = named[page].read_text()
         assert old in text
-        (source / page).write_text(text.replace(old, new))
+        (source / page).write_text(text.replace(old, new, 1))
         root = tmp_path / hashlib.sha256(new.encode()).hexdigest()
         return install(root, "openml/61", source=str(source)).content
 
     plain = content_with("description.json", '"Public"', '"Public"')
     assert content_with("description.json", '"Public"', '"CC0"') == plain
-    other = content_with("description.json", '"class"', '"sepallength"')
+    (source / "description.json").write_text(named["description.json"].read_text())
+    other = content_with("features.json", '"is_ignore": "false"', '"is_ignore": "true"')
     assert other != plain
 
 
