@@ -110,6 +110,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
+        if not isinstance(text, bool):
+            raise UsageError(f"text is True or False, not {text!r}: all text, or none.")
         if self.family and not dataset_id.startswith(f"{self.family}/"):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)

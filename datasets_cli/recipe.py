@@ -203,6 +203,9 @@ class Recipe:
             without any, and refuses values that have no meaning.
         fallback: the name of the dataset that is taken where the publisher of another one, with
             these options, refuses it, or where it alone is installed; None where there is none.
+        identity: names of metadata that decide values and come from files that only describe the
+            data (``Resource.describes``), such as the order of classes; the data are known by them
+            and by the sha256 of all other files.
         pictures: ``deferred_frames`` under its name of the release before.
     """
 
@@ -224,6 +227,7 @@ class Recipe:
     resources_at: Callable[[str, Place], list[Resource]] | None = None
     variant: Callable[[str, Mapping[str, str]], str] = lambda name, options: name
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
+    identity: tuple[str, ...] = ()
     pictures: InitVar[Callable[[Source], DeferredFrames | None] | None] = None
 
     def __post_init__(self, pictures: Callable[[Source], DeferredFrames | None] | None) -> None:
@@ -239,6 +243,7 @@ class Recipe:
             "licence": self.licence,
             "citation": self.citation,
             "homepage": self.homepage,
+            **({"identity": list(self.identity)} if self.identity else {}),
         }
 
 

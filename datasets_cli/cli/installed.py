@@ -72,7 +72,7 @@ def _verified(result: VerifiedDataset, quick: bool) -> list[str]:
     opens = "; it opens" if result.opened else ""
     lines = [f"{result.id}: {result.num_files} files as in the manifest ({how}){opens}"]
     if result.state == "unchecked":
-        lines.append("  its publisher states no checksum for some of its source")
+        lines.append("  no checksum was known for some of its source when it was installed")
     lines += [f"  its source was {reason}" for reason in result.unverified]
     return lines + (_deep(result.report) if result.report else [])
 

@@ -65,8 +65,7 @@ def verify_all(
     damaged = [result for result in results if not result.ok]
     if damaged:
         error = IntegrityError(
-            f"Damaged: {', '.join(result.id for result in damaged)}. "
-            "Install again with download --force."
+            f"Damaged: {', '.join(result.id for result in damaged)}. What to do is said of each."
         )
         error.results = results
         raise error from damaged[0].error

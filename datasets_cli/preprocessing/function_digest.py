@@ -21,6 +21,7 @@ import hashlib
 import inspect
 import pickle
 import sys
+import sysconfig
 import tokenize
 import types
 from collections.abc import Callable
@@ -34,7 +35,7 @@ import torch
 from datasets_cli.store.content import canonical_json
 
 PLAIN = (str, int, bool, type(None))
-KNOWN_BY_NAME = sys.stdlib_module_names | {"numpy", "tensordict", "torch"}
+LIBRARIES = frozenset({"numpy", "tensordict", "torch"})
 
 
 def function_entry(function: Callable[..., Any]) -> dict[str, str]:
@@ -168,7 +169,19 @@ class _Describer:
 def _is_known_by_name(thing: Any) -> bool:
     if thing.__module__ == "builtins":  # which what exec defines claims too
         return vars(builtins).get(thing.__qualname__) is thing
-    return str(thing.__module__).partition(".")[0] in KNOWN_BY_NAME
+    name = str(thing.__module__).partition(".")[0]
+    return name in LIBRARIES or (name in sys.stdlib_module_names and _is_pythons_own(name))
+
+
+def _is_pythons_own(name: str) -> bool:
+    """Tell whether a module of Python's library is Python's: a user's file may have its name."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if path is None:
+        return True  # built in
+    folder = Path(path).resolve()
+    homes = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib")}
+    is_installed = {"site-packages", "dist-packages"} & set(folder.parts)
+    return not is_installed and not homes.isdisjoint(folder.parents)
 
 
 def _names_in(code: types.CodeType) -> set[str]:

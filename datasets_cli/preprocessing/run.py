@@ -218,7 +218,8 @@ def _commit(
             columns=columns,
             files=write_beside(data, names, offsets, {}),
             recipe=parent.recipe,
-            metadata=parent.metadata,
+            # Notes are about the parent's rows and fields, which a function may have changed.
+            metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
             texts=texts,
             statistics=summarise(data, reward_column(columns), offsets),
             parent={"id": parent.id, "content": parent.content, "state": parent.state},

@@ -25,6 +25,7 @@ class RawFile:
         checked: ``"sha256"``, ``"md5"``, ``"size"`` or ``"nothing"``: what the catalogue could
             confirm; or how the file differs, where ``--no-verify`` accepted it.
         version: label of an older published version; empty for the current one.
+        describes: whether it is a page about the data; see ``Resource``.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class RawFile:
     validator: str | None = None
     checked: str = "nothing"
     version: str = ""
+    describes: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest's entry, without the local path."""
@@ -46,7 +48,8 @@ class RawFile:
             "validator": self.validator,
             "checked": self.checked,
         }
-        return entry | ({"version": self.version} if self.version else {})
+        known = {"version": self.version, "describes": self.describes}
+        return entry | {name: value for name, value in known.items() if value}
 
 
 def verify(
@@ -82,5 +85,13 @@ def verify(
             raise
         checked = f"not verified: {error}"
     return RawFile(
-        path, resource.filename, url, digests.size, found["sha256"], validator, checked, version
+        path,
+        resource.filename,
+        url,
+        digests.size,
+        found["sha256"],
+        validator,
+        checked,
+        version,
+        resource.describes,
     )

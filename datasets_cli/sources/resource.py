@@ -79,6 +79,8 @@ class Resource:
         older: earlier published versions, accepted and named in the manifest.
         magic: the bytes that the file must begin with.
         no_such_data: how the publisher says, in a refusal of its own, that there is no such data.
+        describes: whether it is a page about the data, whose bytes change without them, such as an
+            answer of the publisher's API; the data are then not known by its sha256.
     """
 
     urls: tuple[str, ...]
@@ -88,6 +90,7 @@ class Resource:
     older: tuple[Content, ...] = ()
     magic: bytes = b""
     no_such_data: NoSuchData | None = None
+    describes: bool = False
 
     def __post_init__(self) -> None:
         parts = self.filename.split("/")

@@ -1,8 +1,10 @@
 """A dataset's identity: which data it holds, whatever layout, mirror or machine made the files.
 
 A dataset of a recipe is known by what decides its values: the recipe and its version, the rule of
-successors and its version, and the names and sha256 of the publisher's files. A derived one is
-known by its parent, the function, its arguments and the seed. The id and the schema, with the
+successors and its version, and the names and sha256 of the publisher's files. Of files that only
+describe the data, whose bytes change without them, what decides values is taken from the metadata
+instead. A derived one is known by its parent, the function, its arguments and the seed. The id,
+which for a derived one has the name that it was given, and the schema, with the
 numbers of rows and trajectories, are in both, so that two programs that convert differently never
 give the same name to different data.
 
@@ -54,20 +56,27 @@ def content_of(
     return hashlib.sha256(canonical_json(identity)).hexdigest()
 
 
-def recipe_origin(recipe: Origin, successors: Origin, resources: Iterable[Origin]) -> Origin:
+def recipe_origin(
+    recipe: Origin, successors: Origin, resources: Iterable[Origin], metadata: Origin
+) -> Origin:
     """Return the origin of a dataset that a recipe reads from a publisher's files.
 
     Args:
-        recipe: has its version.
+        recipe: has its version, and the names of metadata that decide values.
         successors: has the version of the rule; a manifest of format version 1 does not, and there
             was the first one alone.
-        resources: have the name and sha256 of each file.
+        resources: have the name and sha256 of each file, and whether it only describes the data.
+        metadata: what the publisher says.
     """
-    return {
+    files = (file for file in resources if not file.get("describes"))
+    origin = {
         "recipe_version": recipe.get("version"),
         "successor_rule_version": successors.get("version", 1),
-        "sources": sorted([file["filename"], file["sha256"]] for file in resources),
+        "sources": sorted([file["filename"], file["sha256"]] for file in files),
     }
+    if names := recipe.get("identity"):
+        origin["metadata"] = {name: metadata.get(name) for name in names}
+    return origin
 
 
 def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:

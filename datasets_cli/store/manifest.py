@@ -110,7 +110,7 @@ class Manifest:
     def computed_content(self) -> str:
         """Return the identity of what the other fields describe."""
         if self.parent is None:
-            origin = recipe_origin(self.recipe, self.successors, self.resources)
+            origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:
             origin = derived_origin(self.parent, self.function, self.arguments, self.seed)
         columns: tuple[AnyColumn, ...] = (*self.columns, *self.texts)
@@ -150,8 +150,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise _damaged(path, error) from error
     if version > FORMAT_VERSION:
         raise DamagedDataset(
-            f"{path} has format version {version}; this program reads up to {FORMAT_VERSION}. "
-            "Upgrade it: pip install --upgrade rlds-cli"
+            f"{path} has format version {version}, and this program reads up to {FORMAT_VERSION}: "
+            "a newer one wrote it, and it may be whole. Upgrade: pip install --upgrade rlds-cli"
         )
     try:
         if version > 1:

@@ -102,6 +102,7 @@ COUNT = _is(
 WHOLE = _is("a whole number", _is_whole)
 WHOLE_OR_NULL = _is("a whole number or null", lambda value: value is None or _is_whole(value))
 NUMBER_OR_NULL = _is("a number or null", lambda value: value is None or _is_number(value))
+FLAG = _is("true or false", lambda value: isinstance(value, bool))
 DIGEST = _is("64 hexadecimal digits", is_digest)
 STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
@@ -121,7 +122,13 @@ OPTIONAL_FIELDS: dict[str, Check] = {
     "resources": _list_of(
         _object_of(
             {"filename": TEXT, "sha256": DIGEST},
-            {"url": TEXT, "bytes": COUNT, "validator": TEXT_OR_NULL, "checked": TEXT},
+            {
+                "url": TEXT,
+                "bytes": COUNT,
+                "validator": TEXT_OR_NULL,
+                "checked": TEXT,
+                "describes": FLAG,
+            },
         )
     ),
     "recipe": _object_of(
@@ -132,6 +139,7 @@ OPTIONAL_FIELDS: dict[str, Check] = {
             "licence": TEXT_OR_NULL,
             "citation": TEXT_OR_NULL,
             "homepage": TEXT_OR_NULL,
+            "identity": _list_of(TEXT),
         },
     ),
     "successors": _object_of({}, {"rule": TEXT, "version": WHOLE}),

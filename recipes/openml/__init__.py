@@ -20,4 +20,5 @@ RECIPE = Recipe(
     unlisted=True,
     dynamic=True,
     find=find,
+    identity=("feature_names", "categories", "target_names", "classes", "means", "scales"),
 )

@@ -109,7 +109,7 @@ def resources_at(name: str, place: Place) -> list[Resource]:
             f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}."
         )
     stated = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)
-    documents = [Resource((), DESCRIPTION), Resource((), FEATURES)]
+    documents = [Resource((), page, describes=True) for page in (DESCRIPTION, FEATURES)]
     if not place.has(ARFF) and place.has(PARQUET):
         _check_parquet_reader(name)
         return [*documents, Resource((), PARQUET, magic=b"PAR1")]
@@ -141,7 +141,7 @@ def _data_id(name: str, web: Web) -> str:
 
 
 def _document(url: str, filename: str) -> Resource:
-    return Resource((url,), filename, magic=b"{", no_such_data=api.no_such_data)
+    return Resource((url,), filename, magic=b"{", no_such_data=api.no_such_data, describes=True)
 
 
 def _file(name: str, description: api.Entry) -> Resource:

@@ -56,6 +56,29 @@ def test_two_mirrors_and_a_moved_folder_have_one_content(tmp_path: Path) -> None
     assert len({str(manifest.resources) for manifest in found}) == 4
 
 
+def test_pages_about_a_table_are_known_by_what_they_say_of_its_values(tmp_path: Path) -> None:
+    pages = DEMO / "openml/api/v1/json/data"
+    named = {"description.json": pages / "61", "features.json": pages / "features/61"}
+    named["dataset.arff"] = DEMO / "openml/data/v1/download/61/iris.arff"
+    source = tmp_path / "source"
+    source.mkdir()
+    for name, path in named.items():
+        shutil.copyfile(path, source / name)
+
+    def content_with(page: str, old: str, new: str) -> str:
+        text = named[page].read_text()
+        assert old in text
+        (source / page).write_text(text.replace(old, new, 1))
+        root = tmp_path / hashlib.sha256(new.encode()).hexdigest()
+        return install(root, "openml/61", source=str(source)).content
+
+    plain = content_with("description.json", '"Public"', '"Public"')
+    assert content_with("description.json", '"Public"', '"CC0"') == plain
+    (source / "description.json").write_text(named["description.json"].read_text())
+    other = content_with("features.json", '"is_ignore": "false"', '"is_ignore": "true"')
+    assert other != plain
+
+
 def test_both_layouts_and_a_converted_one_have_one_content(tmp_path: Path) -> None:
     ted = install(tmp_path / "ted", ID, source=str(FILES), layout="ted")
     packed = install(tmp_path / "compact", ID, source=str(FILES), layout="compact")

@@ -95,6 +95,11 @@ def test_a_script_and_a_module_of_one_file_have_the_same_digest(tmp_path: Path) 
     assert "'name': 'scale'" in done.stdout
 
 
+def test_a_users_file_with_the_name_of_one_of_pythons_counts(tmp_path: Path) -> None:
+    double, triple = (of_module(tmp_path / n, f"{SOURCE}\n# {n}", "mailbox") for n in "23")
+    assert not set(double.values()) & set(triple.values())
+
+
 def test_an_edit_of_the_file_gives_another_digest(tmp_path: Path) -> None:
     before = of_module(tmp_path / "a", SOURCE)
     after = of_module(tmp_path / "b", SOURCE.replace("FACTOR = 2", "FACTOR = 4"))

@@ -13,15 +13,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from datasets_cli.store.schema.trajectory_file import HEADER_BYTES
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.writer import DatasetWriter
 from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
 from tests.support.paths import PROJECT
@@ -33,15 +33,18 @@ MANIFEST = "manifest.json"
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A small dataset of every element type, with frames and a dictionary, in both layouts."""
+    """A small dataset of many types, with text, frames and a dictionary, in both layouts."""
     rows = transitions(LENGTHS, 0)
     starts = np.cumsum([0, *(length + 1 for length in LENGTHS)])[:-1]
     row = np.concatenate([np.arange(n) + s for n, s in zip(LENGTHS, starts, strict=True)])
     shots = frames_of(sum(LENGTHS) + len(LENGTHS))
     rows["pixels",], rows["next", "pixels"] = shots[row], shots[row + 1]
+    rows["mission",] = np.array([f"take {number % 7} keys é" for number in row], object)
     above = tmp_path_factory.mktemp("flips")
-    kinds = {"ted": TedWriter, "compact": CompactWriter}
-    found = {layout: write(kind, above / layout, rows).folder for layout, kind in kinds.items()}
+    found = {
+        layout: write(partial(DatasetWriter, layout), above / layout, rows).folder
+        for layout in LAYOUTS
+    }
     assert "frames/pixels.zst.dictionary" in read_manifest(found["compact"]).files
     return found
 

@@ -25,6 +25,7 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.trajectories import read_offsets, write_offsets
+from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import frames_of, pixel_rows, write
 
@@ -87,7 +88,7 @@ def test_every_file_must_be_a_file(
 def unlist(folder: Path, name: str) -> None:
     entry = json.loads((folder / "manifest.json").read_text())
     del entry["files"][name]
-    (folder / "manifest.json").write_text(json.dumps(entry))
+    (folder / "manifest.json").write_bytes(seal(entry))
 
 
 @pytest.mark.parametrize("kind", KINDS)

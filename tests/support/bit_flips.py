@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_non_tensor
 
 from datasets_cli import FrameStack, ReplayBuffer, SliceSampler
 from datasets_cli.errors import DamagedDataset
@@ -131,6 +131,8 @@ def _add(digest: Any, found: Any) -> None:
     if isinstance(found, torch.Tensor):
         digest.update(str((found.dtype, tuple(found.shape))).encode())
         digest.update(found.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    elif is_non_tensor(found):
+        digest.update(repr(found.tolist()).encode())
     elif isinstance(found, TensorDictBase):
         for name in sorted(found.keys()):
             digest.update(name.encode())
@@ -146,11 +148,13 @@ def try_flip(flip: Flip, expected: dict[tuple[str, int], str]) -> Outcome:
     options = DeviceOptions(torch.device("cpu") if flip.seed % 3 == 0 else None)
     known = flip.folder, variant
     if known not in expected:
-        expected[known] = read_all(DatasetStorage(open_dataset(folder)), variant)
-    first = DatasetStorage(open_dataset(folder, options)) if flip.seed % 5 == 0 else None
+        expected[known] = read_all(DatasetStorage(open_dataset(folder, text=True)), variant)
+    first = DatasetStorage(open_dataset(folder, options, text=True)) if flip.seed % 5 == 0 else None
     with flipped(folder / flip.name, flip.bit):
         try:
-            found = read_all(first or DatasetStorage(open_dataset(folder, options)), variant)
+            found = read_all(
+                first or DatasetStorage(open_dataset(folder, options, text=True)), variant
+            )
             kind, text = ("same" if found == expected[known] else "other"), ""
         except DamagedDataset as error:
             kind, text = "refused", str(error)

@@ -41,7 +41,7 @@ def check_dataset(storage: Storage, expected: Any, what: str) -> None:
     if found is None:
         raise UsageError(
             f"{what} is of a buffer over the dataset {wanted}, and has none of its rows; this "
-            "buffer has rows of its own. Load it into a buffer over that dataset, such as "
+            "buffer is not over a dataset. Load it into one over that dataset, such as "
             f"ExperienceReplay({str(expected.get('id'))!r}); copy rows with extend()."
         )
     if found["content"] != expected.get("content"):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
 from datasets_cli.replay.buffers.dataset_reference import check_dataset
@@ -81,7 +81,12 @@ def load(
         reader.drop()
         reader.sampler.on_clear()
     else:
-        writable(reader)
+        if not reader.storage.is_writable:
+            raise ImmutableError(
+                f"{folder} holds rows, as a dump of version 1 does also of a dataset's buffer; "
+                "the rows of this buffer are a dataset, which is never written. Load it into a "
+                "buffer with a storage of its own, such as LazyTensorStorage."
+            )
         is_own = reader.generator is not torch.default_generator
         generator = read_generator(folder, reader.generator) if is_own else None
         drawn = _load_rows(reader, writer, folder, hooks, tensorclass)
