@@ -13,8 +13,8 @@ from tensordict import TensorDict
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import installed_folder, installed_id, remove
+from datasets_cli.install.install import find_installed, install_dataset
+from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress
@@ -29,7 +29,6 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -286,5 +285,5 @@ def _installed_folder(
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
         id = installed_id(dataset_id, config, install_options.options)
-        return installed_folder(CacheRoot(config.root), id, install_options.layout)
+        return find_installed(id, config, install_options)
     return install_dataset(dataset_id, config, install_options, progress=progress)

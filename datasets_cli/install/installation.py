@@ -7,7 +7,7 @@ from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, RldsError, SourceError
+from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.installed import (
     installed_fallback,
@@ -17,12 +17,14 @@ from datasets_cli.install.installed import (
 )
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
+from datasets_cli.install.source_check import check_source
 from datasets_cli.install.staging import stage
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.tables import remove_tables
 
 
@@ -54,6 +56,7 @@ class Installation:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
         if id := self._find_installed(resolved):
+            self._check_source(id)
             return Plan(id, True, (), self._root.dataset(id))
         try:
             resources = resources_of(resolved, self._install_options, self._http)
@@ -64,25 +67,45 @@ class Installation:
 
     def run(self, text: str) -> Path:
         """Return the folder of a dataset, installing it first if needed."""
-        root, layout, force = self._root, self._install_options.layout, self._install_options.force
+        root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
         if id := self._find_installed(resolved):
-            return installed_folder(root, id, layout)
+            return self.installed(id)
         timeout = self._config.lock_timeout
         with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
-                return installed_folder(root, resolved.id, layout)
+                return self.installed(resolved.id)
             try:
                 return self._install(resolved)
             except (RldsError, OSError):
                 # Where locks do not work another process may be done, and have swept our files.
                 if force or not is_installed(root, resolved.id):
                     raise
-                return installed_folder(root, resolved.id, layout)
+                return self.installed(resolved.id)
+
+    def installed(self, id: str) -> Path:
+        """Return the folder of an installed dataset that is what the options ask for.
+
+        Raises:
+            UsageError: it has another layout, or the files at ``--source`` are others.
+            DamagedDataset: a file is missing or has another size.
+        """
+        self._check_source(id)
+        return installed_folder(self._root, id, self._install_options.layout)
+
+    def _check_source(self, id: str) -> None:
+        if self._install_options.source is None:
+            return
+        try:
+            resolved = resolve(id, self._root, unlisted=True, web=self._http)
+        except UnknownDataset:  # its recipe is gone, or it was derived
+            resolved = None
+        manifest = read_manifest(self._root.dataset(id))
+        check_source(manifest, resolved, self._install_options, self._http)
 
     def _resolve(self, text: str) -> Resolved:
         return resolve(
