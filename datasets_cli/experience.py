@@ -43,7 +43,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     torch.Size([256, 1])
 
     Args:
-        dataset_id: ``family/name``; the family may be left out where the name is unique.
+        dataset_id: ``family/name``; the family may be left out where the name is unique. Every
+            class of a family opens ``demo/name`` too.
         batch_size: rows in a batch; ``sample`` can override it.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install again
@@ -109,7 +110,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        if self.family and not dataset_id.startswith(f"{self.family}/"):
+        if self.family and not dataset_id.startswith((f"{self.family}/", "demo/")):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
         install_options = InstallOptions(

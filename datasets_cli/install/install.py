@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import installed_folder, is_installed
+from datasets_cli.install.installed import holds_demo_data, installed_folder, is_installed
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
@@ -44,7 +44,7 @@ def install_dataset(
     install_options = install_options or InstallOptions()
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
-    if is_installed(root, check_id(text)) and is_plain:
+    if is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text):
         return find_installed(text, config, install_options, http)
     return _installation(config, install_options, http, progress).run(text)
 

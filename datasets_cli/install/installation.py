@@ -10,6 +10,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.installed import (
+    holds_demo_data,
     installed_fallback,
     installed_folder,
     is_installed,
@@ -48,6 +49,7 @@ class Installation:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
+        self._forces_fallback = install_options.force
         self._http = http or Http(config)
         self._lock_progress = progress
         self._progress = reporting_to(progress)
@@ -55,11 +57,13 @@ class Installation:
     def plan(self, text: str) -> Plan:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
+        if self._is_demo_data(resolved.id):
+            return self._forced().plan(text)
         if id := self._find_installed(resolved):
             self._check_source(id)
             return Plan(id, True, (), self._root.dataset(id))
         try:
-            resources = resources_of(resolved, self._install_options, self._http)
+            resources = resources_of(resolved, self._options_of(resolved), self._http)
         except AccessError as refusal:
             found = self._without_options().plan(self._fallback_id(resolved, refusal))
             return replace(found, fallback_for=resolved.id)
@@ -72,6 +76,12 @@ class Installation:
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
+        if self._is_demo_data(resolved.id):
+            self._progress.note(
+                f"{resolved.id} holds demo data that an earlier rlds demo --keep left; the "
+                "published dataset is installed in its place (demo data: rlds list 'demo/*')"
+            )
+            return self._forced().run(text)
         if id := self._find_installed(resolved):
             return self.installed(id)
         timeout = self._config.lock_timeout
@@ -128,8 +138,9 @@ class Installation:
 
     def _install(self, resolved: Resolved) -> Path:
         """Install a dataset whose lock is held, or its fallback where its publisher refuses it."""
+        root, options = self._root, self._options_of(resolved)
         try:
-            resources = resources_of(resolved, self._install_options, self._http)
+            resources = resources_of(resolved, options, self._http)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
             self._progress.note(
@@ -140,7 +151,6 @@ class Installation:
             except AccessError as error:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
-        root, options = self._root, self._install_options
         check_room(root, resolved.id, resources, options)
         files = [
             raw_file(resource, root, resolved.id, options, self._http, self._progress)
@@ -165,6 +175,13 @@ class Installation:
             remove_raw(root, resolved.id)
         return root.dataset(resolved.id)
 
+    def _options_of(self, resolved: Resolved) -> InstallOptions:
+        """Return the options, with the recipe's own folder where the files ship with it."""
+        options, folder = self._install_options, resolved.recipe.folder
+        if folder is None or options.source is not None:
+            return options
+        return replace(options, source=str(folder))
+
     def _fallback_id(self, resolved: Resolved, refusal: AccessError) -> str:
         """Return the id to install where the publisher refuses the files, or raise the refusal."""
         name = resolved.recipe.fallback(resolved.name, self._install_options.options)
@@ -172,7 +189,17 @@ class Installation:
             raise refusal
         return f"{resolved.recipe.family}/{name}"
 
+    def _is_demo_data(self, id: str) -> bool:
+        return not self._install_options.force and holds_demo_data(self._root, id)
+
+    def _forced(self) -> Installation:
+        """Return the installation that replaces demo data, but no fallback that is installed."""
+        install_options = replace(self._install_options, force=True)
+        forced = Installation(self._config, install_options, self._http, self._lock_progress)
+        forced._forces_fallback = False
+        return forced
+
     def _without_options(self) -> Installation:
         """Return the installation of a fallback, which has none of the family's options."""
-        install_options = replace(self._install_options, options={})
+        install_options = replace(self._install_options, options={}, force=self._forces_fallback)
         return Installation(self._config, install_options, self._http, self._lock_progress)
