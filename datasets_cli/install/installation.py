@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.tables import remove_tables
+
+logger = logging.getLogger(__name__)
 
 
 class Installation:
@@ -58,7 +61,7 @@ class Installation:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
         if self._is_demo_data(resolved.id):
-            return self._forced().plan(text)
+            return self._forced(resolved.id).plan(text)
         if id := self._find_installed(resolved):
             self._check_source(id)
             return Plan(id, True, (), self._root.dataset(id))
@@ -77,11 +80,7 @@ class Installation:
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
         if self._is_demo_data(resolved.id):
-            self._progress.note(
-                f"{resolved.id} holds demo data that an earlier rlds demo --keep left; the "
-                "published dataset is installed in its place (demo data: rlds list 'demo/*')"
-            )
-            return self._forced().run(text)
+            return self._forced(resolved.id).run(text)
         if id := self._find_installed(resolved):
             return self.installed(id)
         timeout = self._config.lock_timeout
@@ -192,8 +191,13 @@ class Installation:
     def _is_demo_data(self, id: str) -> bool:
         return not self._install_options.force and holds_demo_data(self._root, id)
 
-    def _forced(self) -> Installation:
+    def _forced(self, id: str) -> Installation:
         """Return the installation that replaces demo data, but no fallback that is installed."""
+        logger.warning(
+            "%s holds demo data that rlds demo --keep of rlds 0.2 left. The published dataset is "
+            "to be installed in its place; demo data: rlds list 'demo/*'",
+            id,
+        )
         install_options = replace(self._install_options, force=True)
         forced = Installation(self._config, install_options, self._http, self._lock_progress)
         forced._forces_fallback = False

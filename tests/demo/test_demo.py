@@ -168,7 +168,9 @@ def test_demo_data_under_a_published_id_is_marked_and_opens_with_a_warning(
     assert (CacheRoot(old.root).dataset(id) / "manifest.json").read_bytes() == before
 
 
-def test_download_installs_the_published_one_in_its_place(old: Config, capsys: Capture) -> None:
+def test_download_installs_the_published_one_in_its_place(
+    old: Config, capsys: Capture, caplog: pytest.LogCaptureFixture
+) -> None:
     with Origin() as origin:
         for path, content in pages().items():
             origin.put(path.removeprefix("/"), content)
@@ -176,13 +178,15 @@ def test_download_installs_the_published_one_in_its_place(old: Config, capsys: C
         arguments = ["download", "openml/61", "--mirror", mirror]
         (plan,) = run_json(capsys, *arguments, "--dry-run")
         assert not plan["installed"]
+        assert "openml/61 holds demo data" in caplog.text
+        caplog.clear()
         assert main(arguments) == 0
-        assert "openml/61 holds demo data that an earlier rlds demo --keep left; the published" in (
-            capsys.readouterr().err
-        )
+        assert "openml/61 holds demo data that rlds demo --keep of rlds 0.2 left" in caplog.text
+        caplog.clear()
         num_asked = len(origin.requests)
         assert main(arguments) == 0
         assert len(origin.requests) == num_asked, "it is installed now"
+        assert not caplog.text
     (record,) = run_json(capsys, "list", "openml/61", "--installed")
     assert record["state"] == "unchecked"
     with warnings.catch_warnings():
