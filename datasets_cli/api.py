@@ -442,10 +442,10 @@ def open_dataset(
 def run_demo(
     *, keep: bool = False, root: Root = None, config: Config | None = None
 ) -> Iterator[DemoResult]:
-    """Yield what comes of downloading, verifying and sampling the small datasets that ship with us.
+    """Yield what comes of installing, verifying and sampling the small datasets that ship with us.
 
     Args:
-        keep: leave a copy of each installed under the root, marked as unverified.
+        keep: leave them installed under the root, as demo/door-human and so on.
         root: the cache root; used with ``keep`` alone.
         config: root, mirrors and offline mode, instead of ``root``.
 

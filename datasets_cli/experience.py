@@ -13,8 +13,8 @@ from tensordict import TensorDict
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import installed_folder, installed_id, remove
+from datasets_cli.install.install import find_installed, install_dataset
+from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress
@@ -29,7 +29,6 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -44,7 +43,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     torch.Size([256, 1])
 
     Args:
-        dataset_id: ``family/name``; the family may be left out where the name is unique.
+        dataset_id: ``family/name``; the family may be left out where the name is unique. Every
+            class of a family opens ``demo/name`` too.
         batch_size: rows in a batch; ``sample`` can override it.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install again
@@ -112,7 +112,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     ) -> None:
         if not isinstance(text, bool):
             raise UsageError(f"text is True or False, not {text!r}: all text, or none.")
-        if self.family and not dataset_id.startswith(f"{self.family}/"):
+        if self.family and not dataset_id.startswith((f"{self.family}/", "demo/")):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
         install_options = InstallOptions(
@@ -288,5 +288,5 @@ def _installed_folder(
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
         id = installed_id(dataset_id, config, install_options.options)
-        return installed_folder(CacheRoot(config.root), id, install_options.layout)
+        return find_installed(id, config, install_options)
     return install_dataset(dataset_id, config, install_options, progress=progress)

@@ -201,6 +201,8 @@ class Recipe:
             whose files are known only by looking; by default those of ``resources``, given no web.
         variant: the name of what options make of a name, such as ``Pong/5~ckpt0-5``; called also
             without any, and refuses values that have no meaning.
+        folder: that has the files of all datasets, by the names of their resources, where they
+            ship with the recipe; None where they are downloaded.
         fallback: the name of the dataset that is taken where the publisher of another one, with
             these options, refuses it, or where it alone is installed; None where there is none.
         identity: names of metadata that decide values and come from files that only describe the
@@ -228,6 +230,7 @@ class Recipe:
     variant: Callable[[str, Mapping[str, str]], str] = lambda name, options: name
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
     identity: tuple[str, ...] = ()
+    folder: Path | None = None
     pictures: InitVar[Callable[[Source], DeferredFrames | None] | None] = None
 
     def __post_init__(self, pictures: Callable[[Source], DeferredFrames | None] | None) -> None:

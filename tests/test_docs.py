@@ -55,17 +55,22 @@ def test_every_exit_code_is_documented() -> None:
         assert f"\n| {code} |" in text
 
 
-PONG = PROJECT / "datasets_cli" / "demo" / "data" / "atari_dqn" / "Pong"
-
-
-def test_the_readmes_python_runs(
-    door: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_readmes_python_runs_on_the_demo(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The ids that stand for the published ones are those that the README names."""
     monkeypatch.chdir(tmp_path)
-    logs = next(PONG.rglob("replay_logs"))
-    install_dataset("atari_dqn/Pong/5", config, InstallOptions(source=str(logs), accept_any=True))
+    monkeypatch.setenv("RLDS_OFFLINE", "1")
+    demos = {"d4rl/hopper-medium-v2": "demo/door-human", "atari_dqn/Pong/5": "demo/pong"}
+    text = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
+    for published, demo in demos.items():
+        assert f"`{demo}` (for `{published}`)" in text
+        assert main(["download", demo, "-q"]) == 0
     sample, preprocess = (
-        block.replace("d4rl/hopper-medium-v2", door) for block in blocks("README.md", "python")
+        block.replace("d4rl/hopper-medium-v2", "demo/door-human").replace(
+            "atari_dqn/Pong/5", "demo/pong"
+        )
+        for block in blocks("README.md", "python")
     )
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(sample, names)

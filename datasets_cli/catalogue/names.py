@@ -94,7 +94,10 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
     if family in families() and name:
         return _find_in(load_recipe(family), name, root, unlisted, web)
     name, tilde, variant = text.partition("~")
-    by_family = {recipe.family: entries for recipe, entries in catalogues(root)}
+    # A name alone never means data that ships with us, such as demo/iris for openml's iris.
+    by_family = {
+        recipe.family: entries for recipe, entries in catalogues(root) if not recipe.folder
+    }
     found_in = {
         family: found
         for family, entries in by_family.items()

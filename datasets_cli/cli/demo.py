@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """Run the main job end to end on small data that ships with rlds; needs no network.
 
-    A server on this machine answers instead of the publishers; all files are in a temporary folder.
+    The datasets have ids of their own, demo/NAME. Without --keep, all is in a temporary folder.
     """
     state = state_of(context)
     found = []
@@ -48,7 +48,7 @@ def _how_to_use(state: State, found: list[DemoResult]) -> list[str]:
     elsewhere = root != load_config().root
     in_python, in_shell = (f', root="{root}"', f" --root {root}") if elsewhere else ("", "")
     example = found[0].id
-    left = {True: "installed, marked as unverified", False: "installed before, and not touched"}
+    left = {True: "installed", False: "installed before"}
     return [
         f"Under {root}:",
         *(f"  {result.id:26} {left[bool(result.kept)]}" for result in found),

@@ -10,21 +10,22 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DemoResult:
-    """One dataset of the demo: downloaded, converted, verified, sampled.
+    """One dataset of the demo: installed, verified, sampled.
 
     Args:
         id: the dataset.
         about: what its files are.
-        published: whether they are the publisher's own, so that the catalogue's checksums hold.
+        published: whether they are a publisher's own, or whole episodes of them.
         path: its folder.
         num_transitions: rows.
         num_trajectories: trajectories.
         num_files_verified: files whose sha256 is as in the manifest.
         sampled: what the batch is, in words.
-        resources: what was downloaded, as the manifest has it.
+        resources: the files that were read, as the manifest has them.
         batch: ``{key joined by dots: (element type, shape)}`` of every leaf of the batch.
         mean_reward: of the batch.
-        kept: whether a copy was left under the user's cache root; None where none was to be.
+        kept: whether it was installed under the user's cache root, where it stays; False where it
+            was there before, None where it was not to stay.
     """
 
     id: str

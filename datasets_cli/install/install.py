@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import installed_folder, is_installed
+from datasets_cli.install.installed import holds_demo_data, installed_folder, is_installed
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
@@ -44,9 +44,29 @@ def install_dataset(
     install_options = install_options or InstallOptions()
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
-    if is_installed(root, check_id(text)) and is_plain:
-        return installed_folder(root, text, install_options.layout)
+    if is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text):
+        return find_installed(text, config, install_options, http)
     return _installation(config, install_options, http, progress).run(text)
+
+
+def find_installed(
+    id: str, config: Config, install_options: InstallOptions, http: Http | None = None
+) -> Path:
+    """Return the folder of an installed dataset that is what the options ask for.
+
+    Args:
+        id: the full id.
+        config: root, mirrors, offline mode.
+        install_options: its layout, and the source that it must be of; see ``check_source``.
+        http: the client; one of this configuration by default.
+
+    Raises:
+        UsageError: it has another layout, or the files at ``--source`` are others.
+        DamagedDataset: a file is missing or has another size.
+    """
+    if install_options.source is None:
+        return installed_folder(CacheRoot(config.root), id, install_options.layout)
+    return _installation(config, install_options, http, None).installed(id)
 
 
 def _installation(

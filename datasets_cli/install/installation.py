@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, RldsError, SourceError
+from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.installed import (
+    holds_demo_data,
     installed_fallback,
     installed_folder,
     is_installed,
@@ -17,13 +19,17 @@ from datasets_cli.install.installed import (
 )
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
+from datasets_cli.install.source_check import check_source
 from datasets_cli.install.staging import stage
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.tables import remove_tables
+
+logger = logging.getLogger(__name__)
 
 
 class Installation:
@@ -46,6 +52,7 @@ class Installation:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
+        self._forces_fallback = install_options.force
         self._http = http or Http(config)
         self._lock_progress = progress
         self._progress = reporting_to(progress)
@@ -53,10 +60,13 @@ class Installation:
     def plan(self, text: str) -> Plan:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
+        if self._is_demo_data(resolved.id):
+            return self._forced(resolved.id).plan(text)
         if id := self._find_installed(resolved):
+            self._check_source(id)
             return Plan(id, True, (), self._root.dataset(id))
         try:
-            resources = resources_of(resolved, self._install_options, self._http)
+            resources = resources_of(resolved, self._options_of(resolved), self._http)
         except AccessError as refusal:
             found = self._without_options().plan(self._fallback_id(resolved, refusal))
             return replace(found, fallback_for=resolved.id)
@@ -64,25 +74,47 @@ class Installation:
 
     def run(self, text: str) -> Path:
         """Return the folder of a dataset, installing it first if needed."""
-        root, layout, force = self._root, self._install_options.layout, self._install_options.force
+        root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
+        if self._is_demo_data(resolved.id):
+            return self._forced(resolved.id).run(text)
         if id := self._find_installed(resolved):
-            return installed_folder(root, id, layout)
+            return self.installed(id)
         timeout = self._config.lock_timeout
         with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
-                return installed_folder(root, resolved.id, layout)
+                return self.installed(resolved.id)
             try:
                 return self._install(resolved)
             except (RldsError, OSError):
                 # Where locks do not work another process may be done, and have swept our files.
                 if force or not is_installed(root, resolved.id):
                     raise
-                return installed_folder(root, resolved.id, layout)
+                return self.installed(resolved.id)
+
+    def installed(self, id: str) -> Path:
+        """Return the folder of an installed dataset that is what the options ask for.
+
+        Raises:
+            UsageError: it has another layout, or the files at ``--source`` are others.
+            DamagedDataset: a file is missing or has another size.
+        """
+        self._check_source(id)
+        return installed_folder(self._root, id, self._install_options.layout)
+
+    def _check_source(self, id: str) -> None:
+        if self._install_options.source is None:
+            return
+        try:
+            resolved = resolve(id, self._root, unlisted=True, web=self._http)
+        except UnknownDataset:  # its recipe is gone, or it was derived
+            resolved = None
+        manifest = read_manifest(self._root.dataset(id))
+        check_source(manifest, resolved, self._install_options, self._http)
 
     def _resolve(self, text: str) -> Resolved:
         return resolve(
@@ -105,8 +137,9 @@ class Installation:
 
     def _install(self, resolved: Resolved) -> Path:
         """Install a dataset whose lock is held, or its fallback where its publisher refuses it."""
+        root, options = self._root, self._options_of(resolved)
         try:
-            resources = resources_of(resolved, self._install_options, self._http)
+            resources = resources_of(resolved, options, self._http)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
             self._progress.note(
@@ -117,7 +150,6 @@ class Installation:
             except AccessError as error:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
-        root, options = self._root, self._install_options
         check_room(root, resolved.id, resources, options)
         files = [
             raw_file(resource, root, resolved.id, options, self._http, self._progress)
@@ -142,6 +174,13 @@ class Installation:
             remove_raw(root, resolved.id)
         return root.dataset(resolved.id)
 
+    def _options_of(self, resolved: Resolved) -> InstallOptions:
+        """Return the options, with the recipe's own folder where the files ship with it."""
+        options, folder = self._install_options, resolved.recipe.folder
+        if folder is None or options.source is not None:
+            return options
+        return replace(options, source=str(folder))
+
     def _fallback_id(self, resolved: Resolved, refusal: AccessError) -> str:
         """Return the id to install where the publisher refuses the files, or raise the refusal."""
         name = resolved.recipe.fallback(resolved.name, self._install_options.options)
@@ -149,7 +188,22 @@ class Installation:
             raise refusal
         return f"{resolved.recipe.family}/{name}"
 
+    def _is_demo_data(self, id: str) -> bool:
+        return not self._install_options.force and holds_demo_data(self._root, id)
+
+    def _forced(self, id: str) -> Installation:
+        """Return the installation that replaces demo data, but no fallback that is installed."""
+        logger.warning(
+            "%s holds demo data that rlds demo --keep of rlds 0.2 left. The published dataset is "
+            "to be installed in its place; demo data: rlds list 'demo/*'",
+            id,
+        )
+        install_options = replace(self._install_options, force=True)
+        forced = Installation(self._config, install_options, self._http, self._lock_progress)
+        forced._forces_fallback = False
+        return forced
+
     def _without_options(self) -> Installation:
         """Return the installation of a fallback, which has none of the family's options."""
-        install_options = replace(self._install_options, options={})
+        install_options = replace(self._install_options, options={}, force=self._forces_fallback)
         return Installation(self._config, install_options, self._http, self._lock_progress)

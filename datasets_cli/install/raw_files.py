@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved
+from datasets_cli.errors import UsageError
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.reading import source_errors
 from datasets_cli.install.source_place import Address, Folder
@@ -23,8 +24,19 @@ WRITTEN_RATIO = 2
 
 
 def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http) -> list[Resource]:
-    """Return the files to read; with ``--source`` nothing but that place is asked."""
+    """Return the files to read; with ``--source`` nothing but that place is asked.
+
+    Raises:
+        UsageError: ``--source`` names a folder that does not exist, or a file.
+        RldsError: as the recipe's ``resources`` and ``resources_at``.
+    """
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
+    if folder is not None and not folder.is_dir():
+        found = "is a file" if folder.exists() else "does not exist"
+        raise UsageError(
+            f"{resolved.id} cannot be read from --source {install_options.source}, which {found}. "
+            "Give the folder that holds the publisher's files under their own names."
+        )
     with source_errors(resolved.id):
         if install_options.source is None:
             return recipe.resources(name, http)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from itertools import count
 
 from datasets_cli.formats.gzip import GZIP_MAGIC
 from datasets_cli.recipe import (
@@ -29,6 +28,8 @@ COUNT = "add_count"
 STORES = ("observation", "action", "reward", "terminal")
 LAST = 50
 """Number of the last log that any run has; some end with the one before."""
+EVERY = range(LAST)
+"""Numbers of the logs that every run has."""
 
 _FILE = re.compile(rf"(?:{COUNT}|\$store\$_(?:{'|'.join(STORES)}))_ckpt\.(\d+)\.gz")
 
@@ -55,7 +56,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
     Raises:
         AccessError: the bucket is closed, or has nothing of this run.
         NetworkError: no answer.
-        SourceError: a log is not complete.
+        SourceError: a log is not complete, or all are wanted and they are not a whole run.
         UsageError: it has logs, but not all of the chosen ones.
     """
     folder = f"dqn/{game}/{run}/replay_logs/"
@@ -68,7 +69,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
         if not may_lack_list(refusal, object_url(BUCKET, folder), web):
             raise
         try:
-            numbers = _ask(chosen, lambda name: web.has(object_url(BUCKET, folder + name)))
+            numbers = _probe(chosen, lambda name: web.has(object_url(BUCKET, folder + name)))
         except AccessError:
             numbers = []
         if not numbers:
@@ -91,11 +92,11 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
     """Return the files of a run in a folder, or below a URL, of the user's own.
 
     Raises:
-        SourceError: a log is not complete.
+        SourceError: a log is not complete, or all are wanted and they are not a whole run.
         UsageError: there is no log, or not all of the chosen ones.
     """
     names = place.names()
-    numbers = _ask(chosen, place.has) if names is None else log_numbers(names)
+    numbers = _probe(chosen, place.has) if names is None else log_numbers(names)
     if not numbers:
         first = filename(COUNT, chosen.start if chosen else 0)
         raise UsageError(
@@ -108,25 +109,88 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
     ]
 
 
-def _ask(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
-    """Return the numbers of the logs up to the first that is not there."""
+def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
+    """Return the numbers of the logs that are there, found by asking for each.
+
+    A choice is asked for up to the first that is missing, for it may be long; all are asked for to
+    the last one, so that the missing ones can be named.
+    """
     numbers: list[int] = []
-    for number in chosen or count():
+    for number in range(LAST + 1) if chosen is None else chosen:
         try:
-            if not has(filename(COUNT, number)):
-                break
+            found = has(filename(COUNT, number))
         except AccessError:
             if not numbers:
                 raise
-            break  # the mirror has no more, and after it the bucket is asked, which is closed
-        numbers.append(number)
+            found = False  # the mirror does not have it, and then the bucket is asked: it is closed
+        if found:
+            numbers.append(number)
+        elif chosen is not None:
+            break
     return numbers
+
+
+def _check_whole(numbers: list[int], names: Collection[str], where: str) -> None:
+    """Refuse logs that are not those of a whole run.
+
+    Raises:
+        SourceError: names the missing ones, and the choice that fits what is there.
+    """
+    lacking = [number for number in EVERY if number not in numbers]
+    surplus = [number for number in numbers if number > LAST]
+    if not (lacking or surplus):
+        return
+    differs = [f"does not have {_ranges(lacking)}"] if lacking else []
+    differs += [f"has {_ranges(surplus)}"] if surplus else []
+    complete = [
+        number
+        for number in numbers
+        if number <= LAST and not (names and _missing_files([number], names))
+    ]
+    remedy = "Complete it"
+    if complete:
+        longest = max(_runs(complete), key=len)
+        remedy += (
+            ", or take checkpoints that are there as a dataset of their own: --checkpoints "
+            f"{longest.start}:{longest.stop}"
+        )
+    raise SourceError(
+        f"{where} {' and '.join(differs)} of the checkpoints; a whole run has 0 to "
+        f"{EVERY[-1]}, and some have {LAST}. {remedy}."
+    )
+
+
+def _runs(numbers: list[int]) -> list[range]:
+    """Return sorted numbers as ranges without a gap."""
+    found: list[range] = []
+    for number in numbers:
+        if found and number == found[-1].stop:
+            found[-1] = range(found[-1].start, number + 1)
+        else:
+            found.append(range(number, number + 1))
+    return found
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return sorted numbers for people: ``3, 5 to 9``."""
+    return ", ".join(
+        str(run.start) if len(run) == 1 else f"{run.start} to {run.stop - 1}"
+        for run in _runs(numbers)
+    )
+
+
+def _missing_files(numbers: list[int], names: Collection[str]) -> list[str]:
+    """Return the files of some logs that are not among ``names``, sorted."""
+    files = {filename(what, number) for number in numbers for what in (COUNT, *STORES)}
+    return sorted(files - set(names))
 
 
 def _files(
     numbers: list[int], chosen: range | None, names: Collection[str], where: str
 ) -> list[str]:
     """Return the names of the files to fetch; ``names`` are those known to be there, if any."""
+    if chosen is None:
+        _check_whole(numbers, names, where)
     wanted = [number for number in numbers if chosen is None or number in chosen]
     sought = range(chosen.start, min(chosen.stop, LAST + 2)) if chosen else ()
     lacking = [number for number in sought if number not in (*wanted, LAST)]
@@ -139,7 +203,7 @@ def _files(
             "or complete it."
         )
     files = [filename(what, number) for number in wanted for what in (COUNT, *STORES)]
-    if names and (missing := sorted(set(files) - set(names))):
+    if names and (missing := _missing_files(wanted, names)):
         raise SourceError(
             f"{where} lacks {missing[0]}"
             + (f" and {len(missing) - 1} more files" if missing[1:] else "")

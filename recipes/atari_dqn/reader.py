@@ -10,7 +10,6 @@ from datasets_cli.recipe import Block, DeferredFrames, Description, Source, rows
 from . import unplugged_reader as unplugged
 from .catalogue import TRAPS
 from .frames import OBSERVATION, read_frames
-from .log_files import LAST
 from .names import parse
 from .run_summary import summarize
 from .segments import FRAME
@@ -42,8 +41,6 @@ def describe(source: Source) -> Description:
         **({"known_traps": [trap]} if trap else {}),
     }
     notes = [f"known trap: {trap}"] if trap else []
-    if name.checkpoints is None and len(steps) < LAST:
-        notes.append(f"{len(steps)} checkpoints; a whole run has {LAST} or {LAST + 1}")
     return Description(metadata, (*notes, *_notes(steps)))
 
 

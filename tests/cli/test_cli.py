@@ -241,7 +241,7 @@ def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) ->
 
 def test_demo_runs_every_family_without_a_network(capsys: Capture) -> None:
     stops = run_json(capsys, "demo")
-    ids = [DOOR, "minari/D4RL/door/human-v2", "openml/61", "atari_dqn/Pong/5"]
+    ids = ["demo/door-human", "demo/door-minari", "demo/iris", "demo/pong"]
     assert [stop["id"] for stop in stops] == ids
     assert [stop["num_transitions"] for stop in stops] == [299, 900, 150, 999]
     assert all(resource["checked"] for stop in stops for resource in stop["resources"])

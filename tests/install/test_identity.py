@@ -92,7 +92,14 @@ def test_workers_do_not_change_the_content_and_a_part_does(tmp_path: Path) -> No
     run = record(tmp_path / "run", invented([30, 25, 40, 20]), 40)
     source = str(run.folder)
     whole = [
-        install(tmp_path / str(n), PONG, source=source, num_workers=n, verify=False) for n in (0, 2)
+        install(
+            tmp_path / str(n),
+            f"{PONG}~ckpt0-{run.num_logs}",
+            source=source,
+            num_workers=n,
+            verify=False,
+        )
+        for n in (0, 2)
     ]
     part = install(tmp_path / "part", PONG, source=source, options={"checkpoints": "0:1"})
     assert whole[0].content == whole[1].content != part.content

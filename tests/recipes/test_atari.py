@@ -22,7 +22,7 @@ from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from tests.support.ale_games import Episode, play
-from tests.support.atari_files import CAP, Key, expected, record
+from tests.support.atari_files import CAP, Key, every, expected, record
 
 ID = "atari_dqn/Pong/5"
 
@@ -51,7 +51,7 @@ def invented(lengths: list[int], seed: int = 0) -> list[Episode]:
 def install(
     config: Config, source: Path, id: str = ID, checkpoints: str = "", **wish: object
 ) -> Dataset:
-    options = {"checkpoints": checkpoints} if checkpoints else {}
+    options = {"checkpoints": checkpoints or every(source)}
     arguments: Any = {"source": str(source), "force": True, "options": options, **wish}
     return open_dataset(install_dataset(id, config, InstallOptions(**arguments)))
 
@@ -88,11 +88,12 @@ def test_every_transition_is_the_environment_s_own(
 def test_there_and_back_to_the_other_layout_gives_the_same_files(
     config: Config, tmp_path: Path
 ) -> None:
-    record(tmp_path / "run", breakout(), 1400)  # the first 1,024 frames come in order
+    logger = record(tmp_path / "run", breakout(), 1400)  # the first 1,024 frames come in order
+    part = f"{ID}~ckpt0-{logger.num_logs}"
     ted = install(config, tmp_path / "run", layout="ted").manifest.files
     compact = install(config, tmp_path / "run").manifest.files
-    assert open_dataset(change_layout(ID, "ted", config)).manifest.files == ted
-    assert open_dataset(change_layout(ID, "compact", config)).manifest.files == compact
+    assert open_dataset(change_layout(part, "ted", config)).manifest.files == ted
+    assert open_dataset(change_layout(part, "compact", config)).manifest.files == compact
 
 
 def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: P
     dataset = install(config, tmp_path / "run")
     assert_same(dataset, expected(breakout(), logger.logged))
     assert follows(dataset) == [True, True, True, True, False, True]
-    assert "before checkpoint 4" in dataset.manifest.metadata["notes"][1]
+    assert "before checkpoint 4" in dataset.manifest.metadata["notes"][0]
 
 
 def test_how_the_logs_join_is_found_once(

@@ -145,7 +145,13 @@ def test_damage_is_refused_and_nothing_is_left(
         (tmp_path / "run" / file.name).write_bytes(file.read_bytes())
     apply(tmp_path / "run")
     with pytest.raises(SourceError, match=message):
-        install_dataset(ID, config, InstallOptions(source=str(tmp_path / "run")))
+        install_dataset(
+            ID,
+            config,
+            InstallOptions(
+                source=str(tmp_path / "run"), options={"checkpoints": f"0:{run.num_logs}"}
+            ),
+        )
     assert not list((config.root / "datasets").rglob("*.json"))
     assert not list((config.root / "tmp").glob("*"))
 

@@ -78,6 +78,11 @@ def publish(origin: Origin, run: Logger, *, pages: int) -> None:
         origin.put(path, json.dumps(document).encode())
 
 
+def part_of(run: Logger) -> str:
+    """Return the id of all checkpoints of a run that is shorter than published ones."""
+    return f"{ID}~ckpt0-{run.num_logs}"
+
+
 def manifest_of(folder: Path) -> Manifest:
     return open_dataset(folder).manifest
 
@@ -90,20 +95,21 @@ def test_the_list_of_the_bucket_gives_sizes_and_checksums(
     google: Origin, run: Logger, config: Config, pages: int
 ) -> None:
     publish(google, run, pages=pages)
-    dataset = open_dataset(install_dataset("Pong/5", config))
+    dataset = open_dataset(install_dataset(part_of(run), config))
     assert_same(dataset, expected(EPISODES, run.logged))
     assert {entry["checked"] for entry in dataset.manifest.resources} == {"md5"}
     assert len(dataset.manifest.resources) == 5 * run.num_logs
 
 
-def test_a_mirror_without_a_list_is_asked_until_it_has_no_more(
+def test_a_mirror_without_a_list_is_asked_for_each_checkpoint(
     google: Origin, run: Logger, config: Config
 ) -> None:
     publish(google, run, pages=0)
-    dataset = open_dataset(install_dataset("Pong/5", config))
+    dataset = open_dataset(install_dataset(part_of(run), config))
     assert_same(dataset, expected(EPISODES, run.logged))
-    asked = path_of(run.folder / f"add_count_ckpt.{run.num_logs}.gz")
-    assert len(google.log(asked)) == 1
+    counts = [path_of(run.folder / f"add_count_ckpt.{n}.gz") for n in range(run.num_logs + 1)]
+    found, fetched = 1, 1
+    assert [len(google.log(path)) for path in counts] == [found + fetched] * run.num_logs + [0]
 
 
 def test_a_mirror_that_refuses_the_list_and_what_it_has_not_ends_there(
@@ -112,7 +118,7 @@ def test_a_mirror_that_refuses_the_list_and_what_it_has_not_ends_there(
     publish(google, run, pages=0)
     google.always(LIST, Fault(status=403))
     google.always(path_of(run.folder / f"add_count_ckpt.{run.num_logs}.gz"), Fault(status=403))
-    assert_same(open_dataset(install_dataset("Pong/5", config)), expected(EPISODES, run.logged))
+    assert_same(open_dataset(install_dataset(part_of(run), config)), expected(EPISODES, run.logged))
 
 
 @pytest.mark.parametrize("kind", ["folder", "url"])
@@ -122,7 +128,7 @@ def test_a_source_of_the_user_s_own_is_enough(
     publish(google, run, pages=0)
     url = f"{google.url}atari-replay-datasets/{RUN}"
     source = str(run.folder) if kind == "folder" else url
-    dataset = open_dataset(install_dataset(ID, config, InstallOptions(source=source)))
+    dataset = open_dataset(install_dataset(part_of(run), config, InstallOptions(source=source)))
     assert_same(dataset, expected(EPISODES, run.logged))
     assert not google.log(LIST)
     assert (kind == "url") == bool(google.requests)
@@ -152,7 +158,7 @@ def test_a_download_that_breaks_goes_on(google: Origin, run: Logger, config: Con
     publish(google, run, pages=1)
     frames = path_of(run.folder / "$store$_observation_ckpt.1.gz")
     google.script(frames, Fault(cut=100))
-    dataset = open_dataset(install_dataset("Pong/5", config))
+    dataset = open_dataset(install_dataset(part_of(run), config))
     assert_same(dataset, expected(EPISODES, run.logged))
     assert google.ranges(frames) == [None, "bytes=100-"]
 
@@ -223,7 +229,7 @@ def test_variants_of_nothing_are_unknown(config: Config, text: str) -> None:
 def test_the_other_form_answers_where_it_alone_is_installed(
     run: Logger, config: Config, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = install_dataset(ID, config, InstallOptions(source=str(run.folder)))
+    folder = install_dataset(part_of(run), config, InstallOptions(source=str(run.folder)))
     folder.rename(other := folder.with_name("5~unplugged"))
     assert install_dataset("Pong/5", config) == other
     assert installed_id("Pong/5", config) == f"{ID}~unplugged"
@@ -310,5 +316,5 @@ def test_workers_do_not_change_a_byte(run: Logger, config: Config, layout: str) 
     files = []
     for workers in (0, 1, 2):
         wish = InstallOptions(layout, force=True, source=str(run.folder), num_workers=workers)
-        files.append(manifest_of(install_dataset(ID, config, wish)).files)
+        files.append(manifest_of(install_dataset(part_of(run), config, wish)).files)
     assert files[0] == files[1] == files[2]

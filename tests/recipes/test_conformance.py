@@ -19,7 +19,7 @@ import pytest
 from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, IntegrityError
 from datasets_cli.install.install import install_dataset
@@ -27,12 +27,19 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.manifest import read_manifest
-from tests.support.conformance import Case, Publisher, case_of, install, prepared
+from tests.support.conformance import (
+    Case,
+    Publisher,
+    case_of,
+    install,
+    prepared,
+    published_families,
+)
 from tests.support.origin import Fault, Origin
 from tests.support.values import assert_folder
 
 
-@pytest.fixture(scope="module", params=families())
+@pytest.fixture(scope="module", params=published_families())
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     with prepared(request.param) as found:
         yield found
@@ -47,7 +54,7 @@ def publisher(case: Case, config: Config) -> Iterator[Publisher]:
 # Joining.
 
 
-@pytest.mark.parametrize("family", families())
+@pytest.mark.parametrize("family", published_families())
 def test_every_family_has_a_case(family: str) -> None:
     assert case_of(family).id.startswith(f"{family}/")
 

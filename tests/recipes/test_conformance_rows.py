@@ -26,19 +26,19 @@ from datasets_cli import (
     SliceSamplerWithoutReplacement,
 )
 from datasets_cli.catalogue import names
-from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.install.change_layout import change_layout
 from datasets_cli.recipe import Block, Source
 from datasets_cli.store.dataset import Dataset, open_dataset
-from tests.support.conformance import Case, install, prepared
+from tests.support.conformance import Case, install, prepared, published_families
 from tests.support.values import FLAGS, Expected, Key, assert_folder, assert_same
 
 Leaves = dict[Key, np.ndarray]
 
 
-@pytest.fixture(scope="module", params=families())
+@pytest.fixture(scope="module", params=published_families())
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     with prepared(request.param) as found:
         yield found

@@ -15,7 +15,7 @@ from datasets_cli.sources.http import Http
 from tests.support.origin import Fault, Origin, closed_port_url
 
 FILES = {
-    "atari_dqn/Pong/5": "atari-replay-datasets/dqn/Pong/5/replay_logs/",
+    "atari_dqn/Pong/5~ckpt0-1": "atari-replay-datasets/dqn/Pong/5/replay_logs/",
     "atari_dqn/Pong/5~unplugged": "rl_unplugged/atari_episodes_ordered/Pong/",
     "minari/D4RL/door/human-v2": "datasets/farama-minari/D4RL/",
 }
@@ -34,7 +34,7 @@ def publisher(monkeypatch: pytest.MonkeyPatch) -> str:
 def mirror() -> Iterator[Origin]:
     """A server with one log of a run of Atari."""
     with Origin() as origin:
-        origin.put(f"{FILES['atari_dqn/Pong/5']}add_count_ckpt.0.gz", b"")
+        origin.put(f"{FILES['atari_dqn/Pong/5~ckpt0-1']}add_count_ckpt.0.gz", b"")
         yield origin
 
 
@@ -50,7 +50,7 @@ def test_it_is_enough_where_the_server_of_the_list_does_not_answer(
 ) -> None:
     part = "" if whole else FILES[id]
     found = resources(id, replace(config, mirrors=((publisher + part, mirror.url + part),)))
-    assert len(found) == {"5": 5, "5~unplugged": 50, "human-v2": 2}[id.rpartition("/")[2]]
+    assert len(found) == {"5~ckpt0-1": 5, "5~unplugged": 50, "human-v2": 2}[id.rpartition("/")[2]]
     assert all(resource.urls[0].startswith(publisher + FILES[id]) for resource in found)
 
 
@@ -66,9 +66,9 @@ def test_without_one_of_these_files_the_failure_of_the_list_stands(
 def test_a_mirror_that_has_nothing_leaves_the_failure_of_the_list(
     publisher: str, mirror: Origin, config: Config
 ) -> None:
-    mirror.always(f"{FILES['atari_dqn/Pong/5']}add_count_ckpt.0.gz", Fault(status=404))
+    mirror.always(f"{FILES['atari_dqn/Pong/5~ckpt0-1']}add_count_ckpt.0.gz", Fault(status=404))
     with pytest.raises(NetworkError, match=r"o\?prefix=dqn/Pong"):
-        resources("atari_dqn/Pong/5", replace(config, mirrors=((publisher, mirror.url),)))
+        resources("atari_dqn/Pong/5~ckpt0-1", replace(config, mirrors=((publisher, mirror.url),)))
 
 
 @pytest.mark.parametrize("id", FILES)

@@ -126,6 +126,11 @@ def record(folder: Path, episodes: list[Episode], capacity: int, *, final: bool 
     return logger
 
 
+def every(folder: Path) -> str:
+    """Return the choice of all checkpoints in a folder that has them from 0 on, without a gap."""
+    return f"0:{len(list(folder.glob('add_count_ckpt.*.gz')))}"
+
+
 def runs(logged: dict[int, Written]) -> Iterator[list[Written]]:
     """Yield the steps that were logged, split wherever the next row is not the following step."""
     run: list[Written] = []

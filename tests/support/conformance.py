@@ -21,14 +21,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.config import Config
-from datasets_cli.demo.origin import DATA, PUBLISHERS, pages
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Resource
 from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.sources.http import Http
 from tests.support import minari_values
+from tests.support.demo_pages import DATA, PUBLISHERS, pages
 from tests.support.origin import GOOD, Fault, Origin
 from tests.support.values import Expected, expect, read_source
 
@@ -61,6 +62,11 @@ class Case:
     def expected(self) -> Expected:
         """Return what must be on the disk."""
         return self.read(self.folder)
+
+
+def published_families() -> list[str]:
+    """Return the families that a publisher serves; files that ship with a recipe have none."""
+    return [family for family in families() if load_recipe(family).folder is None]
 
 
 def case_of(family: str) -> Case:
@@ -251,7 +257,7 @@ CASES = {
             lambda: demo("openml"),
         ),
         Case(
-            "atari_dqn/Pong/5",
+            "atari_dqn/Pong/5~ckpt0-3",
             DATA / "atari_dqn" / "Pong" / "5" / "replay_logs",
             read_pong,
             bucket,

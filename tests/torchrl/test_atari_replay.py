@@ -34,6 +34,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Logger:
     raise AssertionError("no capacity of these is stepped over")
 
 
+PART = "Pong/5~ckpt0-6"
+"""All checkpoints of that run, which is shorter than a published one."""
+
+
 SEED_ARGUMENTS = (
     *("dataset_id", "batch_size", "root", "download", "sampler", "writer", "transform"),
     *("num_procs", "num_slices", "slice_len", "strict_len", "strict_length", "replacement"),
@@ -49,7 +53,7 @@ def test_every_argument_of_torchrl_s_page_is_taken() -> None:
 
 def test_a_batch_has_ted_s_shapes(run: Logger) -> None:
     """The page has rewards ``[B]``, flags as uint8, metadata in every batch, and no episode."""
-    replay = AtariDQNExperienceReplay("Pong/5", batch_size=128, source=str(run.folder))
+    replay = AtariDQNExperienceReplay(PART, batch_size=128, source=str(run.folder))
     batch = replay.sample()
     found = {
         ".".join(key) if isinstance(key, tuple) else key: (str(leaf.dtype)[6:], list(leaf.shape))
@@ -74,14 +78,14 @@ def test_a_batch_has_ted_s_shapes(run: Logger) -> None:
 
 def test_the_attributes_of_torchrl_s_page_are_there(run: Logger) -> None:
     replay = AtariDQNExperienceReplay(
-        "Pong/5",
+        PART,
         source=str(run.folder),
         sampler=RandomSampler(),
         writer=ImmutableDatasetWriter(),
         mp_start_method="fork",
     )
     assert "Krull/2" in AtariDQNExperienceReplay.available_datasets
-    assert replay.dataset_id == "atari_dqn/Pong/5"
+    assert replay.dataset_id == f"atari_dqn/{PART}"
     assert (replay.metadata["game"], replay.metadata["run"]) == ("Pong", 5)
     assert [entry["number"] for entry in replay.metadata["checkpoints"]] == list(
         range(run.num_logs)
@@ -97,7 +101,7 @@ def test_slices_are_consecutive_steps_of_one_episode(
     run: Logger, arguments: dict[str, Any], strict: dict[str, bool]
 ) -> None:
     replay = AtariDQNExperienceReplay(
-        "Pong/5", batch_size=32, source=str(run.folder), seed=0, **arguments, **strict
+        PART, batch_size=32, source=str(run.folder), seed=0, **arguments, **strict
     )
     for _ in range(20):
         batch = replay.sample()
@@ -110,7 +114,7 @@ def test_slices_are_consecutive_steps_of_one_episode(
 
 
 def test_no_slice_goes_across_a_seam(run: Logger) -> None:
-    replay = AtariDQNExperienceReplay("Pong/5", source=str(run.folder))
+    replay = AtariDQNExperienceReplay(PART, source=str(run.folder))
     assert not all(entry["follows"] for entry in replay.metadata["checkpoints"])
     pieces = [len(piece) for piece in runs(run.logged)]
     lengths = np.diff(np.load(replay.data_path / "trajectories.npy"))
@@ -119,7 +123,7 @@ def test_no_slice_goes_across_a_seam(run: Logger) -> None:
 
 
 def test_a_terminated_step_is_followed_by_zeros_and_no_other(run: Logger) -> None:
-    rows = AtariDQNExperienceReplay("Pong/5", source=str(run.folder))[:]
+    rows = AtariDQNExperienceReplay(PART, source=str(run.folder))[:]
     blank = (rows["next", "observation"] == 0).flatten(1).all(1, keepdim=True)
     assert torch.equal(blank, rows["next", "terminated"])
     assert rows["next", "terminated"].any()
@@ -128,7 +132,7 @@ def test_a_terminated_step_is_followed_by_zeros_and_no_other(run: Logger) -> Non
 
 def test_stacks_are_made_when_batches_are_drawn(run: Logger) -> None:
     replay = AtariDQNExperienceReplay(
-        "Pong/5", batch_size=8, source=str(run.folder), frame_stack=4, slice_len=4
+        PART, batch_size=8, source=str(run.folder), frame_stack=4, slice_len=4
     )
     assert replay.sample()["observation"].shape == (8, 4, 84, 84)
 

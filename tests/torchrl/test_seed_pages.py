@@ -44,7 +44,7 @@ LOGS = str(DEMO / "atari_dqn" / "Pong" / "5" / "replay_logs")
 
 @pytest.fixture
 def atari(config: Config) -> None:
-    install_dataset("atari_dqn/Pong/5", config, InstallOptions(source=LOGS, accept_any=True))
+    install_dataset("demo/pong", config)
 
 
 def batch_of(*size: int) -> dict[str, str]:
@@ -81,13 +81,13 @@ def index_of(*size: int) -> dict[str, str]:
 
 @pytest.mark.usefixtures("atari")
 def test_a_run_of_atari_is_iterated(capsys: pytest.CaptureFixture[str]) -> None:
-    dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128)
+    dataset = AtariDQNExperienceReplay("demo/pong", batch_size=128)
     for data in dataset:
         print(data)
         break
     assert printed(capsys.readouterr().out) == batch_of(128)
     # The page's "metadata" is of the dataset.
-    assert dataset.dataset_id == "atari_dqn/Pong/5" and "checkpoints" in dataset.metadata
+    assert dataset.dataset_id == "demo/pong" and "checkpoints" in dataset.metadata
     assert dataset.episodes.shape == (len(dataset),)
     assert {"Pong/5", "Krull/2"} <= set(AtariDQNExperienceReplay.available_datasets)
 
@@ -96,7 +96,7 @@ def test_a_run_of_atari_is_iterated(capsys: pytest.CaptureFixture[str]) -> None:
 def test_slices_of_a_run_of_atari_are_groups_of_consecutive_rows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    dataset = AtariDQNExperienceReplay("Pong/5", batch_size=128, slice_len=64)
+    dataset = AtariDQNExperienceReplay("demo/pong", batch_size=128, slice_len=64)
     for data in dataset:
         print(data)
         index = data.get("index")  # indices are in groups of consecutive values
@@ -136,7 +136,7 @@ def test_two_datasets_are_sampled_as_one(
 @pytest.mark.usefixtures("atari")
 def test_every_argument_of_the_atari_page_is_taken() -> None:
     dataset = AtariDQNExperienceReplay(
-        "Pong/5",
+        "demo/pong",
         128,
         root=None,
         download=True,

@@ -13,9 +13,6 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, ScaledFloatFrame, ToTensorImage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
-from datasets_cli.install.options import InstallOptions
-from tests.support.paths import DEMO_DATA
 
 
 def batch_of(*shape: int, rows: int = 2, dtype: torch.dtype = torch.uint8) -> TensorDict:
@@ -79,11 +76,9 @@ def test_a_missing_frame_and_a_type_of_integers_are_refused() -> None:
 def test_frames_of_a_dataset_are_scaled_as_they_are_sampled(
     config: Config, prefetch: int | None
 ) -> None:
-    logs = DEMO_DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"
-    install_dataset("atari_dqn/Pong/5", config, InstallOptions(source=str(logs), accept_any=True))
     stacks: dict[str, Any] = {"batch_size": 8, "frame_stack": 4, "seed": 0, "prefetch": prefetch}
-    bytes_ = ExperienceReplay("atari_dqn/Pong/5", **stacks).sample()
-    floats = ExperienceReplay("atari_dqn/Pong/5", transform=ScaledFloatFrame(), **stacks).sample()
+    bytes_ = ExperienceReplay("demo/pong", **stacks).sample()
+    floats = ExperienceReplay("demo/pong", transform=ScaledFloatFrame(), **stacks).sample()
     assert torch.equal(bytes_["index"], floats["index"])
     for key in ("observation", ("next", "observation")):
         assert bytes_[key].dtype == torch.uint8

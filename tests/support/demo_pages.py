@@ -1,18 +1,15 @@
-"""A publisher on this machine: serves the demo files at the addresses the recipes ask for."""
+"""The demo files as pages of their publishers, at the addresses that the recipes ask for."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
-DATA = Path(__file__).parent / "data"
+from tests.support.paths import DEMO_DATA as DATA
+
 COMMIT = "0" * 40
 PUBLISHERS = {
     "d4rl": "http://rail.eecs.berkeley.edu/datasets/offline_rl/",
@@ -20,11 +17,11 @@ PUBLISHERS = {
     "openml": "https://www.openml.org/",
     "gcs": "https://storage.googleapis.com/",
 }
-"""What each folder of this server stands for."""
+"""What each folder of a server with these pages stands for."""
 
 
 def pages() -> dict[str, bytes]:
-    """Return every path that is served, with its content."""
+    """Return every path, with its content."""
     served = {
         f"/d4rl/{path.relative_to(DATA / 'd4rl').as_posix()}": path.read_bytes()
         for path in (DATA / "d4rl").rglob("*.hdf5")
@@ -59,28 +56,3 @@ def bucket(name: str, prefix: str, folder: Path) -> dict[str, bytes]:
         items.append({"name": key, "size": str(len(content)), "md5Hash": digest})
     served[f"/gcs/storage/v1/b/{name}/o"] = json.dumps({"items": items}).encode()
     return served
-
-
-@contextmanager
-def serve() -> Iterator[tuple[str, ...]]:
-    """Serve the demo files on loopback; give the ``PREFIX=REPLACEMENT`` mirrors that lead there."""
-    content = pages()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = content.get(self.path.partition("?")[0])
-            self.send_response(404 if body is None else 200)
-            self.send_header("Content-Length", str(len(body or b"")))
-            self.end_headers()
-            self.wfile.write(body or b"")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield tuple(f"{url}={address}/{name}/" for name, url in PUBLISHERS.items())
-        finally:
-            server.shutdown()

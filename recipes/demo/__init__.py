@@ -1,0 +1,23 @@
+"""Small real-format files that ship with the package, under ids of their own: ``demo/pong``.
+
+They are read by the recipe of the family that they come from, and installed without a network.
+"""
+
+from datasets_cli.recipe import Recipe, deferred
+
+from .catalogue import FOLDER, datasets, resources
+
+RECIPE = Recipe(
+    family="demo",
+    version=1,
+    title="Demo: small files of every family, which ship with the package",
+    licence="each dataset's own, see its details",
+    citation="Each dataset's details name the published one that it is a sample of.",
+    homepage="https://github.com/rlds-cli/rlds-cli",
+    folder=FOLDER,
+    datasets=datasets,
+    resources=resources,
+    blocks=deferred(f"{__name__}.reader:blocks"),
+    describe=deferred(f"{__name__}.reader:describe"),
+    deferred_frames=deferred(f"{__name__}.reader:deferred_frames"),
+)

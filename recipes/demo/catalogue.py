@@ -1,0 +1,94 @@
+"""What ships with the package, and what it is a sample of.
+
+``catalogue.tsv`` has every file: the dataset it belongs to, its path in the package, the name that
+its family's recipe gives it, its size in bytes and its sha256.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from datasets_cli.recipe import CatalogueEntry, Resource, Web, read_tsv
+
+
+class Sample(NamedTuple):
+    """One dataset of the demo.
+
+    Args:
+        id: the published dataset whose recipe reads it.
+        about: what its files are.
+        licence: of its files.
+        num_transitions: steps that are installed.
+        num_trajectories: trajectories that are installed.
+    """
+
+    id: str
+    about: str
+    licence: str
+    num_transitions: int
+    num_trajectories: int
+
+
+SAMPLES = {
+    "door-human": Sample(
+        "d4rl/door-human-v0",
+        "the first demonstration of D4RL's file, 300 steps",
+        "CC BY 4.0",
+        299,
+        2,
+    ),
+    "door-minari": Sample(
+        "minari/D4RL/door/human-v2",
+        "3 of the 25 episodes of Minari's dataset",
+        "Apache-2.0; derives from CC BY 4.0 material",
+        900,
+        3,
+    ),
+    "iris": Sample("openml/61", "iris, whole, as OpenML answers it", "Public", 150, 150),
+    "pong": Sample(
+        "atari_dqn/Pong/5~ckpt0-3",
+        "1,000 steps of a random player in the format of the DQN Replay Dataset, 400 a checkpoint",
+        "that of this package",
+        999,
+        2,
+    ),
+}
+
+
+def _folder() -> Path:
+    spec = find_spec("datasets_cli.demo")
+    assert spec is not None and spec.submodule_search_locations, "it is part of the package"
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+FOLDER = _folder()
+
+
+def datasets(web: Web | None) -> list[CatalogueEntry]:
+    """Return the datasets that ship; there is nothing to ask for."""
+    return [
+        CatalogueEntry(
+            name,
+            sum(resource.size or 0 for resource in resources(name, None)),
+            sample.num_transitions,
+            sample.num_trajectories,
+            {"about": sample.about, "sample_of": sample.id, "licence": sample.licence},
+        )
+        for name, sample in SAMPLES.items()
+    ]
+
+
+def resources(name: str, web: Web | None) -> list[Resource]:
+    """Return the files of a dataset, by their paths in the package."""
+    return [
+        Resource((), row["path"], int(row["bytes"]), {"sha256": row["sha256"]})
+        for row in files_of(name)
+    ]
+
+
+def files_of(name: str) -> list[dict[str, str]]:
+    """Return the rows of the table that are of a dataset."""
+    rows = read_tsv(Path(__file__).with_suffix(".tsv"))
+    return [row for row in rows if row["name"] == name]

@@ -1,0 +1,45 @@
+"""Reading a demo dataset as its family reads the published one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from datasets_cli.recipe import Block, DeferredFrames, Description, Recipe, Source
+
+from .catalogue import SAMPLES, files_of
+
+
+def describe(source: Source) -> Description:
+    """Return what the family's recipe says, and what the files are."""
+    recipe, published = _published(source)
+    sample, found = SAMPLES[source.name], recipe.describe(published)
+    metadata = {"licence": sample.licence, **found.metadata}
+    metadata |= {"about": sample.about, "sample_of": sample.id}
+    note = f"demo data, and not {sample.id}: {sample.about}"
+    return Description(metadata, (note, *found.notes), found.files)
+
+
+def blocks(source: Source) -> Iterator[Block]:
+    """Yield the rows that the family's recipe reads."""
+    recipe, published = _published(source)
+    yield from recipe.blocks(published)
+
+
+def deferred_frames(source: Source) -> DeferredFrames | None:
+    """Return the frames that the family's recipe reads apart, if any."""
+    recipe, published = _published(source)
+    return recipe.deferred_frames(published)
+
+
+def _published(source: Source) -> tuple[Recipe, Source]:
+    """Return the family's recipe, and the files as those of the dataset that they are a sample of.
+
+    Found by name: what one recipe imports of another would be imported by ``rlds list``.
+    """
+    family, _, name = SAMPLES[source.name].id.partition("/")
+    recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
+    entries = {entry.name: entry for entry in recipe.datasets(None)}
+    entry = entries.get(name) or recipe.find(name, None)
+    files = {row["filename"]: source.files[row["path"]] for row in files_of(source.name)}
+    return recipe, Source(name, files, entry)
