@@ -18,7 +18,7 @@ from datasets_cli.install.installed import (
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
 from datasets_cli.install.staging import stage
-from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
@@ -119,6 +119,7 @@ class Installation:
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
         root, options = self._root, self._install_options
         check_room(root, resolved.id, resources, options)
+        expect_files(self._progress, {each.filename: each.size for each in resources})
         files = [
             raw_file(resource, root, resolved.id, options, self._http, self._progress)
             for resource in resources

@@ -57,6 +57,7 @@ def test_the_demo_says_how_to_use_what_it_keeps(tmp_path: Path, capsys: Capture)
     exec("\n".join([code[0], f"batch = {code[1]}"]), names)
     assert names["batch"].shape == (256,)
     assert f"rlds info {DOOR} --root {root}" in output
+    assert len(output.splitlines()) <= 24  # one screen
 
 
 @pytest.fixture

@@ -1,0 +1,46 @@
+"""The families, first screen of ``rlds list``; imported on a terminal alone, for it has rich."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.cli.terminal import cut, has_colour
+
+if TYPE_CHECKING:
+    from datasets_cli import DatasetRecord
+
+
+def families_table(records: list[DatasetRecord], width: int) -> list[str]:
+    """Return a line for every family: how many datasets, how many installed, and what it is.
+
+    Args:
+        records: every known dataset.
+        width: columns of the terminal.
+    """
+    known = Counter(record.id.partition("/")[0] for record in records)
+    here = Counter(record.id.partition("/")[0] for record in records if record.installed)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    drawn.add_column("FAMILY", no_wrap=True)
+    drawn.add_column("DATASETS", justify="right", no_wrap=True)
+    drawn.add_column("INSTALLED", justify="right", no_wrap=True)
+    if width >= 60:
+        drawn.add_column("", no_wrap=True)
+    # Two columns of numbers, each with two blanks beside it.
+    room = max(map(len, known), default=0) + len("DATASETS") + len("INSTALLED") + 8
+    for family, count in known.items():
+        cells = [family, f"{count:,}", f"[green]{here[family]:,}[/]" if here[family] else "-"]
+        drawn.add_row(*cells, *([cut(_title(family), width - room)] if width >= 60 else []))
+    console = Console(width=width, force_terminal=has_colour(), no_color=not has_colour())
+    with console.capture() as captured:
+        console.print(drawn)
+    return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+
+
+def _title(family: str) -> str:
+    """Return what a family is; datasets may be installed whose recipe is gone."""
+    return load_recipe(family).title if family in families() else ""
