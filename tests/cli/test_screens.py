@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,21 @@ def test_a_glob_of_several_without_a_terminal_needs_yes(config: Config, capsys: 
     assert "In total 3 datasets" in error and "--yes" in error
     assert main(["download", "hopper-medium-v?", "--offline", "--yes"]) == 9
     assert capsys.readouterr().err.count("RLDS_OFFLINE or --offline") == 3
+
+
+def test_advice_is_given_once_in_a_run(
+    config: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_address(*arguments: object, **options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_address)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert main(["download", "hopper-medium-v2", "walker2d-medium-v2"]) == 9
+    error = capsys.readouterr().err
+    assert error.count("Check the connection.") == 1
+    assert error.count("Name or service not known") == 2  # once for each dataset
+    assert "trying again" not in error
 
 
 def test_a_plan_has_the_sizes_of_local_files_the_total_and_the_free_disk(
