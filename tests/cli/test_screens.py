@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
-from datasets_cli.config import Config
+from datasets_cli.config import Config, load_config
 from datasets_cli.demo.origin import serve
 from datasets_cli.progress import Transfer
 from tests.support.terminals import in_terminal
@@ -30,36 +30,32 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-@pytest.mark.parametrize(
-    "command",
-    [
-        "list",
-        "list *",
-        "list --installed",
-        "info {door}",
-        "info hopper-medium-v2",
-        "info atari_dqn/Venture/1",
-        "download --dry-run {door} hopper-medium-v2 walker2d-medium-v2",
-        "download --help",
-        "--help",
-    ],
-)
 def test_no_line_is_longer_than_the_terminal(
-    command: str, columns: int, door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    columns: int, door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_terminal(monkeypatch, columns)
-    assert main(command.format(door=door).split()) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 1
-    assert [line for line in lines if len(line) > columns] == []
+    for command in (
+        "list *",
+        "list --installed",
+        "info hopper-medium-v2",
+        "info atari_dqn/Venture/1",
+        "info openml/61",
+        *(f"{name} --help" for name in EXAMPLES),
+        "--help",
+    ):
+        assert main(command.split()) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) > 1
+        assert [line for line in lines if len(line) > columns] == [], command
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_a_real_terminal_has_its_width_too(columns: int, door: str) -> None:
-    for arguments in (["list"], ["info", door]):
-        screen = in_terminal(arguments, columns)
-        assert screen.code == 0
-        assert max(map(len, screen.lines)) <= columns
+    plan = ["download", "--dry-run", door, "hopper-medium-v2", "walker2d-medium-v2"]
+    screen = in_terminal(["list"], ["info", door], plan, columns=columns)
+    assert screen.code == 0
+    assert len(screen.lines) > 20
+    assert [line for line in screen.lines if len(line) > columns] == []
 
 
 def test_the_first_screen_has_the_families_and_what_is_installed(
@@ -122,7 +118,7 @@ def test_a_download_of_several_files_leaves_no_line_for_a_file(
         arguments = [word for mirror in mirrors for word in ("--mirror", mirror)]
         screen = in_terminal(
             ["download", "minari/D4RL/door/human-v2", *arguments],
-            columns,
+            columns=columns,
             RLDS_HOME=str(config.root),
         )
     assert screen.code == 0, screen.raw
@@ -162,7 +158,10 @@ def test_a_file_of_unknown_size_gives_bytes_without_a_share() -> None:
 
 def test_one_question_names_ids_sizes_total_and_free_disk(config: Config) -> None:
     screen = in_terminal(
-        ["download", "hopper-medium-v?"], 80, answer="n\n", RLDS_HOME=str(config.root)
+        ["download", "hopper-medium-v?"],
+        columns=80,
+        answer="n\n",
+        RLDS_HOME=str(config.root),
     )
     text = " ".join(" ".join(screen.lines).split())
     assert screen.code == 1
@@ -204,31 +203,18 @@ def test_a_plan_has_the_sizes_of_local_files_the_total_and_the_free_disk(
     assert "In total 1 dataset, 377.4 kB; " in text and "are free on the disk of" in text
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "list",
-        "info hopper-medium-v2",
-        "path {door}",
-        "verify --quick",
-        "delete --dry-run {door}",
-        "download {door}",
-        "download hopper-medium-v2 --dry-run",
-        "--version",
-        "--help",
-        "list -h",
-        "list --json",
-    ],
-)
 def test_output_on_a_full_disk_exits_with_7(
-    command: str, door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    full = os.open("/dev/full", os.O_WRONLY)
-    with os.fdopen(full, "w") as stdout:
-        monkeypatch.setattr(sys, "stdout", stdout)
-        assert main(command.format(door=door).split()) == 7
-        monkeypatch.undo()
-    assert "cannot be written: No space left" in capsys.readouterr().err
+    for command in (
+        *("list", "list --json", f"info {door}", f"path {door}", "verify --quick"),
+        *(f"delete --dry-run {door}", f"download {door}", "download hopper-medium-v2 --dry-run"),
+        *("--version", "--help", "list -h"),
+    ):
+        with monkeypatch.context() as patch, Path("/dev/full").open("w") as stdout:
+            patch.setattr(sys, "stdout", stdout)
+            assert main(command.split()) == 7, command
+        assert "cannot be written: No space left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -285,8 +271,6 @@ def test_a_variable_with_an_unknown_value_is_named(
 
 @pytest.mark.parametrize("word", ["", "0", "False", "no", "off"])
 def test_offline_can_be_switched_off_in_words(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from datasets_cli.config import load_config
-
     assert not load_config(environ={"RLDS_OFFLINE": word}).offline
 
 
@@ -301,8 +285,6 @@ def test_a_word_finds_the_ids_that_contain_it(capsys: Capture) -> None:
 
 
 def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
-    from datasets_cli.cli.help import EXAMPLES
-
     for name, examples in EXAMPLES.items():
         assert main([name, "-h"]) == 0
         text = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -11,6 +12,10 @@ import sys
 import termios
 from dataclasses import dataclass
 
+_SCRIPT = (
+    "import json, sys; from datasets_cli.cli.main import main;"
+    "sys.exit(max([main(command) for command in json.loads(sys.argv[1])]))"
+)
 _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -49,14 +54,14 @@ class Screen:
         return [row for row in rows if row]
 
 
-def in_terminal(arguments: list[str], columns: int, answer: str = "", **environment: str) -> Screen:
-    """Run ``rlds`` in a terminal of so many columns, and answer what it asks."""
+def in_terminal(*commands: list[str], columns: int, answer: str = "", **environment: str) -> Screen:
+    """Run ``rlds`` commands in one terminal of so many columns, and answer what they ask."""
     pid, descriptor = pty.fork()
     if pid == 0:  # pragma: no cover
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.environ.pop("COLUMNS", None)
         os.environ.update({"TERM": "xterm", **environment})
-        os.execv(sys.executable, [sys.executable, "-m", "datasets_cli.cli.main", *arguments])
+        os.execv(sys.executable, [sys.executable, "-c", _SCRIPT, json.dumps(commands)])
     if answer:
         os.write(descriptor, answer.encode())
     raw = b""
