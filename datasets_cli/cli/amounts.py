@@ -14,7 +14,6 @@ from datasets_cli.errors import RldsError
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetRecord, Plan
-    from datasets_cli.sources.resource import Resource
 
 MOST_NAMED = 12
 
@@ -32,14 +31,14 @@ def plan_lines(plans: Sequence[Plan], root: Path, width: int | None) -> list[str
         if plan.installed:
             lines += wrapped(f"{plan.id}: installed in {plan.folder}", width, "", "    ")
             continue
-        sizes = [_size(resource) for resource in plan.resources]
+        sizes = _sizes(plan)
         text = f"{plan.id}: {_sum(sizes)} into {plan.folder}"
         lines += wrapped(text, width, "", "    ")
         for resource, size in zip(plan.resources, sizes, strict=True):
             text = f"{resource.urls[0]} ({human_bytes(size)})"
             lines += wrapped(text, width, "  ", "    ")
     due = [plan for plan in plans if not plan.installed]
-    sizes_due = [_size(resource) for plan in due for resource in plan.resources]
+    sizes_due = [size for plan in due for size in _sizes(plan)]
     return [*lines, *wrapped(_total(len(due), sizes_due, root), width, "", "    ")]
 
 
@@ -99,11 +98,14 @@ def _sum(sizes: Iterable[int | None]) -> str:
     return f"{least}{human_bytes(sum(known))}"
 
 
-def _size(resource: Resource) -> int | None:
-    """Return the bytes of a file: those of the one on this disk, else what its publisher states."""
-    local = Path(resource.urls[0])
-    is_here = "://" not in resource.urls[0] and local.is_file()
-    return local.stat().st_size if is_here else resource.size
+def _sizes(plan: Plan) -> list[int | None]:
+    """Return the bytes of every file: as it is on this disk, else as its publisher states."""
+    # An address is no file either.
+    local = [Path(resource.urls[0]) for resource in plan.resources]
+    return [
+        path.stat().st_size if path.is_file() else resource.size
+        for path, resource in zip(local, plan.resources, strict=True)
+    ]
 
 
 def _free_bytes(root: Path) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.catalogue.names import is_glob
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of
 from datasets_cli.errors import PartialFailure, UsageError
@@ -88,7 +87,8 @@ def download(
         _show_plans(state, plans)
         return
     wanted = api.match_datasets(ids, config=state.config)
-    if wanted[1:] and source is None and (any(map(is_glob, ids)) or state.interactive):
+    has_glob = set(wanted) != set(ids)
+    if wanted[1:] and source is None and (has_glob or state.interactive):
         ask(state, wanted, force=force, yes=yes)
     failure = None
     notes = _Notes(state, no_verify)
@@ -158,7 +158,7 @@ class _Notes:
         from datasets_cli import FailedDataset
 
         if isinstance(result, FailedDataset):
-            self._state.note(f"rlds: {self._without_repeats(str(result.error))}")
+            self._state.note(f"rlds: {self._without_repeats(result)}")
             return
         self._state.note(
             f"{result.id}: {human_count(result.num_transitions)} transitions in "
@@ -170,13 +170,10 @@ class _Notes:
             self._has_advised = True
             self._state.note(f"{result.id} is installed, but {result.unverified[0]}{advice}")
 
-    def _without_repeats(self, text: str) -> str:
-        from datasets_cli.sources.failures import UNREACHABLE
-
-        if UNREACHABLE not in text:
-            return text
-        shown = text.replace(UNREACHABLE, "").rstrip() if self._has_advised else text
-        self._has_advised = True
+    def _without_repeats(self, result: FailedDataset) -> str:
+        text, advice = str(result.error), getattr(result.error, "advice", "")
+        shown = text.replace(advice, "").rstrip() if advice and self._has_advised else text
+        self._has_advised = self._has_advised or bool(advice)
         return shown
 
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from datasets_cli.catalogue.registry import families, load_recipe
-from datasets_cli.cli.terminal import cut, has_colour
+from datasets_cli.cli.terminal import has_colour
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetRecord
 
 
 def families_table(records: list[DatasetRecord], width: int) -> list[str]:
-    """Return a line for every family: how many datasets, how many installed, and what it is.
+    """Return a line for every family: how many datasets it has, and how many are installed.
 
     Args:
         records: every known dataset.
@@ -28,19 +27,9 @@ def families_table(records: list[DatasetRecord], width: int) -> list[str]:
     drawn.add_column("FAMILY", no_wrap=True)
     drawn.add_column("DATASETS", justify="right", no_wrap=True)
     drawn.add_column("INSTALLED", justify="right", no_wrap=True)
-    if width >= 60:
-        drawn.add_column("", no_wrap=True)
-    # Two columns of numbers, each with two blanks beside it.
-    room = max(map(len, known), default=0) + len("DATASETS") + len("INSTALLED") + 8
     for family, count in known.items():
-        cells = [family, f"{count:,}", f"[green]{here[family]:,}[/]" if here[family] else "-"]
-        drawn.add_row(*cells, *([cut(_title(family), width - room)] if width >= 60 else []))
+        drawn.add_row(family, f"{count:,}", f"[green]{here[family]:,}[/]" if here[family] else "-")
     console = Console(width=width, force_terminal=has_colour(), no_color=not has_colour())
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines() if line.strip()]
-
-
-def _title(family: str) -> str:
-    """Return what a family is; datasets may be installed whose recipe is gone."""
-    return load_recipe(family).title if family in families() else ""

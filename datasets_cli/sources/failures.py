@@ -71,13 +71,20 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     worst = next(found, failures[0])
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
     if unresolved := _unresolved(failures):
-        return NetworkError(f"{what} could not be downloaded: {unresolved} {UNREACHABLE}")
+        return _unreachable(f"{what} could not be downloaded: {unresolved} {UNREACHABLE}")
     heading = f"{what} could not be downloaded from any of its origins:"
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
-        return NetworkError(f"{worst} {UNREACHABLE}") if is_transient else worst
+        return _unreachable(f"{worst} {UNREACHABLE}") if is_transient else worst
     text = "\n".join((heading, *lines, *([UNREACHABLE] if is_transient else [])))
-    return NetworkError(text) if is_transient else type(worst)(text)
+    return _unreachable(text) if is_transient else type(worst)(text)
+
+
+def _unreachable(text: str) -> NetworkError:
+    """Return an error whose message ends with the advice."""
+    error = NetworkError(text)
+    error.advice = UNREACHABLE
+    return error
 
 
 def _unresolved(failures: list[RldsError]) -> str:
