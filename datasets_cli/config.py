@@ -16,6 +16,7 @@ from datasets_cli.errors import UsageError
 
 LOCK_TIMEOUT_SECONDS = 600.0
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 CORE: dict[str, tuple[type, ...]] = {
     "root": (str,),
     "offline": (bool,),
@@ -63,24 +64,27 @@ def load_config(
         environ: the environment; the process's own unless a test passes another.
 
     Raises:
-        UsageError: a mirror without ``=``, or a config file that is not valid TOML or has a name
-            or a value that is not known.
+        UsageError: a mirror without ``=``, a variable of the environment with a value that is not
+            known, a root that cannot be a folder, or a config file that is not valid TOML or has a
+            name or a value that is not known.
     """
     env = os.environ if environ is None else environ
+    _check_recipe_folders(env.get("RLDS_RECIPES", ""))
+    if root is not None and not os.fspath(root):
+        raise UsageError("The cache root is empty text. Give --root a folder, or leave it out.")
     tables = _read_config_file()
     core = tables["core"]
     chosen_root = root or env.get("RLDS_HOME") or core.get("root")
     if offline is None:
         word = env.get("RLDS_OFFLINE")
-        offline = core.get("offline", False) if word is None else word.lower() in TRUE_WORDS
+        offline = core.get("offline", False) if word is None else _is_true("RLDS_OFFLINE", word)
     pairs = [_split_mirror(text) for text in mirrors]
     pairs += [
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
     ]
     pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in tables["mirrors"].items()]
     folder = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"The cache root {folder} is not a folder. Check --root and RLDS_HOME.")
+    _check_root(folder)
     timeout = env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", LOCK_TIMEOUT_SECONDS))
     return Config(
         root=folder,
@@ -133,6 +137,43 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
                 "(true or false) and lock_timeout (seconds)."
             )
     return {"core": core, "mirrors": tables.get("mirrors", {})}
+
+
+def _check_root(folder: Path) -> None:
+    """Refuse a root that is a file, or that would be below one."""
+    # lexists: a link that leads nowhere cannot become a folder either.
+    existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if existing.is_dir():
+        return
+    if existing == folder:
+        raise UsageError(f"The cache root {folder} is not a folder. Check --root and RLDS_HOME.")
+    raise UsageError(
+        f"The cache root {folder} cannot be made: {existing} is not a folder. "
+        "Check --root and RLDS_HOME."
+    )
+
+
+def _check_recipe_folders(text: str) -> None:
+    """Refuse a folder of recipes that is not there: its families would be missing in silence."""
+    for folder in filter(None, text.split(os.pathsep)):
+        if not Path(folder).is_dir():
+            raise UsageError(
+                f"RLDS_RECIPES names {folder}, which is not a folder. Expected folders with "
+                f"recipes, separated by {os.pathsep!r}."
+            )
+
+
+def _is_true(name: str, word: str) -> bool:
+    """Return what a switch of the environment says.
+
+    Raises:
+        UsageError: it is not one of the words for yes and no.
+    """
+    if word.strip().lower() in TRUE_WORDS | FALSE_WORDS:
+        return word.strip().lower() in TRUE_WORDS
+    raise UsageError(
+        f"{name}={word} is not known. Expected 1, true, yes or on; or 0, false, no or off."
+    )
 
 
 def _split_mirror(text: str) -> tuple[str, str]:

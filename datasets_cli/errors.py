@@ -79,9 +79,14 @@ class DamagedDataset(IntegrityError):
 
 
 class NetworkError(RldsError, ConnectionError):
-    """A server did not answer properly after all retries and mirrors."""
+    """A server did not answer properly after all retries and mirrors.
+
+    ``advice`` is the end of the message that is the same for every such failure, if it has one: of
+    several failures one has to show it.
+    """
 
     exit_code = 5
+    advice = ""
 
 
 class OfflineError(NetworkError):

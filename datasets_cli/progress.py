@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
+import shutil
 import sys
+import time
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
+SECONDS_A_PICTURE = 0.1
+CHUNK_BYTES = 1 << 16  # as a download reads
 
 
 class Progress(Protocol):
@@ -72,10 +78,13 @@ def reporting_to(progress: Progress | None) -> Progress:
 
 
 class Bars:
-    """A ``Progress`` that draws bars on stderr; use it in a ``with`` statement.
+    """A ``Progress`` that draws on stderr; use it in a ``with`` statement.
+
+    All files of a dataset share one line; the file that is fetched stands on the line below. Both
+    lines go when the work is done.
 
     Args:
-        shown: whether bars are drawn; notes are printed either way.
+        shown: whether anything is drawn; notes are printed either way.
         num_transitions: how many rows there will be, where that is known.
         rows_label: what is done with the rows.
     """
@@ -90,53 +99,150 @@ class Bars:
         self._shown = shown
         self._num_transitions = num_transitions
         self._rows_label = rows_label
-        self._label = ""
-        self._bar: tqdm[Any] | None = None
+        self._files = Transfer()
+        self._drawn: tuple[str, str] | None = None
+        self._drawn_at = -math.inf
 
     def __enter__(self) -> Bars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self._clear()
+
+    def expecting(self, sizes: Mapping[str, int | None]) -> None:
+        """Learn which files will be fetched, and their bytes where that is known."""
+        self._files = Transfer(dict(sizes))
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
-        """Draw bytes, speed and remaining time of one file."""
-        self._draw(filename, done, total, "B")
+        """Draw the bytes, speed and remaining time of all files, and the current file."""
+        self._files.advance(filename, done, total, time.monotonic())
+        self._draw(self._files.line, filename, is_last=done == total)
 
     def writing(self, num_transitions: int) -> None:
         """Draw the rows written, or read where a dataset is checked."""
-        self._draw(self._rows_label, num_transitions, self._num_transitions, " steps")
+        total = "" if self._num_transitions is None else f" of {self._num_transitions:,}"
+        self._draw(lambda width: f"{num_transitions:,}{total} {self._rows_label}"[:width], "")
 
     def note(self, text: str) -> None:
-        """Print one line above the bar."""
-        if self._bar is not None:
-            self._bar.clear()
+        """Print one line above what is drawn."""
+        self._clear()
         print(text, file=sys.stderr, flush=True)
 
-    def _draw(self, label: str, done: int, total: int | None, unit: str) -> None:
-        if not self._shown:
+    def _draw(self, line: Callable[[int], str], below: str, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if not self._shown or (now - self._drawn_at < SECONDS_A_PICTURE and not is_last):
             return
-        if self._bar is None or label != self._label:
-            from tqdm import tqdm
+        # The last column stays free: some terminals would begin another line.
+        width = shutil.get_terminal_size().columns - 1
+        upper, lower = line(width), _shortened(below, width)
+        self._clear()
+        end = f"\n{lower}\x1b[A\r" if lower else "\r"
+        print(f"{upper}{end}", end="", file=sys.stderr, flush=True)
+        self._drawn, self._drawn_at = (upper, lower), now
 
-            self._close()
-            self._label = label
-            divisor = 1024 if unit == "B" else 1000
-            self._bar = tqdm(
-                desc=label,
-                total=total,
-                initial=done,
-                unit=unit,
-                unit_scale=True,
-                unit_divisor=divisor,
-                dynamic_ncols=True,
-            )
-        self._bar.update(done - self._bar.n)
+    def _clear(self) -> None:
+        if self._drawn is None:
+            return
+        # The cursor stands on the upper line, and all that is drawn is at and below it.
+        print("\r\x1b[J", end="", file=sys.stderr, flush=True)
+        self._drawn, self._drawn_at = None, -math.inf
 
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+
+@dataclass
+class Transfer:
+    """How far the files of one dataset are.
+
+    Args:
+        sizes: bytes of each file; None where unknown. Files that were not expected join.
+        done: bytes of each file that are on the disk.
+    """
+
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    _began: float = 0.0
+    _now: float = 0.0
+    _had: int = 0
+
+    def advance(self, filename: str, done: int, total: int | None, now: float) -> None:
+        """Learn that ``done`` of ``total`` bytes of a file are here at a time in seconds."""
+        if not self.done:
+            self._began = now
+        if filename not in self.done:
+            # What an earlier run fetched has no speed; a first chunk is no earlier run.
+            self._had += done if done > CHUNK_BYTES or done == total else 0
+        self.done[filename] = done
+        self.sizes[filename] = total if total is not None else self.sizes.get(filename)
+        self._now = now
+
+    @property
+    def total(self) -> int | None:
+        """Bytes of all files; None where one is unknown."""
+        known = [size for size in self.sizes.values() if size is not None]
+        return sum(known) if len(known) == len(self.sizes) else None
+
+    def line(self, width: int) -> str:
+        """Return bytes, files, speed and remaining time, as much as fits into ``width``."""
+        done, total = sum(self.done.values()), self.total
+        finished = sum(self.sizes[name] == size for name, size in self.done.items())
+        num_files = max(finished, 1) if len(self.sizes) == 1 else min(finished + 1, len(self.sizes))
+        files = f"file {num_files} of {len(self.sizes)}"
+        seconds = self._now - self._began
+        speed = (done - self._had) / seconds if seconds > 0 else 0.0
+        share = done / total if total else None
+        bytes_text = human_bytes(done) + ("" if total is None else f" of {human_bytes(total)}")
+        parts = [
+            (0, "" if share is None else f"{share:4.0%}"),
+            (0, bytes_text),
+            (2, files),
+            (3, f"{human_bytes(round(speed))}/s" if speed > 0 else ""),
+            (1, f"{_clock((total - done) / speed)} left" if total and speed > 0 else ""),
+        ]
+        text = ""
+        for most in (3, 2, 1, 0):
+            text = "  ".join(part for rank, part in parts if part and rank <= most)
+            if len(text) <= width:
+                break
+        # The bar takes what is left; a bar of few characters says nothing.
+        room = width - len(text) - 2
+        if share is not None and room >= 10:
+            size = min(room, 30)
+            filled = round(min(share, 1.0) * size)
+            text = f"{'━' * filled}{'╌' * (size - filled)}  {text}"
+        return text[:width]
+
+
+def human_bytes(size: int | None) -> str:
+    """Return a size as people read it.
+
+    >>> human_bytes(137_721_019)
+    '137.7 MB'
+    """
+    if size is None:
+        return "?"
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return the end of a text that is too wide: files of a set differ at their ends."""
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
+def expect_files(progress: Progress, sizes: Mapping[str, int | None]) -> None:
+    """Tell which files will be fetched to a ``Progress`` that has ``expecting``."""
+    expecting = getattr(progress, "expecting", None)
+    if expecting is not None:
+        expecting(sizes)
 
 
 def shown(
@@ -150,4 +256,6 @@ def shown(
     """
     if progress is not None:
         return nullcontext(progress)
-    return Bars(shown=sys.stderr.isatty(), rows_label=rows_label)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    drawn = is_terminal and os.environ.get("TERM") != "dumb"
+    return Bars(shown=drawn, rows_label=rows_label)

@@ -194,9 +194,32 @@ def _newest(name: str, entries: Mapping[str, CatalogueEntry]) -> str | None:
 
 
 def _unknown(text: str, ids: list[str]) -> UnknownDataset:
+    family, _, rest = text.partition("/")
+    word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
+    containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
     names = {id.partition("/")[2]: id for id in ids}
-    near = [names[name] for name in difflib.get_close_matches(text, names, n=3, cutoff=0.5)]
+    near = [*containing]
+    near += [names[name] for name in difflib.get_close_matches(text, names, n=3, cutoff=0.5)]
     near += difflib.get_close_matches(text, ids, n=3, cutoff=0.5)
     near = list(dict.fromkeys(near))[:3]
     hint = f" Did you mean {', '.join(near)}?" if near else ""
-    return UnknownDataset(f"{text} is not a known dataset.{hint} See: rlds list")
+    # As the ids have it, because a list tells upper case from lower.
+    start = containing[0].lower().index(word) if containing[3:] else 0
+    more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""
+    return UnknownDataset(f"{text} is not a known dataset.{hint} See: rlds list{more}")
+
+
+def _rank(word: str, id: str) -> tuple[bool, bool, int, int, str]:
+    """Return what puts the likeliest of the ids that contain a word first.
+
+    Names that begin with it, then those with a part that does, the shorter and newer before others.
+    """
+    name = id.partition("/")[2].lower()
+    version = _VERSION.search(name)
+    return (
+        not name.startswith(word),
+        not re.search(rf"(?<![a-z0-9]){re.escape(word)}", name),
+        len(name),
+        -int(version[1]) if version else 0,
+        id,
+    )

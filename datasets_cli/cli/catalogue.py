@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of, table
+from datasets_cli.cli.state import human_bytes, human_count, state_of
+from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest
+
+# What a narrow terminal does without, in this order.
+SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
+
+Fact = tuple[str, str]
+"""The name of what is known, and what it is."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,7 +33,7 @@ def list_datasets(
     patterns: Annotated[
         list[str] | None, typer.Argument(metavar="[GLOB]...", help="Such as 'hopper-*'.")
     ] = None,
-    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
+    family: Annotated[str | None, typer.Option(metavar="NAME", help="Only this family.")] = None,
     installed: Annotated[
         bool, typer.Option("--installed", help="Only what is installed under the root.")
     ] = False,
@@ -35,6 +42,9 @@ def list_datasets(
     ] = False,
 ) -> None:
     """List every known dataset and its state; works offline.
+
+    On a terminal, without a glob, it shows the families: how many datasets each has and how many
+    are installed, and then what is installed.
 
     The state is installed; unchecked: the publisher states no checksum for some file; unverified:
     some file is not known to be the publisher's (--no-verify, rlds demo --keep); damaged: the
@@ -49,11 +59,12 @@ def list_datasets(
         progress=state.progress(),
         config=state.config,
     )
-    state.emit(
-        [record.to_json() for record in records],
-        table([_cells(record) for record in records]) or ["Nothing found."],
-        [record.id for record in records],
-    )
+    width = state.width
+    if width is not None and not (patterns or family or installed):
+        lines = _overview(records, width)
+    else:
+        lines = _rows(records, width) or ["Nothing found."]
+    state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
 def info(
@@ -63,7 +74,34 @@ def info(
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     found = api.dataset_info(id, config=state.config)
-    state.emit(found.to_json(), [*_card(found), *_rest(found)], [found.id])
+    width = state.width
+    lines = [line for name, text in _card(found) for line in fact(name, text, width)]
+    lines += [line for name, text in _rest(found) for line in fact(name, text, width)]
+    lines += [line for text in _columns(found) for line in wrapped(text, width, "", "      ")]
+    # Colour comes last: its codes have no width.
+    lines = [
+        line.replace(found.state, coloured(found.state, found.state), 1)
+        if line.startswith("state ")
+        else line
+        for line in lines
+    ]
+    state.emit(found.to_json(), lines, [found.id])
+
+
+def _overview(records: list[DatasetRecord], width: int) -> list[str]:
+    """Return the families with their counts, and what is installed."""
+    from datasets_cli.cli.families import families_table
+
+    here = [record for record in records if record.state != "not installed"]
+    lines = [*families_table(records, width)]
+    if here:
+        lines += ["", *_rows(here, width)]
+    lines += ["", *wrapped("Of a family: rlds list 'd4rl/*'", width)]
+    return [*lines, *wrapped("With a word: rlds list hopper", width)]
+
+
+def _rows(records: list[DatasetRecord], width: int | None) -> list[str]:
+    return table([_cells(record) for record in records], width, SPARE)
 
 
 def _cells(record: DatasetRecord) -> dict[str, str]:
@@ -79,8 +117,8 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
     }
 
 
-def _card(found: DatasetInfo) -> Iterator[str]:
-    """Yield what is known of any dataset, a line a fact."""
+def _card(found: DatasetInfo) -> Iterator[Fact]:
+    """Yield what is known of any dataset."""
     details = found.details or {}
     cells = {
         "id": found.id,
@@ -99,57 +137,61 @@ def _card(found: DatasetInfo) -> Iterator[str]:
     for name, value in cells.items():
         if value not in (None, ""):
             # The bounds of an image space are thousands of numbers; --json has them all.
-            yield f"{name:18} {textwrap.shorten(str(value), 400)}"
+            yield name, textwrap.shorten(str(value), 400)
     for option in found.options:
-        yield f"{'option':18} -o {option.name}={option.value}: {option.help}"
+        yield "option", f"-o {option.name}={option.value}: {option.help}"
 
 
-def _rest(found: DatasetInfo) -> Iterator[str]:
+def _rest(found: DatasetInfo) -> Iterator[Fact]:
     """Yield how to install a dataset, or what its manifest says."""
     manifest = found.manifest
     # The newest catalogue's; the notes of an older install may have some of them, too.
     traps = (found.details or {}).get("known_traps", ())
     for trap in traps:
-        yield f"{'known trap':18} {trap}"
+        yield "known trap", trap
     if manifest is None:
         force = "--force " if found.problem else ""
-        yield f"{'install':18} rlds download {force}{found.id}"
+        yield "install", f"rlds download {force}{found.id}"
         return
-    yield f"{'content':18} {manifest.content[:16]}"
-    yield f"{'layout':18} {manifest.layout}"
+    yield "content", manifest.content[:16]
+    yield "layout", manifest.layout
     if manifest.layout == "compact":
         # tensordict reads the other layout alone.
-        yield f"{'for load_memmap':18} rlds convert --layout ted {found.id}"
+        yield "for load_memmap", f"rlds convert --layout ted {found.id}"
     yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
         if not note.endswith(tuple(traps)):
-            yield f"{'note':18} {note}"
+            yield "note", note
     for name, statistics in manifest.statistics.items():
-        numbers = (f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
-        yield f"{name:18} {', '.join(numbers)}"
+        yield name, ", ".join(f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
     for line in found.report.remarks if found.report else ():
-        yield f"{'deep check':18} {line}"
+        yield "deep check", line
+
+
+def _columns(found: DatasetInfo) -> Iterator[str]:
+    if found.manifest is None:
+        return
     yield "columns"
-    for column in manifest.columns:
+    for column in found.manifest.columns:
         yield f"  {'.'.join(column.key):28} {column.dtype:8} {list(column.shape)}"
-    for text in manifest.texts:
+    for text in found.manifest.texts:
         yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
 
 
-def _origin(manifest: Manifest) -> Iterator[str]:
+def _origin(manifest: Manifest) -> Iterator[Fact]:
     """Yield what a dataset was made of."""
     for reason in manifest.unverified:
         resources = (each for each in manifest.resources if each.get("checked") == reason)
         name, *others = [resource["filename"] for resource in resources] or [manifest.id]
         more = f" and {len(others)} more" if others else ""
-        yield f"{'NOT VERIFIED':18} {name}{more}: {reason}"
+        yield "NOT VERIFIED", f"{name}{more}: {reason}"
     if manifest.parent is None:
-        yield f"{'successors':18} {manifest.successors.get('rule', 'not stated')}"
+        yield "successors", manifest.successors.get("rule", "not stated")
         return
     content = str(manifest.parent.get("content", "not stated"))[:16]
-    yield f"{'parent':18} {manifest.parent['id']}, content {content}"
+    yield "parent", f"{manifest.parent['id']}, content {content}"
     if manifest.function:
         arguments = [f"{name} {value}" for name, value in manifest.arguments.items()]
         called = ", ".join([*arguments, f"seed {manifest.seed}"])
         digest = manifest.function["digest"][:16]
-        yield f"{'function':18} {manifest.function['name']} ({called}), digest {digest}"
+        yield "function", f"{manifest.function['name']} ({called}), digest {digest}"

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import State, human_count, state_of
+from datasets_cli.cli.state import State, human_bytes, human_count, state_of
+from datasets_cli.cli.terminal import cut
 from datasets_cli.config import load_config
 
 if TYPE_CHECKING:
     from datasets_cli import DemoResult
-
-MOST_FILES = 5
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,8 +34,7 @@ def demo(
     found = []
     for result in api.run_demo(keep=keep, config=state.config):
         found.append(result)
-        if not (state.json or state.quiet):
-            _show(result)
+        _show(state, result)
     lines = _how_to_use(state, found) if keep else []
     lines.append("Next: rlds list, then rlds download ID")
     state.emit([result.to_json() for result in found], lines, [result.id for result in found])
@@ -59,19 +57,20 @@ def _how_to_use(state: State, found: list[DemoResult]) -> list[str]:
     ]
 
 
-def _show(result: DemoResult) -> None:
-    print(f"{result.id}: {result.about}")
-    for resource in result.resources[:MOST_FILES]:
-        print(f"  downloaded  {resource['filename']} ({resource['bytes']:,} bytes)")
-    if others := result.resources[MOST_FILES:]:
-        size = sum(resource["bytes"] for resource in others)
-        print(f"              and {len(others)} more files ({size:,} bytes)")
-    if not result.published:
-        print("              not the whole published file, so taken as --no-verify does")
+def _show(state: State, result: DemoResult) -> None:
+    """Print three lines for a dataset: the demo is one screen of 24 lines."""
+    size = human_bytes(sum(resource["bytes"] for resource in result.resources))
+    files = f"{len(result.resources)} file{'s' if result.resources[1:] else ''}"
     steps, episodes = human_count(result.num_transitions), human_count(result.num_trajectories)
-    print(f"  converted   {steps} transitions in {episodes} trajectories")
-    print(f"  verified    {result.num_files_verified} files, sha256 as in the manifest")
-    print(f"  sampled     {result.sampled}; each leaf of the batch:")
-    for key, (dtype, shape) in result.batch.items():
-        print(f"    {key:24} {dtype:8} {list(shape)}")
-    print()
+    rows = f"{steps} steps, {episodes} trajector{'y' if result.num_trajectories == 1 else 'ies'}"
+    key = "observation" if "observation" in result.batch else next(iter(result.batch))
+    dtype, shape = result.batch[key]
+    about = f"{files}, {size} -> {rows}; {result.num_files_verified} files verified"
+    batch = f"sampled {result.sampled}: {key} {dtype} {list(shape)}"
+    width = state.width
+    state.say(
+        [
+            cut(text, width) if width else text
+            for text in (f"{result.id}: {result.about}", f"  {about}", f"  {batch}")
+        ]
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
+from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of
 from datasets_cli.errors import PartialFailure, UsageError
 
@@ -28,10 +29,12 @@ def download(
         bool, typer.Option("--force", help="Install again what is installed.")
     ] = False,
     layout: Annotated[
-        str | None, typer.Option(help="How rows are stored on disk: ted or compact.")
+        str | None,
+        typer.Option(metavar="ted|compact", help="How rows are stored on disk."),
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Folder or URL with this dataset's raw files.")
+        str | None,
+        typer.Option(metavar="DIR|URL", help="Folder or URL with this dataset's raw files."),
     ] = None,
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Take files whose size or checksum differs.")
@@ -67,7 +70,7 @@ def download(
         bool, typer.Option("--dry-run", help="Only say what would be done.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before a glob downloads many.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before several are downloaded.")
     ] = False,
 ) -> None:
     """Download, verify and install datasets; print their folders.
@@ -84,9 +87,11 @@ def download(
         _show_plans(state, plans)
         return
     wanted = api.match_datasets(ids, config=state.config)
-    if wanted != ids and state.interactive:
-        state.confirm(f"Download {len(wanted)} datasets?", yes=yes)
+    has_glob = set(wanted) != set(ids)
+    if wanted[1:] and source is None and (has_glob or state.interactive):
+        ask(state, wanted, force=force, yes=yes)
     failure = None
+    notes = _Notes(state, no_verify)
     try:
         results = api.download(
             wanted,
@@ -97,7 +102,7 @@ def download(
             keep_raw=keep_raw,
             options=options,
             num_workers=workers,
-            on_result=lambda result: _note(state, result, no_verify),
+            on_result=notes.tell,
             progress=state.progress(),
             config=state.config,
         )
@@ -140,35 +145,43 @@ def _split(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _note(state: State, result: InstalledDataset | FailedDataset, no_verify: bool) -> None:
-    """Tell a person what became of a dataset as soon as that is known."""
-    from datasets_cli import FailedDataset
+class _Notes:
+    """Tells a person what became of each dataset as soon as that is known; advice only once."""
 
-    if isinstance(result, FailedDataset):
-        state.note(f"rlds: {result.error}")
-        return
-    state.note(
-        f"{result.id}: {human_count(result.num_transitions)} transitions in "
-        f"{human_count(result.num_trajectories)} trajectories, "
-        f"{human_bytes(result.size_bytes)} on disk"
-    )
-    if result.unverified and not no_verify:
-        state.note(
-            f"{result.id} is installed, but {result.unverified[0]} "
-            "(--force installs the published one)"
+    def __init__(self, state: State, no_verify: bool) -> None:
+        self._state = state
+        self._no_verify = no_verify
+        self._has_advised = False
+
+    def tell(self, result: InstalledDataset | FailedDataset) -> None:
+        """Tell of one dataset."""
+        from datasets_cli import FailedDataset
+
+        if isinstance(result, FailedDataset):
+            self._state.note(f"rlds: {self._without_repeats(result)}")
+            return
+        self._state.note(
+            f"{result.id}: {human_count(result.num_transitions)} transitions in "
+            f"{human_count(result.num_trajectories)} trajectories, "
+            f"{human_bytes(result.size_bytes)} on disk"
         )
+        if result.unverified and not self._no_verify:
+            advice = "" if self._has_advised else " (--force installs the published one)"
+            self._has_advised = True
+            self._state.note(f"{result.id} is installed, but {result.unverified[0]}{advice}")
+
+    def _without_repeats(self, result: FailedDataset) -> str:
+        text, advice = str(result.error), getattr(result.error, "advice", "")
+        shown = text.replace(advice, "").rstrip() if advice and self._has_advised else text
+        self._has_advised = self._has_advised or bool(advice)
+        return shown
 
 
 def _show_plans(state: State, plans: list[Plan]) -> None:
-    lines = []
     for plan in plans:
         if plan.fallback_for:
             state.note(
                 f"{plan.fallback_for} is refused by its publisher; {plan.id} is taken instead"
             )
-        if plan.installed:
-            lines.append(f"{plan.id}: installed in {plan.folder}")
-            continue
-        lines.append(f"{plan.id}: {human_bytes(plan.size)} into {plan.folder}")
-        lines += [f"  {resource.urls[0]}" for resource in plan.resources]
+    lines = plan_lines(plans, state.config.root, state.width)
     state.emit([plan.to_json() for plan in plans], lines, [plan.id for plan in plans])

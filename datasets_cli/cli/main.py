@@ -9,21 +9,24 @@ import signal
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from types import FrameType
 from typing import Annotated, TextIO
 
 import typer
 
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess
-from datasets_cli.cli.state import ReaderGone, State
+from datasets_cli.cli.help import Command, Group
+from datasets_cli.cli.state import FULL, ReaderGone, State, output_error, write
 from datasets_cli.config import load_config
-from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError
+from datasets_cli.errors import DiskFull, RldsError, UnverifiedDataset, UsageError
 from datasets_cli.version import __version__
 
 logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="rlds",
+    cls=Group,
     help="Download, verify, convert and sample datasets for offline reinforcement learning.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -31,6 +34,8 @@ app = typer.Typer(
 )
 for commands in (download, catalogue, installed, preprocess, demo):
     commands.add_to(app)
+for registered in app.registered_commands:
+    registered.cls = Command
 
 FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--debug"})
 VALUED = frozenset({"--root", "--mirror"})
@@ -46,7 +51,7 @@ class Interrupted(BaseException):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"rlds {__version__}")
+        write(f"rlds {__version__}")
         raise typer.Exit
 
 
@@ -54,11 +59,14 @@ def _version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     root: Annotated[
-        str | None, typer.Option(help="Cache root; else RLDS_HOME, else the user's cache.")
+        str | None,
+        typer.Option(metavar="PATH", help="Cache root; else RLDS_HOME, else the user's cache."),
     ] = None,
     mirror: Annotated[
         list[str] | None,
-        typer.Option(help="PREFIX=REPLACEMENT: try URLs that begin with PREFIX there first."),
+        typer.Option(
+            metavar="PREFIX=REPLACEMENT", help="Try URLs that begin with PREFIX there first."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[
@@ -103,19 +111,24 @@ def main(arguments: list[str]) -> int:
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        return int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
+        code = int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
+        _flush()
+        return code
     except Interrupted as interruption:
         print("Interrupted. What is done is kept; run the same command again.", file=sys.stderr)
         return interruption.code
     except ReaderGone:
-        # Keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except typer.Abort:
         return 1
     except Exception as error:
         if debug:
             traceback.print_exc()
+        try:
+            _flush()
+        except (RldsError, ReaderGone):
+            _drop_output()
         return _report(_as_ours(error), as_json)
     finally:
         for number, handler in handlers.items():
@@ -169,18 +182,45 @@ def _as_ours(error: Exception) -> RldsError:
     if isinstance(error, UnverifiedDataset):  # a filter of the user's makes it an error
         return RldsError(str(error))
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return UsageError(f"{error.format_message().rstrip('.')}. See: rlds --help")
+        called = getattr(getattr(error, "ctx", None), "command_path", "rlds")
+        return UsageError(f"{error.format_message().rstrip('.')}. See: {called} --help")
     if isinstance(error, OSError):
-        return RldsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        return _of_the_system(error)
     return RldsError(
         f"Unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
     )
 
 
+def _of_the_system(error: OSError) -> RldsError:
+    if error.errno not in FULL:
+        return RldsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    if not error.filename:  # help, which the option parser prints
+        return output_error(error)
+    return DiskFull(f"{error.filename}: {error.strerror}. Make room and run again.")
+
+
 def _report(error: RldsError, as_json: bool) -> int:
     text = json.dumps({"error": error.to_json()}) if as_json else f"rlds: {error}"
-    print(text, file=sys.stderr)
+    with suppress(OSError):  # the exit code still says it
+        print(text, file=sys.stderr, flush=True)
     return error.exit_code
+
+
+def _flush() -> None:
+    """Write what is still to be written, so that a full disk is told by the exit code."""
+    if sys.stdout is None:  # closed by the shell
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        raise output_error(error) from error
+
+
+def _drop_output() -> None:
+    """Keep Python from complaining at its exit about output that nobody takes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 
+from datasets_cli.cli.terminal import table, terminal_width
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
-from datasets_cli.progress import Progress, Silent
+from datasets_cli.errors import DiskFull, RldsError, UsageError
+from datasets_cli.progress import Progress, Silent, human_bytes
+
+__all__ = ["ReaderGone", "State", "human_bytes", "human_count", "state_of", "table", "write"]
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True)
@@ -39,16 +45,23 @@ class State:
         """
         shown = brief if self.quiet else lines
         text = json.dumps(document, indent=1, default=str) if self.json else "\n".join(shown)
-        try:
-            if text:
-                print(text, flush=True)
-        except BrokenPipeError:
-            raise ReaderGone from None
+        if text:
+            write(text)
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print part of a result for people as soon as it is there; programs get it by ``emit``."""
+        if not (self.json or self.quiet):
+            write("\n".join(lines))
 
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
         if not (self.quiet or self.json):
             print(text, file=sys.stderr)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal that the result goes to; None where nothing is to be cut."""
+        return None if self.json or self.quiet else terminal_width()
 
     def progress(self) -> Progress | None:
         """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
@@ -69,9 +82,30 @@ class State:
         if yes:
             return
         if not self.interactive:
-            raise UsageError(f"{question} There is no terminal to ask on: pass --yes.")
+            raise UsageError(f"{question} There is no terminal to ask on: add --yes to agree.")
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
+
+
+def write(text: str) -> None:
+    """Print on stdout, now.
+
+    Raises:
+        ReaderGone: nobody reads any more.
+        DiskFull: stdout is a file on a full disk.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        raise output_error(error) from error
+
+
+def output_error(error: OSError) -> RldsError:
+    """Return what it means that stdout cannot be written."""
+    text = f"The output cannot be written: {error.strerror or error}. Nothing else is affected."
+    return DiskFull(text) if error.errno in FULL else RldsError(text)
 
 
 class ReaderGone(BaseException):
@@ -83,42 +117,6 @@ def state_of(context: typer.Context) -> State:
     state = context.obj
     assert isinstance(state, State)
     return state
-
-
-def table(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return aligned lines under a heading; plain, because rich takes half a second over 900 rows.
-
-    Args:
-        rows: equal keys each; a heading that begins with ``>`` is aligned to the right.
-    """
-    if not rows:
-        return []
-    headings = list(rows[0])
-    widths = [max(len(h.lstrip(">")), *(len(row[h]) for row in rows)) for h in headings]
-    lines = []
-    for row in [{heading: heading.lstrip(">") for heading in headings}, *rows]:
-        cells = [
-            row[heading].rjust(width) if heading.startswith(">") else row[heading].ljust(width)
-            for heading, width in zip(headings, widths, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def human_bytes(size: int | None) -> str:
-    """Return a size as people read it.
-
-    >>> human_bytes(137_721_019)
-    '137.7 MB'
-    """
-    if size is None:
-        return "?"
-    value = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def human_count(count: int | None) -> str:

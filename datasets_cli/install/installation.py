@@ -21,7 +21,7 @@ from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
 from datasets_cli.install.source_check import check_source
 from datasets_cli.install.staging import stage
-from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
@@ -151,6 +151,7 @@ class Installation:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
         check_room(root, resolved.id, resources, options)
+        expect_files(self._progress, {each.filename: each.size for each in resources})
         files = [
             raw_file(resource, root, resolved.id, options, self._http, self._progress)
             for resource in resources

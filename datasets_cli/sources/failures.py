@@ -70,12 +70,30 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     found = (error for kind in WORST for error in failures if isinstance(error, kind))
     worst = next(found, failures[0])
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
+    if unresolved := _unresolved(failures):
+        return _unreachable(f"{what} could not be downloaded: {unresolved} {UNREACHABLE}")
     heading = f"{what} could not be downloaded from any of its origins:"
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
-        return NetworkError(f"{worst} {UNREACHABLE}") if is_transient else worst
+        return _unreachable(f"{worst} {UNREACHABLE}") if is_transient else worst
     text = "\n".join((heading, *lines, *([UNREACHABLE] if is_transient else [])))
-    return NetworkError(text) if is_transient else type(worst)(text)
+    return _unreachable(text) if is_transient else type(worst)(text)
+
+
+def _unreachable(text: str) -> NetworkError:
+    """Return an error whose message ends with the advice."""
+    error = NetworkError(text)
+    error.advice = UNREACHABLE
+    return error
+
+
+def _unresolved(failures: list[RldsError]) -> str:
+    """Return one sentence for all failures where no server has an address, else ""."""
+    if any(getattr(error, "unresolved", None) is None for error in failures):
+        return ""
+    urls = dict.fromkeys(str(error).partition(" cannot be read")[0] for error in failures)
+    reason = str(failures[0]).rpartition(" (")[2]
+    return f"no address is found for the server of {' and '.join(urls)} ({reason}"
 
 
 def check_status(
@@ -123,10 +141,13 @@ def translated(url: str) -> Iterator[None]:
         if isinstance(error, requests.TooManyRedirects):
             raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.") from error
         cause = _root_cause(error)
-        failure = TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.")
         if isinstance(cause, socket.gaierror):
-            failure.unresolved = host_of(url)
-        raise failure from error
+            host = host_of(url)
+            reason = f"no address is found for {host} ({cause.strerror or cause})"
+            failure = TransientError(f"{url} cannot be read: {reason}.")
+            failure.unresolved = host
+            raise failure from error
+        raise TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.") from error
 
 
 def host_of(url: str) -> str:

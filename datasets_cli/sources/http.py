@@ -191,7 +191,9 @@ class Http:
                     "What has been downloaded is kept."
                 ) from error
             seconds = error.wait
-        logger.warning("%s; trying again in %.1f s", str(error).rstrip("."), seconds)
+        # A host without an address is asked only once more, and the error then says so.
+        level = logging.WARNING if error.unresolved is None else logging.INFO
+        logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
 
 

@@ -104,6 +104,11 @@ def check_id(id: str) -> str:
         UsageError: a part is empty, hidden, has an odd character or is over 200 characters.
     """
     parts = id.split("/")
+    if any(character in id for character in "*?["):
+        raise UsageError(
+            f"{id!r} is a glob, and one id is needed here. Write one of the ids that this shows: "
+            f"rlds list {id!r}"
+        )
     if not all(_PART.fullmatch(part) and len(part) <= 200 for part in parts) or len(id) > 600:
         raise UsageError(
             f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "

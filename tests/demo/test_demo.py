@@ -96,6 +96,7 @@ def test_the_demo_says_how_to_use_what_it_keeps(tmp_path: Path, capsys: Capture)
     assert names["batch"].shape == (256,)
     assert f"rlds info demo/door-human --root {root}" in output
     assert "unverified" not in output
+    assert len(output.splitlines()) <= 24  # one screen
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])

@@ -1,0 +1,129 @@
+"""The terminal: how wide it is, whether it shows colour, and text that fits into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from datasets_cli.errors import UsageError
+
+COLOURS = {"installed": "32", "unchecked": "33", "unverified": "33", "damaged": "31"}
+NARROWEST = 20
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None where it is none.
+
+    ``COLUMNS`` wins over what the terminal says, as everywhere.
+
+    Raises:
+        UsageError: ``COLUMNS`` is not a number.
+    """
+    if not _is_terminal():
+        return None
+    text = os.environ.get("COLUMNS", "")
+    if text and not text.isdecimal():
+        raise UsageError(f"COLUMNS={text} is not known. Expected a number of columns, such as 80.")
+    return max(NARROWEST, shutil.get_terminal_size().columns)
+
+
+def has_colour() -> bool:
+    """Tell whether stdout shows colour: a terminal that is not dumb, and no ``NO_COLOR``."""
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def coloured(text: str, state: str) -> str:
+    """Return a text in the colour of a state, where there is colour."""
+    return f"\x1b[{COLOURS[state]}m{text}\x1b[0m" if state in COLOURS and has_colour() else text
+
+
+def cut(text: str, width: int) -> str:
+    """Return a text that is at most ``width`` wide; ``…`` stands for what is left out."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
+    """Return the lines of a text that is broken between words, so that none is too long.
+
+    Args:
+        text: one paragraph.
+        width: columns; None breaks nothing.
+        first: begins the first line.
+        rest: begins the others.
+    """
+    if width is None:
+        return [f"{first}{text}"]
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+    )
+    return lines or [first.rstrip()]
+
+
+def fact(name: str, text: str, width: int | None) -> list[str]:
+    """Return the lines of one fact: its name, and beside it what is known.
+
+    >>> fact("licence", "CC BY 4.0", None)
+    ['licence            CC BY 4.0']
+    """
+    # On a narrow terminal the text has the whole line below its first words.
+    indent = 19 if width is None or width >= 60 else 2
+    if width is not None and text and 19 + len(text.split(maxsplit=1)[0]) > width:
+        # An address is not broken where a line of its own holds it.
+        return [name, *wrapped(text, width, "  ", "  ")]
+    return wrapped(text, width, f"{name:18} ", " " * indent)
+
+
+def table(
+    rows: Sequence[Mapping[str, str]],
+    width: int | None = None,
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """Return aligned lines under a heading; plain, because rich takes half a second over 900 rows.
+
+    Args:
+        rows: equal keys each; a heading that begins with ``>`` is aligned to the right.
+        width: columns of the terminal; None cuts nothing.
+        spare: headings to leave out, in their order, until the lines fit.
+    """
+    if not rows:
+        return []
+    headings = list(rows[0])
+    widths = {
+        heading: max(len(heading.lstrip(">")), *(len(row[heading]) for row in rows))
+        for heading in headings
+    }
+    for heading in spare:
+        if width is None or _total(widths) <= width:
+            break
+        del widths[heading]
+    if width is not None and spare and _total(widths) > width:
+        # Not aligned either: an id that is cut cannot be copied.
+        widths = dict.fromkeys(widths, 0)
+    return [*_lines(rows, widths, width)]
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    # Two blanks between columns; a column without a heading has reasons, which may be cut.
+    return sum(width + 2 for heading, width in widths.items() if heading) - 2
+
+
+def _lines(
+    rows: Sequence[Mapping[str, str]], widths: Mapping[str, int], width: int | None
+) -> Iterator[str]:
+    for row in [{heading: heading.lstrip(">") for heading in widths}, *rows]:
+        cells = [
+            row[heading].rjust(size) if heading.startswith(">") else row[heading].ljust(size)
+            for heading, size in widths.items()
+        ]
+        line = "  ".join(cells).rstrip(" -" if widths.get("ID") == 0 else None)
+        line = line if width is None else cut(line, width)
+        # Colour comes last: its codes have no width.
+        state = row.get("STATE", "")
+        yield line.replace(f"  {state}", f"  {coloured(state, state)}", 1)

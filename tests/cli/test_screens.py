@@ -1,0 +1,292 @@
+"""What a terminal shows: no line too long, one progress for all files, one question."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datasets_cli.cli.help import EXAMPLES
+from datasets_cli.cli.main import main
+from datasets_cli.cli.terminal import table
+from datasets_cli.config import Config, load_config
+from datasets_cli.demo.origin import serve
+from datasets_cli.progress import Transfer
+from tests.support.terminals import in_terminal
+
+Capture = pytest.CaptureFixture[str]
+WIDTHS = (40, 60, 80, 120)
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """Make stdout a terminal of a width, in this process."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_no_line_is_longer_than_the_terminal(
+    columns: int, door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, columns)
+    for command in (
+        "list *",
+        "list --installed",
+        "info hopper-medium-v2",
+        "info atari_dqn/Venture/1",
+        "info openml/61",
+        *(f"{name} --help" for name in EXAMPLES),
+        "--help",
+    ):
+        assert main(command.split()) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) > 1
+        assert [line for line in lines if len(line) > columns] == [], command
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_a_real_terminal_has_its_width_too(columns: int, door: str) -> None:
+    plan = ["download", "--dry-run", door, "hopper-medium-v2", "walker2d-medium-v2"]
+    screen = in_terminal(["list"], ["info", door], plan, columns=columns)
+    assert screen.code == 0
+    assert len(screen.lines) > 20
+    assert [line for line in screen.lines if len(line) > columns] == []
+
+
+def test_the_first_screen_has_the_families_and_what_is_installed(
+    door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch, 80)
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^d4rl +179 +1$", text, re.MULTILINE)
+    assert re.search(r"^minari +392 +-$", text, re.MULTILINE)
+    assert re.search(rf"^{door} +unverified ", text, re.MULTILINE)
+    assert len(text.splitlines()) <= 24
+    monkeypatch.undo()
+
+
+def test_rich_is_imported_for_the_families_alone() -> None:
+    script = (
+        "import sys; sys.stdout.isatty = lambda: {tty};"
+        "from datasets_cli.cli.main import main; code = main({arguments});"
+        "print('HEAVY', code, sorted({{'rich', 'numpy', 'torch'}} & sys.modules.keys()))"
+    )
+    for tty, arguments, found in (
+        (True, ["list"], "['rich']"),
+        (True, ["list", "pen-*"], "[]"),
+    ):
+        text = script.format(tty=tty, arguments=arguments)
+        done = subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == f"HEAVY 0 {found}"
+
+
+def test_states_have_a_colour_unless_none_is_wanted(
+    door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["list", "--installed"]) == 0
+    assert "\x1b[33munverified\x1b[0m" in capsys.readouterr().out
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert main(["list", "--installed"]) == 0
+            assert "\x1b" not in capsys.readouterr().out
+
+
+def test_an_id_is_whole_where_the_columns_do_not_fit() -> None:
+    rows = [{"ID": "family/a-long-name", "STATE": state, ">N": "1"} for state in ("-", "damaged")]
+    lines = table(rows, 26, (">N",))
+    assert lines == ["ID  STATE", "family/a-long-name", "family/a-long-name  damag…"]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_download_of_several_files_leaves_no_line_for_a_file(
+    columns: int, config: Config
+) -> None:
+    """The demo's server answers instead of the publisher: 2 files of Minari."""
+    with serve() as mirrors:
+        arguments = [word for mirror in mirrors for word in ("--mirror", mirror)]
+        screen = in_terminal(
+            ["download", "minari/D4RL/door/human-v2", *arguments],
+            columns=columns,
+            RLDS_HOME=str(config.root),
+        )
+    assert screen.code == 0, screen.raw
+    assert any("file 2 of 2" in line or "100%" in line for line in screen.lines)
+    drawn = [line for line in screen.lines if "%" in line or "main_data" in line]
+    assert drawn and max(map(len, drawn)) < columns
+    assert not any("main_data" in line or "%" in line for line in screen.left), screen.left
+
+
+def test_the_line_of_a_transfer_has_all_files_and_fits() -> None:
+    transfer = Transfer({"a": 1_000_000, "b": 3_000_000})
+    transfer.advance("a", 65_536, 1_000_000, now=0.0)
+    transfer.advance("a", 1_000_000, 1_000_000, now=1.0)
+    transfer.advance("b", 65_536, 3_000_000, now=1.1)
+    transfer.advance("b", 1_000_000, 3_000_000, now=2.0)
+    line = transfer.line(119)
+    for words in (" 50%", "2.0 MB of 4.0 MB", "file 2 of 2", "1.0 MB/s", "0:02 left"):
+        assert words in line
+    for width in (20, 39, 59, 79, 119):
+        assert len(transfer.line(width)) <= width
+    assert "2.0 MB of 4.0 MB" in transfer.line(39)
+
+
+def test_what_an_earlier_run_fetched_has_no_speed() -> None:
+    transfer = Transfer({"a": 1_000_000, "b": 1_000_000})
+    transfer.advance("a", 1_000_000, 1_000_000, now=0.0)
+    transfer.advance("b", 50_000, 1_000_000, now=0.5)
+    transfer.advance("b", 100_000, 1_000_000, now=1.0)
+    assert "100.0 kB/s" in transfer.line(119) and "0:09 left" in transfer.line(119)
+
+
+def test_a_file_of_unknown_size_gives_bytes_without_a_share() -> None:
+    transfer = Transfer({"a": None, "b": 10})
+    transfer.advance("a", 70_000, None, now=0.0)
+    assert transfer.line(79) == "70.0 kB  file 1 of 2"
+
+
+def test_one_question_names_ids_sizes_total_and_free_disk(config: Config) -> None:
+    screen = in_terminal(
+        ["download", "hopper-medium-v?"],
+        columns=80,
+        answer="n\n",
+        RLDS_HOME=str(config.root),
+    )
+    text = " ".join(" ".join(screen.lines).split())
+    assert screen.code == 1
+    assert "Download d4rl/hopper-medium-v0 (" in text and "d4rl/hopper-medium-v2 (152.8 MB)" in text
+    assert "In total 3 datasets, " in text and "are free on the disk of" in text
+    assert max(map(len, screen.lines)) <= 80
+    assert not config.root.exists()
+
+
+def test_a_glob_of_several_without_a_terminal_needs_yes(config: Config, capsys: Capture) -> None:
+    assert main(["download", "hopper-medium-v?", "--offline"]) == 2
+    error = capsys.readouterr().err
+    assert "In total 3 datasets" in error and "--yes" in error
+    assert main(["download", "hopper-medium-v?", "--offline", "--yes"]) == 9
+    assert capsys.readouterr().err.count("RLDS_OFFLINE or --offline") == 3
+
+
+def test_advice_is_given_once_in_a_run(
+    config: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_address(*arguments: object, **options: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_address)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert main(["download", "hopper-medium-v2", "walker2d-medium-v2"]) == 9
+    error = capsys.readouterr().err
+    assert error.count("Check the connection.") == 1
+    assert error.count("Name or service not known") == 2  # once for each dataset
+    assert "trying again" not in error
+
+
+def test_a_plan_has_the_sizes_of_local_files_the_total_and_the_free_disk(
+    door_source: str, config: Config, capsys: Capture
+) -> None:
+    assert main(["download", "d4rl/door-human-v0", "--source", door_source, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "door-v0_demos_clipped.hdf5 (377.4 kB)" in text
+    assert "In total 1 dataset, 377.4 kB; " in text and "are free on the disk of" in text
+
+
+def test_output_on_a_full_disk_exits_with_7(
+    door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for command in (
+        *("list", "list --json", f"info {door}", f"path {door}", "verify --quick"),
+        *(f"delete --dry-run {door}", f"download {door}", "download hopper-medium-v2 --dry-run"),
+        *("--version", "--help", "list -h"),
+    ):
+        with monkeypatch.context() as patch, Path("/dev/full").open("w") as stdout:
+            patch.setattr(sys, "stdout", stdout)
+            assert main(command.split()) == 7, command
+        assert "cannot be written: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            "preprocess",
+            "needs ID and --fn MODULE:FUNCTION and --out NAME. Example: ",
+        ),
+        ("convert", "needs ID and --layout"),
+        (
+            "download",
+            "hopper-medium-v2. See: rlds download --help",
+        ),
+        ("list --foo", "See: rlds list --help"),
+        ("rm x", "Did you mean rlds delete?"),
+        ("show x", "Did you mean rlds info?"),
+        ("ls", "Did you mean rlds list?"),
+        ("verfy", "Did you mean rlds verify?"),
+        ("info hopper-*", "is a glob, and one id is needed here"),
+        ("path hopper-*", "rlds list 'hopper-*'"),
+        ("convert hopper-* --layout ted", "is a glob"),
+        ("list --root {file}/below", "is not a folder. Check --root and RLDS_HOME"),
+        ("list --root=", "The cache root is empty text"),
+    ],
+)
+def test_a_wrong_call_is_told_what_to_do(
+    arguments: str, words: str, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(arguments.format(file=tmp_path / "file").split()) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.startswith("rlds: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("RLDS_OFFLINE", "maybe", "Expected 1, true, yes or on; or 0, false, no or off"),
+        ("RLDS_LOCK_TIMEOUT", "x", "is not a number of seconds"),
+        ("RLDS_RECIPES", "/nosuch/folder", "names /nosuch/folder, which is not a folder"),
+        ("RLDS_HOME", "/dev/null/below", "/dev/null is not a folder"),
+        ("RLDS_MIRRORS", "x", "PREFIX=REPLACEMENT"),
+    ],
+)
+def test_a_variable_with_an_unknown_value_is_named(
+    name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(["list"]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["", "0", "False", "no", "off"])
+def test_offline_can_be_switched_off_in_words(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not load_config(environ={"RLDS_OFFLINE": word}).offline
+
+
+def test_a_word_finds_the_ids_that_contain_it(capsys: Capture) -> None:
+    assert main(["download", "hopper"]) == 3
+    error = capsys.readouterr().err
+    assert re.search(r"Did you mean (d4rl/hopper-\S+-v2,? ?){3}\?", error)
+    assert "See: rlds list hopper" in error
+    assert main(["info", "pong"]) == 3
+    error = capsys.readouterr().err
+    assert "atari_dqn/Pong/1" in error and "See: rlds list Pong" in error
+
+
+def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
+    for name, examples in EXAMPLES.items():
+        assert main([name, "-h"]) == 0
+        text = capsys.readouterr().out
+        assert examples[0].split()[0] in text.partition("Examples:")[2]
+        assert "<str>" not in text and "list[" not in text

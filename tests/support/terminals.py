@@ -1,0 +1,74 @@
+"""A command that runs in a real pseudo-terminal of a given width, and what it printed there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from dataclasses import dataclass
+
+_SCRIPT = (
+    "import json, sys; from datasets_cli.cli.main import main;"
+    "sys.exit(max([main(command) for command in json.loads(sys.argv[1])]))"
+)
+_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a terminal received.
+
+    Args:
+        raw: every byte as text, with its control codes.
+        code: the exit code.
+    """
+
+    raw: str
+    code: int
+
+    @property
+    def lines(self) -> list[str]:
+        """Every line that was ever drawn, without codes; a line that was drawn again is another."""
+        return [_CODES.sub("", line) for line in re.split(r"[\r\n]+", self.raw)]
+
+    @property
+    def left(self) -> list[str]:
+        """The lines that are there at the end, as a terminal has them."""
+        rows: list[str] = [""]
+        at = 0
+        for part in re.split(r"(\r|\n|\x1b\[[0-9;]*[A-Za-z])", self.raw):
+            if part == "\n":
+                at += 1
+                rows += [""] * (at + 1 - len(rows))
+            elif part == "\x1b[A":
+                at -= 1
+            elif part == "\x1b[J":
+                rows = [*rows[:at], ""]
+            elif part and part != "\r" and not _CODES.fullmatch(part):
+                rows[at] = part
+        return [row for row in rows if row]
+
+
+def in_terminal(*commands: list[str], columns: int, answer: str = "", **environment: str) -> Screen:
+    """Run ``rlds`` commands in one terminal of so many columns, and answer what they ask."""
+    pid, descriptor = pty.fork()
+    if pid == 0:  # pragma: no cover
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        os.environ.pop("COLUMNS", None)
+        os.environ.update({"TERM": "xterm", **environment})
+        os.execv(sys.executable, [sys.executable, "-c", _SCRIPT, json.dumps(commands)])
+    if answer:
+        os.write(descriptor, answer.encode())
+    raw = b""
+    try:
+        while data := os.read(descriptor, 1 << 16):
+            raw += data
+    except OSError:  # the child has closed its side
+        pass
+    os.close(descriptor)
+    return Screen(raw.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
