@@ -15,7 +15,7 @@ from typing import Any
 from datasets_cli.formats.hdf5 import open_hdf5
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
-from .catalogue import DATA, METADATA
+from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA
 from .episodes import read_blocks
 from .hdf5_storage import Hdf5Storage
 from .spaces import Space, parse_space, torchrl_form
@@ -70,6 +70,12 @@ def _open(
 ) -> Iterator[Storage]:
     """Open a dataset's episodes in the form that ``metadata.json`` names."""
     jpeg = published.get("jpeg_encoding") is not False
+    format = published.get("data_format", HDF5)
+    if format in ARROW_FORMATS:
+        from .arrow_storage import ArrowStorage  # pyarrow need not be installed
+
+        yield ArrowStorage(source.files, format, spaces, jpeg=jpeg)
+        return
     with open_hdf5(source.files[DATA]) as file:
         yield Hdf5Storage(file, spaces, jpeg=jpeg)
 
@@ -79,10 +85,10 @@ def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | No
     published = json.loads(source.files[METADATA].read_bytes())
     if not isinstance(published, dict):
         raise SourceError(f"{METADATA} is not Minari's: expected an object, found {published!r}.")
-    if (found := published.get("data_format", "hdf5")) != "hdf5":
+    if (found := published.get("data_format", HDF5)) not in (HDF5, *ARROW_FORMATS):
         raise SourceError(
-            f"{METADATA} says that the data is in the format {found}; only hdf5 is read. "
-            "Load it with the minari package."
+            f"{METADATA} says that the data is in the format {found}; expected one of "
+            f"{', '.join((HDF5, *ARROW_FORMATS))}. Load it with the minari package."
         )
     return published, {
         f"{name}s": parse_space(published.get(f"{name}_space"), f"{name}_space")

@@ -411,7 +411,7 @@ def test_a_folder_without_metadata_is_refused(door, install):
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ({"data_format": "arrow"}, "format arrow; only hdf5 is read"),
+        ({"data_format": "zarr"}, "format zarr; expected one of hdf5, arrow, parquet"),
         ({"observation_space": "{"}, "observation_space is not JSON"),
         ({"action_space": '{"type": "Dict", "subspaces": [3]}'}, "action_space is not a space"),
         ({"action_space": "7"}, "action_space is not a space"),
@@ -524,7 +524,7 @@ def test_a_name_says_the_repository_and_the_folder(name, folder):
 
 
 @pytest.mark.parametrize("listing", [tree("0", "1", kind="directory"), tree("metadata.json")])
-def test_a_dataset_without_an_hdf5_file_is_refused_before_the_download(listing):
+def test_a_dataset_in_neither_form_is_refused_before_the_download(listing):
     api = "api/datasets/farama-minari/D4RL"
     web = Pages({api: {"sha": "c0ffee"}, f"{api}/tree/c0ffee/door/human-v2/data": listing})
     with pytest.raises(SourceError, match="not published as HDF5"):
