@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from datasets_cli.formats.jpeg import decode_jpeg
 from datasets_cli.recipe import Key, SourceError, can_store
 
+from .common_arrays import KEYS, NUMBERS, CommonArrays, inexact_paths
 from .spaces import TUPLE_ITEM
 from .storage import TEXT, Episode, Leaf, Storage, Stored
-
-KEYS: dict[str, Key] = {
-    "observations": ("observation",),
-    "actions": ("action",),
-    "rewards": ("next", "reward"),
-    "terminations": ("next", "terminated"),
-    "truncations": ("next", "truncated"),
-}
-"""What every episode must have."""
-NUMBERS = ("rewards", "terminations", "truncations")
 
 
 @dataclass(frozen=True)
@@ -45,46 +36,6 @@ class Structure:
     notes: tuple[str, ...]
 
 
-@dataclass
-class _Common:
-    """The arrays that the episodes have in common, as far as they have been looked at.
-
-    Args:
-        arrays: by path, of the common element type; ``rows`` is those beyond one a step, 0 or 1, or
-            None where there is not a row for each step.
-        types: by path, the element types found, where they differ and all are numbers.
-        varying: paths of what is not the same in every episode.
-    """
-
-    arrays: dict[str, Stored] = field(default_factory=dict)
-    types: dict[str, set[np.dtype]] = field(default_factory=dict)
-    varying: set[str] = field(default_factory=set)
-
-    def add(self, name: str, found: Mapping[str, Stored]) -> None:
-        """Compare another episode's arrays, whose ``rows`` are those beyond one a step."""
-        self.arrays = self.arrays or dict(found)
-        if found == self.arrays:
-            return
-        for path in self.arrays.keys() | found.keys():
-            first, other = self.arrays.get(path), found.get(path)
-            if first != other:
-                self._add_other(name, path, first, other)
-
-    def _add_other(self, name: str, path: str, first: Stored | None, other: Stored | None) -> None:
-        root = path.partition("/")[0]
-        if first and other and (path in NUMBERS or root not in KEYS) and _widen(first, other):
-            # Lists of Python numbers: an episode that never scores has whole numbers as rewards.
-            self.types.setdefault(path, {first.dtype}).add(other.dtype)
-            self.arrays[path] = first._replace(dtype=np.result_type(first.dtype, other.dtype))
-        elif root in KEYS:
-            raise SourceError(
-                f"{name} is unlike the episodes before it: {path} is {_show(other)}, and was "
-                f"{_show(first)}. One dataset has one observation and one action."
-            )
-        else:
-            self.varying.add(path)
-
-
 def read_structure(storage: Storage) -> Structure:
     """Return what the files hold, from the structure of every episode.
 
@@ -96,7 +47,7 @@ def read_structure(storage: Storage) -> Structure:
             of the action can be stored.
     """
     episodes: list[Episode] = []
-    common = _Common()
+    common = CommonArrays()
     short: dict[str, tuple[int, Mapping[str, Stored]]] = {}
     num_steps = num_empty = 0
     for name in storage.names:
@@ -117,7 +68,7 @@ def read_structure(storage: Storage) -> Structure:
     # Last, because it is the others that tell whether an info has a row beyond one a step.
     for name, (steps, arrays) in short.items():
         common.add(name, _beyond_steps(arrays, steps, common.arrays, short=True))
-    leaves, notes = _choose(common, _inexact(storage, episodes, common))
+    leaves, notes = _choose(common, inexact_paths(storage, episodes, common))
     if storage.others:
         notes.append(f"what is not an episode is left out: {', '.join(storage.others)}")
     if short:
@@ -201,39 +152,7 @@ def _beyond_steps(
     return found
 
 
-def _widen(first: Stored, other: Stored) -> bool:
-    """Tell whether two arrays differ in nothing but the types of their numbers."""
-    kinds = {first.dtype.kind, other.dtype.kind}
-    return first._replace(dtype=other.dtype) == other and kinds <= set("biufc") and not first.jpeg
-
-
-def _inexact(storage: Storage, episodes: list[Episode], common: _Common) -> set[str]:
-    """Return the paths of infos with an integer that the common type cannot hold exactly."""
-    inexact = set()
-    for path in common.types.keys() - common.varying - set(NUMBERS):
-        dtype = common.arrays[path].dtype
-        for episode in episodes:
-            rows = storage.read(episode.name, path, 0, episode.steps + 1)
-            if rows.dtype.kind in "iu" and not _is_exact(rows, dtype):
-                inexact.add(path)
-                break
-    return inexact
-
-
-def _is_exact(integers: np.ndarray, dtype: np.dtype) -> bool:
-    """Tell whether every integer keeps its value as another type."""
-    if dtype.kind not in "fc":
-        return True
-    limit = 1 << (np.finfo(dtype).nmant + 1)  # up to here every integer is one of the floats
-    large = integers[(integers > limit) | (integers < -limit)]
-    return all(int(large[i]) == int(large[i].astype(dtype).real) for i in range(len(large)))
-
-
-def _show(stored: Stored | None) -> str:
-    return f"{stored.dtype} {list(stored.shape)}" if stored else "missing"
-
-
-def _choose(common: _Common, inexact: set[str]) -> tuple[list[Leaf], list[str]]:
+def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[str]]:
     """Return the arrays that can be leaves, and notes of those that are changed or left out."""
     leaves = []
     left_out: dict[str, list[str]] = {}
@@ -270,7 +189,7 @@ def _choose(common: _Common, inexact: set[str]) -> tuple[list[Leaf], list[str]]:
     return leaves, notes
 
 
-def _check_keys(keys: list[Key], texts: list[Key], common: _Common) -> None:
+def _check_keys(keys: list[Key], texts: list[Key], common: CommonArrays) -> None:
     if twice := sorted({".".join(key) for key in keys if keys.count(key) > 1}):
         raise SourceError(f"two arrays of each episode would both be {', '.join(twice)}.")
     for root in ("observation", "action"):
