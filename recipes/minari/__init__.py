@@ -1,8 +1,8 @@
-"""Minari: Farama's standard for offline datasets, one HDF5 group an episode."""
+"""Minari: Farama's standard for offline datasets, in HDF5 or in Arrow files."""
 
 from datasets_cli.recipe import Recipe, deferred
 
-from .catalogue import datasets, resources
+from .catalogue import datasets, resources, resources_at
 
 RECIPE = Recipe(
     family="minari",
@@ -17,6 +17,7 @@ RECIPE = Recipe(
     resources=resources,
     blocks=deferred(f"{__name__}.reader:blocks"),
     describe=deferred(f"{__name__}.reader:describe"),
+    resources_at=resources_at,
     unlisted=True,
     dynamic=True,
 )

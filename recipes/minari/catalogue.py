@@ -6,6 +6,7 @@ name is a repository on Hugging Face, the rest a folder in it.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from datasets_cli.recipe import (
     AccessError,
     CatalogueEntry,
     NetworkError,
+    Place,
     Resource,
     SourceError,
+    UsageError,
     Web,
     may_lack_list,
     read_tsv,
@@ -25,6 +28,9 @@ HUGGING_FACE = "https://huggingface.co/"
 OWNER = "farama-minari"
 METADATA = "metadata.json"
 DATA = "main_data.hdf5"
+HDF5 = "hdf5"
+ARROW_FORMATS = {"arrow": b"ARROW1", "parquet": b"PAR1"}
+"""Of the form with a folder for each episode: the format of its files, and how they begin."""
 
 
 def datasets(web: Web | None) -> list[CatalogueEntry]:
@@ -43,37 +49,56 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the dataset's two files, pinned to a commit where Hugging Face can be asked.
+    """Return the dataset's files, pinned to a commit where Hugging Face can be asked.
 
     Raises:
-        SourceError: it is not published as HDF5.
+        SourceError: it is published in no form that is read.
+        UsageError: it is in the Arrow form, and pyarrow is not installed.
         NetworkError: no answer.
     """
     repository, folder = _remote(name)
     listing = f"{HUGGING_FACE}api/datasets/{repository}"
-    revision, files = "main", {}
+    revision = "main"
+    files: dict[str, Any] | None = None
     if web is not None:
         try:
             revision = web.json(listing)["sha"]
-            entries = web.json(f"{listing}/tree/{revision}/{folder}data")
-            files = {entry["path"].rpartition("/")[2]: entry for entry in entries}
+            files = _list(f"{listing}/tree/{revision}/{folder}data", web)
         except (AccessError, NetworkError) as error:
             if not may_lack_list(error, f"{HUGGING_FACE}datasets/{repository}/", web):
                 raise
             revision = "main"  # a plain mirror of the files has no API
         except (KeyError, TypeError) as error:
             raise SourceError(f"{listing} does not answer as Hugging Face does.") from error
-        else:
-            _check_format(name, files)
     # A mirror may hold only the files of the main branch; size and sha256 still tell a change.
     bases = [
         f"{HUGGING_FACE}datasets/{repository}/resolve/{name}/{folder}data/"
         for name in dict.fromkeys((revision, "main"))
     ]
-    return [
-        _resource(bases, METADATA, b"{", files.get(METADATA, {})),
-        _resource(bases, DATA, HDF5_MAGIC, files.get(DATA, {})),
-    ]
+    if web is None or DATA in (files or ()):
+        return _hdf5_resources(bases, files or {})
+    if files is None:
+        return _resources_of_mirror(name, bases, web)
+    _check_format(name, files)
+    # Hugging Face lists the first 1,000 entries; the others are named as Minari names them.
+    files = _list(f"{listing}/tree/{revision}/{folder}data?recursive=true", web, f"{folder}data/")
+    return _arrow_resources(name, web.json(f"{bases[0]}{METADATA}"), bases, files)
+
+
+def resources_at(name: str, place: Place) -> list[Resource]:
+    """Return the files of the form that ``metadata.json`` names in the place of ``--source``.
+
+    Raises:
+        UsageError: there is no ``metadata.json``; or the files are in the Arrow form, and pyarrow
+            is not installed.
+    """
+    try:
+        published = place.json(METADATA)
+    except (ValueError, NetworkError):
+        published = None  # no JSON: the check of its first bytes says better what it is
+    if not _is_arrow(published):
+        return _hdf5_resources([], {})
+    return _arrow_resources(name, published, [], {})
 
 
 def _table() -> list[dict[str, str]]:
@@ -116,13 +141,67 @@ def _remote(name: str) -> tuple[str, str]:
     return f"{owner}/{repository}", "".join(f"{part}/" for part in folder)
 
 
+def _list(url: str, web: Web, above: str | None = None) -> dict[str, Any]:
+    """Return what a folder on Hugging Face holds: by name or, below ``above``, by path."""
+    entries = web.json(url)
+    if above is None:
+        return {entry["path"].rpartition("/")[2]: entry for entry in entries}
+    return {entry["path"].removeprefix(above): entry for entry in entries}
+
+
 def _check_format(name: str, files: dict[str, Any]) -> None:
-    if DATA not in files:
+    if METADATA in files and any(file.isdecimal() for file in files):
+        return
+    raise SourceError(
+        f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, or "
+        f"{METADATA} and a folder for each episode, found "
+        f"{', '.join(sorted(files)[:5]) or 'nothing'}."
+    )
+
+
+def _resources_of_mirror(name: str, bases: list[str], web: Web) -> list[Resource]:
+    """Return the files of a mirror that has no list of them."""
+    try:
+        published = web.json(f"{bases[-1]}{METADATA}")
+    except (AccessError, NetworkError):
+        published = None  # what is wrong with it is said when it is downloaded
+    if not _is_arrow(published):
+        return _hdf5_resources(bases, {})
+    return _arrow_resources(name, published, bases, {})
+
+
+def _hdf5_resources(bases: list[str], files: dict[str, Any]) -> list[Resource]:
+    return [
+        _resource(bases, METADATA, b"{", files.get(METADATA, {})),
+        _resource(bases, DATA, HDF5_MAGIC, files.get(DATA, {})),
+    ]
+
+
+def _is_arrow(published: Any) -> bool:
+    return isinstance(published, dict) and published.get("data_format") in ARROW_FORMATS
+
+
+def _arrow_resources(
+    name: str, published: Any, bases: list[str], files: dict[str, Any]
+) -> list[Resource]:
+    """Return the files of the Arrow form: Minari's reader takes the episodes from 0 on."""
+    count = published.get("total_episodes") if isinstance(published, dict) else None
+    if not _is_arrow(published) or not isinstance(count, int):
         raise SourceError(
-            f"minari/{name} is not published as HDF5: expected {DATA}, found "
-            f"{', '.join(sorted(files)[:5]) or 'nothing'}. Arrow and Parquet episodes are not "
-            "read; load them with the minari package."
+            f"minari/{name} has no {DATA}, and its {METADATA} is not that of Minari's Arrow form: "
+            f"expected a data_format that is one of {', '.join(ARROW_FORMATS)}, and total_episodes."
         )
+    if find_spec("pyarrow") is None:
+        raise UsageError(
+            f"minari/{name} is in Minari's Arrow form, and pyarrow, which reads it, is not "
+            "installed. Run: pip install 'rlds-cli[parquet]'"
+        )
+    format = published["data_format"]
+    parts = [f"{number}/part-0.{format}" for number in range(count)]
+    return [
+        _resource(bases, METADATA, b"{", files.get(METADATA, {})),
+        *(_resource(bases, part, ARROW_FORMATS[format], files.get(part, {})) for part in parts),
+    ]
 
 
 def _resource(bases: list[str], filename: str, magic: bytes, entry: dict[str, Any]) -> Resource:

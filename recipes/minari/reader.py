@@ -1,4 +1,4 @@
-"""Reading a Minari dataset: its ``metadata.json`` and its HDF5 file, one group an episode.
+"""Reading a Minari dataset: its ``metadata.json`` and its episodes, in one of Minari's forms.
 
 Facts of the format: Minari's own storage code up to 0.5.4, and the complete D4RL/door/human-v2.
 """
@@ -9,15 +9,18 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from datasets_cli.formats.hdf5 import open_hdf5
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
-from .catalogue import DATA, METADATA
+from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA
 from .episodes import read_blocks
+from .hdf5_storage import Hdf5Storage
 from .spaces import Space, parse_space, torchrl_form
-from .structure import Structure, read_structure
+from .storage import Storage
+from .structure import Structure, note_inner_ends, read_structure
 
 NEWEST = (0, 5, 4)
 
@@ -32,10 +35,11 @@ def describe(source: Source) -> Description:
         SourceError: the files are damaged, not Minari's, or those of another dataset.
     """
     published, spaces = _read_metadata(source)
-    with open_hdf5(source.files[DATA]) as file:
-        structure = read_structure(file, spaces, jpeg=published.get("jpeg_encoding") is not False)
+    with _open(source, published, spaces) as storage:
+        structure = read_structure(storage)
+        inner_ends = note_inner_ends(storage, structure.episodes)
     metadata = _finite(published)
-    notes = list(structure.notes)
+    notes = [*structure.notes, *filter(None, [inner_ends])]
     frames = [".".join(leaf.key) for leaf in structure.leaves if leaf.jpeg]
     if frames:
         metadata["jpeg_frames"] = frames
@@ -55,9 +59,25 @@ def blocks(source: Source) -> Iterator[Block]:
         SourceError: the files are damaged, or not Minari's.
     """
     published, spaces = _read_metadata(source)
+    with _open(source, published, spaces) as storage:
+        structure = read_structure(storage)
+        yield from read_blocks(storage, structure.episodes, structure.leaves)
+
+
+@contextmanager
+def _open(
+    source: Source, published: dict[str, Any], spaces: dict[str, Space | None]
+) -> Iterator[Storage]:
+    """Open a dataset's episodes in the form that ``metadata.json`` names."""
+    jpeg = published.get("jpeg_encoding") is not False
+    format = published.get("data_format", HDF5)
+    if format in ARROW_FORMATS:
+        from .arrow_storage import ArrowStorage  # pyarrow need not be installed
+
+        yield ArrowStorage(source.files, format, spaces, jpeg=jpeg)
+        return
     with open_hdf5(source.files[DATA]) as file:
-        structure = read_structure(file, spaces, jpeg=published.get("jpeg_encoding") is not False)
-        yield from read_blocks(file, structure.episodes, structure.leaves)
+        yield Hdf5Storage(file, spaces, jpeg=jpeg)
 
 
 def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | None]]:
@@ -65,10 +85,10 @@ def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | No
     published = json.loads(source.files[METADATA].read_bytes())
     if not isinstance(published, dict):
         raise SourceError(f"{METADATA} is not Minari's: expected an object, found {published!r}.")
-    if (found := published.get("data_format", "hdf5")) != "hdf5":
+    if (found := published.get("data_format", HDF5)) not in (HDF5, *ARROW_FORMATS):
         raise SourceError(
-            f"{METADATA} says that the data is in the format {found}; only hdf5 is read. "
-            "Load it with the minari package."
+            f"{METADATA} says that the data is in the format {found}; expected one of "
+            f"{', '.join((HDF5, *ARROW_FORMATS))}. Load it with the minari package."
         )
     return published, {
         f"{name}s": parse_space(published.get(f"{name}_space"), f"{name}_space")
@@ -81,8 +101,8 @@ def _differences(source: Source, published: dict[str, Any], structure: Structure
     name = source.name
     notes = []
     counted = {
-        "total_episodes": len(structure.episodes) + structure.num_empty,
-        "total_steps": sum(episode.steps for episode in structure.episodes),
+        "total_episodes": structure.num_episodes,
+        "total_steps": structure.num_steps,
     }
     for key, number in counted.items():
         if published.get(key, number) != number:

@@ -12,7 +12,7 @@ from datasets_cli.recipe import SourceError
 Space = dict[str, Any]
 
 TUPLE_ITEM = re.compile(r"_index_(\d+)")
-"""The name that an item of a Tuple has in the HDF5 file."""
+"""The name that an item of a Tuple has in an HDF5 file."""
 
 
 def parse_space(text: Any, name: str) -> Space | None:
@@ -41,16 +41,31 @@ def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
 
     Args:
         spaces: those of ``observations`` and ``actions``.
-        path: below an episode's group, such as ``observations/arm/_index_0``.
+        path: in an episode, such as ``observations/arm/_index_0``.
     """
     root, *below = path.split("/")
     space = spaces.get(root)
     for part in below:
         inner = (space or {}).get("subspaces", {})
         if isinstance(inner, list):
-            inner = {f"_index_{number}": item for number, item in enumerate(inner)}
+            # An item is _index_0 in HDF5 and 0 in Arrow.
+            items = enumerate(inner)
+            inner = {name: item for n, item in items for name in (f"_index_{n}", str(n))}
         space = inner.get(part)
     return space
+
+
+def space_shape(space: Space) -> tuple[int, ...] | None:
+    """Return the shape of a value of a space; None where it is no array, or not stated."""
+    kind = space["type"]
+    if kind == "MultiBinary":
+        size = space.get("n")
+        return tuple(size) if isinstance(size, list) else (size,) if size is not None else None
+    if kind == "MultiDiscrete":
+        return tuple(_shape(space.get("nvec")))
+    if kind == "Discrete":
+        return ()
+    return tuple(space["shape"]) if "shape" in space else None
 
 
 def torchrl_form(space: Space | None) -> Space | None:
@@ -67,10 +82,9 @@ def torchrl_form(space: Space | None) -> Space | None:
     if kind == "Tuple":
         return {**space, "subspaces": [torchrl_form(item) for item in space["subspaces"]]}
     if kind == "MultiBinary":
-        size = space.get("n")
-        return {"dtype": "int8", "shape": size if isinstance(size, list) else [size], **space}
+        return {"dtype": "int8", "shape": list(space_shape(space) or ()), **space}
     if kind == "MultiDiscrete":
-        return {"shape": _shape(space.get("nvec")), **space}
+        return {"shape": list(space_shape(space) or ()), **space}
     return {"shape": [], **space}
 
 

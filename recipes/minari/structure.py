@@ -1,124 +1,109 @@
-"""The structure of a Minari HDF5 file: its episodes, and the arrays that all of them have."""
+"""The structure of a Minari dataset: its episodes, and the arrays that all of them have."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NamedTuple
 
-import h5py
 import numpy as np
 
-from datasets_cli.formats.jpeg import decode_jpeg, starts_jpeg
+from datasets_cli.formats.jpeg import decode_jpeg
 from datasets_cli.recipe import Key, SourceError, can_store
 
-from .episodes import Episode, Leaf
-from .spaces import TUPLE_ITEM, Space, find_space
-
-EPISODE = re.compile(r"episode_(\d+)")
-KEYS: dict[str, Key] = {
-    "observations": ("observation",),
-    "actions": ("action",),
-    "rewards": ("next", "reward"),
-    "terminations": ("next", "terminated"),
-    "truncations": ("next", "truncated"),
-}
-"""What every episode must have."""
-NUMBERS = ("rewards", "terminations", "truncations")
-
-
-TEXT = np.dtype(str)
-"""The element type of text in ``Stored``, whatever its length and encoding in the file."""
-
-
-class Stored(NamedTuple):
-    """How an episode stores one array; ``extra`` is the rows beyond one a step, or None."""
-
-    extra: int | None
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    jpeg: bool = False
+from .common_arrays import KEYS, NUMBERS, CommonArrays, inexact_paths
+from .spaces import TUPLE_ITEM
+from .storage import TEXT, Episode, Leaf, Storage, Stored
 
 
 @dataclass(frozen=True)
 class Structure:
-    """What a whole file holds.
+    """What a whole dataset holds.
 
     Args:
-        episodes: those with steps, in the order of their numbers.
-        num_empty: episodes without a step.
+        episodes: those with steps to read, in the order of their numbers.
+        num_episodes: recorded, also those without a step.
+        num_empty: episodes recorded without a step.
+        num_steps: recorded, also those that are not read.
         leaves: the arrays to read.
-        notes: what is left out, and why.
+        notes: what is left out or changed, and why.
     """
 
     episodes: tuple[Episode, ...]
+    num_episodes: int
     num_empty: int
+    num_steps: int
     leaves: tuple[Leaf, ...]
     notes: tuple[str, ...]
 
 
-def read_structure(file: h5py.File, spaces: Mapping[str, Space | None], *, jpeg: bool) -> Structure:
-    """Return what the file holds, from the structure of every episode; rows are not read.
+def read_structure(storage: Storage) -> Structure:
+    """Return what the files hold, from the structure of every episode.
 
     Args:
-        file: opened by ``open_hdf5``.
-        spaces: the parsed spaces of ``observations`` and ``actions``, None where unknown.
-        jpeg: whether frames may be JPEG.
+        storage: of the dataset.
 
     Raises:
-        SourceError: there is no episode, one is ragged or unlike the others, or nothing of the
-            observation or of the action can be stored.
+        SourceError: an episode is ragged or unlike the others, or nothing of the observation or
+            of the action can be stored.
     """
-    episodes = []
-    common: dict[str, Stored] = {}
-    varying: set[str] = set()
-    names = _episode_names(file)
-    for name in names:
-        arrays = dict(_arrays(h5py.h5g.open(file.id, name.encode())))
+    episodes: list[Episode] = []
+    common = CommonArrays()
+    short: dict[str, tuple[int, Mapping[str, Stored]]] = {}
+    num_steps = num_empty = 0
+    for name in storage.names:
+        arrays = storage.arrays(name)
         steps = _count_steps(name, arrays)
-        if not steps:
-            continue
-        episodes.append(Episode(name, steps))
-        found = {
-            path: _stored(array, path, steps, spaces if jpeg else None)
-            for path, array in arrays.items()
-        }
-        common = common or found
-        if found != common:
-            varying |= _merge(common, found, name)
-    leaves, notes = _choose(common, varying)
-    if others := sorted(set(file) - set(names)):
-        notes.append(f"what is not an episode is left out: {', '.join(others)}")
-    leaves = [_with_frame_shape(leaf, file, episodes[0]) if leaf.jpeg else leaf for leaf in leaves]
-    return Structure(tuple(episodes), len(names) - len(episodes), tuple(leaves), tuple(notes))
+        num_steps += steps
+        num_empty += not steps
+        if steps and any(
+            stored.rows == steps for path, stored in arrays.items() if _is_observation(path)
+        ):
+            short[name] = steps, arrays
+            terminated = bool(storage.read(name, "terminations", steps - 1, steps)[0])
+            # The successor rule: a terminated step stays, one that was cut off is dropped.
+            episodes.append(Episode(name, steps if terminated else steps - 1, terminated))
+        elif steps:
+            episodes.append(Episode(name, steps))
+            common.add(name, _beyond_steps(arrays, steps))
+    # Last, because it is the others that tell whether an info has a row beyond one a step.
+    for name, (steps, arrays) in short.items():
+        common.add(name, _beyond_steps(arrays, steps, common.arrays, short=True))
+    leaves, notes = _choose(common, inexact_paths(storage, episodes, common))
+    if storage.others:
+        notes.append(f"what is not an episode is left out: {', '.join(storage.others)}")
+    if short:
+        notes.append(_note_of_short(episodes, list(short)))
+    kept = tuple(episode for episode in episodes if episode.steps)
+    if kept:
+        leaves = [_with_frame_shape(leaf, storage, kept[0]) for leaf in leaves]
+    count = len(storage.names)
+    return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
 
 
-def _episode_names(file: h5py.File) -> list[str]:
-    """Return the episodes' names by number: h5py gives episode_10 before episode_2."""
-    numbers = {name: int(match[1]) for name in file if (match := EPISODE.fullmatch(name))}
-    if not numbers:
-        raise SourceError(
-            f"{Path(file.filename).name} has no episodes: expected groups episode_0, episode_1, … "
-            f"and found {', '.join(sorted(file)[:10]) or 'nothing'}. It is not a Minari file."
-        )
-    return sorted(numbers, key=lambda name: numbers[name])
+def note_inner_ends(storage: Storage, episodes: tuple[Episode, ...]) -> str:
+    """Return a note on flags that are set before the last step of an episode; "" where none is."""
+    notes = []
+    for flag in ("terminations", "truncations"):
+        counts = [
+            np.count_nonzero(storage.read(name, flag, 0, steps)[: steps - 1])
+            for name, steps, _ in episodes
+        ]
+        if num_set := sum(counts):
+            found = sum(count > 0 for count in counts)
+            notes.append(f"{num_set} {flag} inside {found} episodes")
+    if not notes:
+        return ""
+    return (
+        f"{' and '.join(notes)}, before their last step: the flags stay as published, and by the "
+        "rule that done ends a trajectory such an episode is several trajectories here"
+    )
 
 
-def _arrays(group: h5py.h5g.GroupID, above: str = "") -> Iterator[tuple[str, h5py.h5d.DatasetID]]:
-    """Yield the path and handle of every array below a group."""
-    # The low-level API: with 10,000 short episodes the high-level one takes three times as long.
-    for name in group:
-        item = h5py.h5o.open(group, name)
-        path = above + name.decode(errors="surrogateescape")
-        if isinstance(item, h5py.h5g.GroupID):
-            yield from _arrays(item, f"{path}/")
-        elif isinstance(item, h5py.h5d.DatasetID):
-            yield path, item
+def _is_observation(path: str) -> bool:
+    return path.partition("/")[0] == "observations"
 
 
-def _count_steps(name: str, arrays: Mapping[str, h5py.h5d.DatasetID]) -> int:
+def _count_steps(name: str, arrays: Mapping[str, Stored]) -> int:
     """Return an episode's number of steps T, having checked the rows of all that must have them."""
     roots = {path.partition("/")[0] for path in arrays}
     missing = [root for root in KEYS if root not in (arrays if root in NUMBERS else roots)]
@@ -127,114 +112,113 @@ def _count_steps(name: str, arrays: Mapping[str, h5py.h5d.DatasetID]) -> int:
             f"{name} has no {', '.join(missing)}; found {', '.join(sorted(roots))}. "
             f"A Minari episode has {', '.join(KEYS)}."
         )
-    shapes = {path: array.shape or () for path, array in arrays.items()}
-    steps = next(iter(shapes.get("rewards", ())), 0)
-    for path, shape in shapes.items():
+    steps = (arrays["rewards"].rows or 0) if arrays else 0
+    for path, stored in arrays.items():
         root = path.partition("/")[0]
-        expected = steps + (root == "observations")
-        if root in KEYS and shape[:1] != (expected,) and (steps or shape[:1] != (0,)):
+        expected = steps + _is_observation(path)
+        fits = stored.rows == expected or (_is_observation(path) and stored.rows == steps)
+        if root in KEYS and not fits and (steps or stored.rows != 0):
+            shape = [] if stored.rows is None else [stored.rows, *stored.shape]
             raise SourceError(
-                f"{name} is ragged: {path} has shape {list(shape)}, and {steps} rewards need "
+                f"{name} is ragged: {path} has shape {shape}, and {steps} rewards need "
                 f"{expected} rows. Minari records one observation more than actions, rewards and "
                 "flags. The file is damaged, or a faulty tool wrote it."
             )
     return steps
 
 
-def _stored(
-    array: h5py.h5d.DatasetID, path: str, steps: int, spaces: Mapping[str, Space | None] | None
-) -> Stored:
-    """Return how an array is stored, alike for all ways of storing the same thing.
+def _beyond_steps(
+    arrays: Mapping[str, Stored],
+    steps: int,
+    common: Mapping[str, Stored] | None = None,
+    *,
+    short: bool = False,
+) -> dict[str, Stored]:
+    """Return arrays with the rows beyond one a step, 0 or 1, for ``rows``; None for any other.
 
     Args:
-        array: in an episode.
-        path: below the episode's group.
+        arrays: of an episode.
         steps: of the episode.
-        spaces: by which frames are told from other bytes; None where frames are not JPEG.
+        common: those of the other episodes.
+        short: whether the episode lacks the row after its last step, where others have it.
     """
-    shape, dtype = array.shape or (), array.dtype
-    extra = shape[0] - steps if shape and shape[0] - steps in (0, 1) else None
-    if spaces is not None and extra is not None and dtype.kind in "Ou":
-        space = find_space(spaces, path)
-        if _is_jpeg(array, dtype, space):
-            return Stored(extra, (), np.dtype(np.uint8), jpeg=True)
-    if h5py.check_string_dtype(dtype) is not None:
-        return Stored(extra, shape[1:], TEXT)
-    if dtype.kind not in "biufc":
-        return Stored(extra, (), np.dtype(object))
-    return Stored(extra, shape[1:], dtype)
+    found = {}
+    for path, stored in arrays.items():
+        extra = stored.rows - steps if stored.rows is not None else None
+        if short and extra == 0:
+            other = (common or {}).get(path)
+            extra = 1 if _is_observation(path) else other.rows if other else 0
+        found[path] = stored._replace(rows=extra if extra in (0, 1) else None)
+    return found
 
 
-def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) -> bool:
-    """Tell whether the rows are JPEG files, by what they are and not by what wrote them.
-
-    Minari 0.5.3 encoded small frames and infos too, though no space asks for it. Frames are rows
-    of variable length; where all of an episode have the same length, a matrix of bytes.
-    """
-    matrix = dtype == np.uint8 and array.rank == 2
-    if matrix and space is not None and len(space.get("shape", ())) not in (2, 3):
-        return False
-    variable = h5py.check_vlen_dtype(dtype) == np.uint8
-    return (matrix or variable) and starts_jpeg(h5py.Dataset(array)[0])
-
-
-def _merge(common: dict[str, Stored], found: Mapping[str, Stored], name: str) -> set[str]:
-    """Return the paths that differ, having made the reward and flags of ``common`` fit both."""
-    varying = set()
-    for path in common.keys() | found.keys():
-        first, other = common.get(path), found.get(path)
-        if first == other:
-            continue
-        if first and other and path in NUMBERS and first.shape == other.shape:
-            # Lists of Python numbers: an episode that never scores has whole numbers as rewards.
-            common[path] = first._replace(dtype=np.promote_types(first.dtype, other.dtype))
-        elif path.partition("/")[0] in KEYS:
-            raise SourceError(
-                f"{name} is unlike the episodes before it: {path} is {_show(other)}, and was "
-                f"{_show(first)}. One dataset has one observation and one action."
-            )
-        else:
-            varying.add(path)
-    return varying
-
-
-def _show(stored: Stored | None) -> str:
-    return f"{stored.dtype} {list(stored.shape)}" if stored else "missing"
-
-
-def _choose(common: Mapping[str, Stored], varying: set[str]) -> tuple[list[Leaf], list[str]]:
-    """Return the arrays that can be leaves, and notes of those that are text or left out."""
+def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[str]]:
+    """Return the arrays that can be leaves, and notes of those that are changed or left out."""
     leaves = []
     left_out: dict[str, list[str]] = {}
     texts: list[Key] = []
-    for path in sorted(common.keys() | varying):
+    widened = []
+    for path in sorted(common.arrays.keys() | common.varying):
         key = _key(path)
-        stored = common.get(path)
-        if path in varying or stored is None:
-            left_out.setdefault("not the same in every episode", []).append(".".join(key))
+        stored = common.arrays.get(path)
+        name = ".".join(key)
+        if path in common.varying or stored is None:
+            left_out.setdefault("not the same in every episode", []).append(name)
         elif stored.dtype != TEXT and not can_store(key, stored.dtype):
-            left_out.setdefault("of variable length", []).append(".".join(key))
-        elif stored.extra is None:
-            left_out.setdefault("not one entry a step", []).append(".".join(key))
-        elif stored.dtype == TEXT:
-            texts.append(key)
-            leaves.append(Leaf(path, key, bool(stored.extra), stored.shape, np.dtype(object)))
+            left_out.setdefault("of variable length", []).append(name)
+        elif stored.rows is None:
+            left_out.setdefault("not one entry a step", []).append(name)
+        elif path in inexact:
+            why = f"integers in some episodes, which {stored.dtype} does not hold exactly"
+            left_out.setdefault(why, []).append(name)
         else:
-            leaves.append(Leaf(path, key, bool(stored.extra), *stored[1:]))
-    keys = [leaf.key for leaf in leaves]
-    if twice := sorted({".".join(key) for key in keys if keys.count(key) > 1}):
-        raise SourceError(f"two arrays of each episode would both be {', '.join(twice)}.")
-    for root in ("observation", "action"):
-        if common and not any(key[0] == root for key in keys if key not in texts):
-            raise SourceError(
-                f"nothing of the {root} can be stored: expected numbers, found text or arrays of "
-                f"variable length ({', '.join(path for path in common if _key(path)[0] == root)})."
-            )
+            dtype = np.dtype(object) if stored.dtype == TEXT else stored.dtype
+            leaves.append(Leaf(path, key, bool(stored.rows), stored.shape, dtype, jpeg=stored.jpeg))
+            if stored.dtype == TEXT:
+                texts.append(key)
+            if path in common.types and path not in NUMBERS:
+                found = " and ".join(sorted(map(str, common.types[path])))
+                widened.append(f"{name} ({found} to {dtype})")
+    _check_keys([leaf.key for leaf in leaves], texts, common)
     notes = [f"left out, {why}: {', '.join(names)}" for why, names in left_out.items()]
+    if widened:
+        notes.append(f"widened, as episodes differ in their types: {', '.join(widened)}")
     if texts:
         shown = ", ".join(".".join(key) for key in texts)
         notes.append(f"kept as text, which batches have with text=True: {shown}")
     return leaves, notes
+
+
+def _check_keys(keys: list[Key], texts: list[Key], common: CommonArrays) -> None:
+    if twice := sorted({".".join(key) for key in keys if keys.count(key) > 1}):
+        raise SourceError(f"two arrays of each episode would both be {', '.join(twice)}.")
+    for root in ("observation", "action"):
+        if common.arrays and not any(key[0] == root for key in keys if key not in texts):
+            found = ", ".join(path for path in common.arrays if _key(path)[0] == root)
+            raise SourceError(
+                f"nothing of the {root} can be stored: expected numbers, found text or arrays of "
+                f"variable length ({found})."
+            )
+
+
+def _note_of_short(episodes: list[Episode], names: list[str]) -> str:
+    """Return a note on the episodes with as many observations as actions."""
+    terminated = sum(episode.lacks_successor for episode in episodes)
+    gone = sum(not episode.steps for episode in episodes)
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    parts = []
+    if dropped := len(names) - terminated:
+        left = f" ({gone} had no other step)" if gone else ""
+        parts.append(
+            f"{dropped} were cut off there: that step is dropped{left}, and the one before it is "
+            "the truncated end"
+        )
+    if terminated:
+        parts.append(f"{terminated} ended there by themselves: the successor is zeros")
+    return (
+        f"{len(names)} episodes have no observation after their last step ({shown}); "
+        f"{'; '.join(parts)}"
+    )
 
 
 def _key(path: str) -> Key:
@@ -244,6 +228,9 @@ def _key(path: str) -> Key:
     return (*KEYS.get(root, ("info",) if root == "infos" else ("info", root)), *parts)
 
 
-def _with_frame_shape(leaf: Leaf, file: h5py.File, episode: Episode) -> Leaf:
-    path = f"{episode.name}/{leaf.path}"
-    return replace(leaf, shape=decode_jpeg(file[path][0], f"{path}, row 0").shape)
+def _with_frame_shape(leaf: Leaf, storage: Storage, episode: Episode) -> Leaf:
+    if not leaf.jpeg:
+        return leaf
+    (data,) = storage.read(episode.name, leaf.path, 0, 1)
+    where = f"{episode.name}/{leaf.path}, row 0"
+    return replace(leaf, shape=decode_jpeg(data, where).shape)

@@ -22,6 +22,9 @@ from tests.support.paths import TEST_DATA
 DOOR = TEST_DATA / "minari" / "door-human-v2"
 NAME = "test/built-v0"
 
+DATA_FORMAT = "hdf5"
+"""The form that ``write`` writes: ``hdf5``, ``arrow`` or ``parquet``."""
+
 
 def unpack_door(datasets: Path) -> Path:
     """Lay the real D4RL/door/human-v2 where Minari looks for it; return its folder."""
@@ -81,7 +84,12 @@ def write(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of facts that these datasets need not state
         dataset = minari.create_dataset_from_buffers(
-            NAME, episodes, observation_space=observation, action_space=action, **options
+            NAME,
+            episodes,
+            observation_space=observation,
+            action_space=action,
+            data_format=DATA_FORMAT,
+            **options,
         )
     return Path(dataset.spec.data_path)
 
@@ -299,6 +307,33 @@ def zero_width() -> Path:
     return change(build(spaces.Dict({"arm": box(2)}), box(1)), edit)
 
 
+def scalars() -> Path:
+    """Spaces without a dimension, and numbers of every size."""
+    types = (np.int8, np.uint16, np.int32, np.uint64, np.float16, np.float64, np.uint8)
+    parts = {f"{np.dtype(kind)}": spaces.Box(0, 9, (2, 3), kind) for kind in types}
+    observation = spaces.Dict({"x": box(), **parts})
+    return build(observation, spaces.Box(-1, 1, (), np.float64))
+
+
+def infos_of_every_kind() -> Path:
+    """Infos with a row for each observation; pairs where Minari's writer takes them."""
+
+    def infos(steps: int) -> dict[str, Any]:
+        rows = steps + 1
+        states = np.arange(rows * 6, dtype=np.float32).reshape(rows, 3, 2)
+        return {
+            "on": [row % 2 == 0 for row in range(rows)],
+            "count": list(range(rows)),
+            "elapsed": [0.5 * row for row in range(rows)],
+            "state": list(states),
+            "said": [f"é {row}" for row in range(rows)],
+            "inner": {"deep": {"q": list(states[:, 0]), "t": [1.5] * rows}},
+            "both": (list(range(rows)), list(states[:, :, 0])),
+        } | ({} if DATA_FORMAT == "hdf5" else {"pair": [[row, -row] for row in range(rows)]})
+
+    return build(spaces.Dict({"arm": box(2)}), box(1), infos=infos)
+
+
 PLAIN = [
     nested,
     tuples,
@@ -319,6 +354,8 @@ PLAIN = [
     no_spaces,
     whole_rewards,
     zero_width,
+    scalars,
+    infos_of_every_kind,
 ]
 """Builders of datasets whose every array is stored as it is."""
 
@@ -357,5 +394,9 @@ def jpeg_beyond_the_spaces() -> Path:
     return change(build(frames(7, 7, 3), box(1), (3,)), edit)
 
 
-JPEG = [jpeg_of_unequal_length, jpeg_of_equal_length, jpeg_of_both_kinds]
+def jpeg_in_a_tuple() -> Path:
+    return build(spaces.Tuple((frames(40, 36, 3), spaces.Discrete(2), frames(32, 32))), box(1))
+
+
+JPEG = [jpeg_of_unequal_length, jpeg_of_equal_length, jpeg_of_both_kinds, jpeg_in_a_tuple]
 """Builders of datasets with encoded frames."""

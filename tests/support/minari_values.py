@@ -66,20 +66,55 @@ def texts(group: h5py.Group) -> Iterator[tuple[tuple[str, ...], list[str]]]:
 
 
 def by_minari(name: str) -> list[Episode]:
-    episodes = []
-    for episode in minari.load_dataset(name):
-        parts = {root: getattr(episode, root) for root in TED}
-        episodes.append(dict(leaves(parts)))
-    return episodes
+    """Return the numbers of every episode as Minari's own reader gives them."""
+    return [
+        {path: values for path, values in parts if isinstance(values, np.ndarray)}
+        for parts in _read_by_minari(name)
+    ]
 
 
-def leaves(value: Any) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-    if isinstance(value, np.ndarray):
+def texts_by_minari(name: str) -> dict[tuple[str, ...], list[str]]:
+    """Return every column of text as ``texts_by_h5py`` does, by Minari's own reader."""
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for parts in _read_by_minari(name):
+        found = dict(parts)
+        steps = len(found["rewards",])
+        for path, values in found.items():
+            if isinstance(values, list):
+                key = (*TED[path[0]], *path[1:])
+                columns.setdefault(key, []).extend(values[:steps])
+                if len(values) == steps + 1:
+                    columns.setdefault(("next", *key), []).extend(values[1:])
+    return columns
+
+
+Part = tuple[tuple[str, ...], np.ndarray | list[str]]
+
+
+def _read_by_minari(name: str) -> Iterator[list[Part]]:
+    dataset = minari.load_dataset(name)
+    for number in range(dataset.total_episodes):
+        episode = dataset[number]  # alone: together they must be alike in the Arrow form
+        yield list(leaves({root: getattr(episode, root) for root in TED}))
+
+
+def leaves(value: Any) -> Iterator[Part]:
+    """Yield the arrays and the lists of text in what Minari's reader returns."""
+    if isinstance(value, np.ndarray) and value.dtype == object and isinstance(value[0], dict):
+        # Infos within infos, of the Arrow form: a dict for each row.
+        value = {name: np.stack([row[name] for row in value]) for name in value[0]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
+        value = value.tolist()
+    if isinstance(value, list):
+        texts = (text if isinstance(text, str) else text.decode() for text in value)
+        yield (), list(texts)
+    elif isinstance(value, np.ndarray):
         yield (), value
-        return
-    items = value.items() if isinstance(value, dict) else enumerate(value or ())
-    for name, item in items:
-        yield from (((str(name), *path), values) for path, values in leaves(item))
+    else:
+        items = value.items() if isinstance(value, dict) else enumerate(value or ())
+        for name, item in items:
+            part = str(name).removeprefix("_index_")
+            yield from (((part, *path), values) for path, values in leaves(item))
 
 
 def expected(episodes: list[Episode]) -> Rows:

@@ -1,0 +1,94 @@
+"""The arrays that the episodes of a Minari dataset have in common, and of which types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets_cli.recipe import Key, SourceError
+
+from .storage import Episode, Storage, Stored
+
+KEYS: dict[str, Key] = {
+    "observations": ("observation",),
+    "actions": ("action",),
+    "rewards": ("next", "reward"),
+    "terminations": ("next", "terminated"),
+    "truncations": ("next", "truncated"),
+}
+"""What every episode must have."""
+NUMBERS = ("rewards", "terminations", "truncations")
+
+
+@dataclass
+class CommonArrays:
+    """The arrays that the episodes have in common, as far as they have been looked at.
+
+    Args:
+        arrays: by path, of the common element type; ``rows`` is those beyond one a step, 0 or 1, or
+            None where there is not a row for each step.
+        types: by path, the element types found, where they differ and all are numbers.
+        varying: paths of what is not the same in every episode.
+    """
+
+    arrays: dict[str, Stored] = field(default_factory=dict)
+    types: dict[str, set[np.dtype]] = field(default_factory=dict)
+    varying: set[str] = field(default_factory=set)
+
+    def add(self, name: str, found: Mapping[str, Stored]) -> None:
+        """Compare another episode's arrays, whose ``rows`` are those beyond one a step."""
+        self.arrays = self.arrays or dict(found)
+        if found == self.arrays:
+            return
+        for path in self.arrays.keys() | found.keys():
+            first, other = self.arrays.get(path), found.get(path)
+            if first != other:
+                self._add_other(name, path, first, other)
+
+    def _add_other(self, name: str, path: str, first: Stored | None, other: Stored | None) -> None:
+        root = path.partition("/")[0]
+        if first and other and (path in NUMBERS or root not in KEYS) and _widen(first, other):
+            # Lists of Python numbers: an episode that never scores has whole numbers as rewards.
+            self.types.setdefault(path, {first.dtype}).add(other.dtype)
+            self.arrays[path] = first._replace(dtype=np.result_type(first.dtype, other.dtype))
+        elif root in KEYS:
+            raise SourceError(
+                f"{name} is unlike the episodes before it: {path} is {_show(other)}, and was "
+                f"{_show(first)}. One dataset has one observation and one action."
+            )
+        else:
+            self.varying.add(path)
+
+
+def _widen(first: Stored, other: Stored) -> bool:
+    """Tell whether two arrays differ in nothing but the types of their numbers."""
+    kinds = {first.dtype.kind, other.dtype.kind}
+    return first._replace(dtype=other.dtype) == other and kinds <= set("biufc") and not first.jpeg
+
+
+def inexact_paths(storage: Storage, episodes: list[Episode], common: CommonArrays) -> set[str]:
+    """Return the paths of infos with an integer that the common type cannot hold exactly."""
+    inexact = set()
+    for path in common.types.keys() - common.varying - set(NUMBERS):
+        dtype = common.arrays[path].dtype
+        for episode in episodes:
+            rows = storage.read(episode.name, path, 0, episode.steps + 1)
+            if rows.dtype.kind in "iu" and not _is_exact(rows, dtype):
+                inexact.add(path)
+                break
+    return inexact
+
+
+def _is_exact(integers: np.ndarray, dtype: np.dtype) -> bool:
+    """Tell whether every integer keeps its value as another type."""
+    if dtype.kind not in "fc":
+        return True
+    limit = 1 << (np.finfo(dtype).nmant + 1)  # up to here every integer is one of the floats
+    large = integers[(integers > limit) | (integers < -limit)]
+    return all(int(large[i]) == int(large[i].astype(dtype).real) for i in range(len(large)))
+
+
+def _show(stored: Stored | None) -> str:
+    return f"{stored.dtype} {list(stored.shape)}" if stored else "missing"

@@ -1,0 +1,110 @@
+"""What a Minari dataset is read from, whatever the form of its files: episodes of named arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from datasets_cli.formats.jpeg import decode_jpeg
+from datasets_cli.recipe import Key
+
+TEXT = np.dtype(str)
+"""The element type of text in ``Stored``, whatever its length and encoding in the file."""
+
+TEXT_BYTES = 256
+"""What a text is taken to need in memory; its own size is not known before it is read."""
+
+
+class Stored(NamedTuple):
+    """How an episode stores one array.
+
+    Args:
+        rows: its first dimension; None where it has none.
+        shape: of one row.
+        dtype: of its elements; ``TEXT``, or object where they are of variable length.
+        jpeg: whether each row is the bytes of a JPEG file; the shape and type are then the frame's.
+    """
+
+    rows: int | None
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    jpeg: bool = False
+
+
+class Episode(NamedTuple):
+    """An episode, and its number of steps.
+
+    Args:
+        name: in the storage.
+        steps: those that are read.
+        lacks_successor: whether nothing is recorded after the last one.
+    """
+
+    name: str
+    steps: int
+    lacks_successor: bool = False
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array that every episode has.
+
+    Args:
+        path: of its names in an episode, joined by slashes.
+        key: of its rows; the successors' is the same below ``next``.
+        successors: whether it has T + 1 rows.
+        shape: of one row; of the decoded frame where it is a JPEG.
+        dtype: of its elements; object where they are text.
+        jpeg: whether each row is the bytes of a JPEG file.
+    """
+
+    path: str
+    key: Key
+    successors: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    jpeg: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of what one step becomes."""
+        itemsize = TEXT_BYTES if self.dtype == object else self.dtype.itemsize
+        return math.prod(self.shape) * itemsize * (1 + self.successors)
+
+
+class Storage(Protocol):
+    """The files of one dataset.
+
+    Args:
+        names: of the episodes, by their numbers.
+        others: what is among them and no episode.
+    """
+
+    names: list[str]
+    others: list[str]
+
+    def arrays(self, episode: str) -> Mapping[str, Stored]:
+        """Return how an episode's arrays are stored, by path."""
+
+    def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
+        """Return rows of an array as they are stored; of JPEG files objects or uint8 ``[n, b]``."""
+
+
+def read_rows(storage: Storage, episode: str, leaf: Leaf, start: int, stop: int) -> np.ndarray:
+    """Return the rows ``start`` up to ``stop`` of an array, frames decoded; fewer at its end.
+
+    Raises:
+        SourceError: a frame is not a whole JPEG, or not of the leaf's shape.
+    """
+    stored = storage.read(episode, leaf.path, start, stop)
+    if not leaf.jpeg:
+        return stored
+    frames = np.empty((len(stored), *leaf.shape), dtype=leaf.dtype)
+    for row, data in enumerate(stored):
+        where = f"{episode}/{leaf.path}, row {start + row}"
+        frames[row] = decode_jpeg(data, where, leaf.shape)
+    return frames

@@ -1,0 +1,236 @@
+"""Minari's irregular episodes: what is widened, dropped or noted, and that nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from datasets_cli import api
+from datasets_cli.config import Config
+from datasets_cli.errors import IntegrityError
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.store.dataset import Dataset, open_dataset
+from tests.support import minari_files as files
+from tests.support.minari_values import by_h5py
+
+ID = f"minari/{files.NAME}"
+BIG = 2**53 + 1
+"""The first integer that no float64 holds."""
+
+Install = Callable[..., Dataset]
+
+
+@pytest.fixture
+def install(config: Config) -> Install:
+    def run(folder: Path, layout: str | None = None) -> Dataset:
+        options = InstallOptions(layout=layout, source=str(folder))
+        return open_dataset(install_dataset(ID, config, options), text=True)
+
+    return run
+
+
+def with_infos(*infos: dict[str, Any]) -> Path:
+    """Write an episode of three steps for each of these infos."""
+    rng = np.random.default_rng(0)
+    space = files.box(2)
+    buffers = [files.episode(3, space, space, rng, infos=info) for info in infos]
+    return files.write(space, space, buffers)
+
+
+def notes_of(dataset: Dataset) -> list[str]:
+    return dataset.manifest.metadata["notes"]
+
+
+# Infos of several types
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "dtype"),
+    [
+        ([1, 2, 3, 4], [0.5, 1.5, 2.5, 3.5], np.float64),
+        ([0.5, 1.5, 2.5, 3.5], [1, -2, 3, 2**53], np.float64),
+        ([0.5, 1.5, 2.5, 3.5], [1, -2, 3, 2**60], np.float64),
+        (np.arange(4, dtype=np.int32), np.arange(4, dtype=np.float32) / 2, np.float64),
+        (np.arange(4, dtype=np.int16), np.arange(4, dtype=np.float32) / 2, np.float32),
+        (np.arange(4, dtype=np.float32) / 2, np.arange(4) / 3, np.float64),
+        ([True, False, True, False], [3, 4, 5, BIG], np.int64),
+        ([0.25, 0.5, 1.0, 2.0], [True, False, True, False], np.float64),
+    ],
+)
+def test_an_info_of_two_types_is_widened_where_every_value_is_kept(
+    first: Any, second: Any, dtype: Any, install: Install
+) -> None:
+    dataset = install(with_infos({"x": first}, {"x": second}, {"x": first}))
+    values = [*first, *second, *first]
+    found = dataset.columns(())["info", "x"].numpy()
+    after = dataset.columns(())["next", "info", "x"].numpy()
+    assert found.dtype == after.dtype == dtype
+    # Python compares an int with a float by their values, without rounding.
+    assert found.tolist() == [values[row] for row in (0, 1, 2, 4, 5, 6, 8, 9, 10)]
+    assert after.tolist() == [values[row] for row in (1, 2, 3, 5, 6, 7, 9, 10, 11)]
+    (note,) = notes_of(dataset)
+    assert "widened, as episodes differ in their types: info.x (" in note
+    assert f"to {np.dtype(dtype)})" in note
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_integer_that_no_float_holds_is_not_rounded(order: int, install: Install) -> None:
+    infos = [{"x": [1, 2, BIG, 4], "kept": [1] * 4}, {"x": [0.5] * 4, "kept": [2] * 4}]
+    dataset = install(with_infos(*infos[::order]))
+    assert [key for key in dataset.keys if key[0] == "info"] == [("info", "kept")]
+    (note,) = notes_of(dataset)
+    assert "integers in some episodes, which float64 does not hold exactly: info.x" in note
+
+
+def test_an_info_named_like_a_part_of_tensordict_is_kept(install: Install) -> None:
+    dataset = install(with_infos({"device": [1.0] * 4}, {"device": [2.0] * 4}))
+    assert dataset.columns(())["info", "device"].tolist() == [1.0] * 3 + [2.0] * 3
+    assert notes_of(dataset) == []
+
+
+# Episodes without their last observation: Farama-Foundation/Minari#199
+
+
+def without_last_observation(*episodes: str) -> Callable[[h5py.File], None]:
+    def edit(file: h5py.File) -> None:
+        for name in episodes:
+            observations = file[name]["observations"]
+            arrays = [observations] if isinstance(observations, h5py.Dataset) else []
+            for array in arrays or observations.values():
+                array.resize(len(array) - 1, axis=0)
+
+    return edit
+
+
+def cut_off(lengths: tuple[int, ...] = (3, 4, 2)) -> Path:
+    """Write episodes that end by a time limit."""
+    rng = np.random.default_rng(1)
+    buffers = [
+        files.episode(
+            length,
+            files.box(2),
+            files.box(1),
+            rng,
+            terminations=[False] * length,
+            truncations=[False] * (length - 1) + [True],
+            infos={"t": list(np.arange(length + 1.0))},
+        )
+        for length in lengths
+    ]
+    return files.write(files.box(2), files.box(1), buffers)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("infos_too", [False, True])
+@pytest.mark.parametrize("name", ["episode_0", "episode_1"])
+def test_a_last_step_without_an_observation_after_it_is_dropped(
+    name: str, infos_too: bool, layout: str, install: Install
+) -> None:
+    folder = files.change(cut_off(), without_last_observation(name))
+    if infos_too:
+        files.change(folder, lambda file: file[name]["infos/t"].resize(int(name[-1]) + 3, axis=0))
+    dataset = install(folder, layout)
+    rows = dataset.columns(())
+    expected: dict[str, list[np.ndarray]] = {"now": [], "after": [], "action": [], "t": []}
+    lengths = []
+    for number, episode in enumerate(by_h5py(folder)):
+        steps = len(episode["rewards",]) - (f"episode_{number}" == name)
+        lengths.append(steps)
+        expected["now"].append(episode["observations",][:steps])
+        expected["after"].append(episode["observations",][1 : steps + 1])
+        expected["action"].append(episode["actions",][:steps])
+        expected["t"].append(np.arange(1.0, steps + 1))
+    assert np.diff(dataset.offsets).tolist() == lengths
+    ends = np.cumsum(lengths) - 1
+    assert np.flatnonzero(rows["next", "truncated"].numpy()).tolist() == ends.tolist()
+    for key, part in (
+        (("observation",), "now"),
+        (("next", "observation"), "after"),
+        (("action",), "action"),
+        (("next", "info", "t"), "t"),
+    ):
+        assert np.array_equal(rows[key].numpy(), np.concatenate(expected[part])), key
+    (note,) = notes_of(dataset)
+    assert f"1 episodes have no observation after their last step ({name}); 1 were cut off" in note
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_a_terminated_step_without_an_observation_after_it_stays(
+    layout: str, install: Install
+) -> None:
+    folder = files.change(
+        files.build(files.box(2), files.box(1)), without_last_observation("episode_0", "episode_2")
+    )
+    dataset = install(folder, layout)
+    rows = dataset.columns(())
+    assert np.diff(dataset.offsets).tolist() == [3, 1, 5]
+    after = rows["next", "observation"]
+    assert after[2].tolist() == after[8].tolist() == [0, 0]
+    assert after[3].all()
+    assert np.flatnonzero(rows["next", "terminated"].numpy()).tolist() == [2, 3, 8]
+    (note,) = notes_of(dataset)
+    assert "2 ended there by themselves: the successor is zeros" in note
+
+
+def test_small_blocks_give_the_same_rows(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    def expected() -> Path:
+        lacking = without_last_observation("episode_0", "episode_2")
+        return files.change(files.build(files.box(2), files.box(1)), lacking)
+
+    folder = expected()
+    right = dict(install(folder).manifest.files)
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 2)
+    api.delete(ID)
+    assert dict(install(folder).manifest.files) == right
+
+
+def test_an_episode_that_had_no_other_step_is_named(install: Install) -> None:
+    folder = files.change(cut_off((2, 1, 3)), without_last_observation("episode_1"))
+    dataset = install(folder)
+    assert np.diff(dataset.offsets).tolist() == [2, 3]
+    (note,) = notes_of(dataset)
+    assert "that step is dropped (1 had no other step)" in note
+
+
+def test_a_dataset_of_nothing_but_such_steps_has_no_transition(install: Install) -> None:
+    folder = files.change(cut_off((1, 1)), without_last_observation("episode_0", "episode_1"))
+    with pytest.raises(IntegrityError, match="no transition"):
+        install(folder)
+
+
+def test_one_leaf_that_is_short_makes_the_episode_short(install: Install) -> None:
+    space = files.spaces.Dict({"a": files.box(2), "b": files.box(3)})
+
+    def edit(file: h5py.File) -> None:
+        file["episode_0/observations/a"].resize(3, axis=0)
+
+    dataset = install(files.change(files.build(space, files.box(1)), edit))
+    after = dataset.columns(())
+    assert after["next", "observation", "a"][2].tolist() == [0, 0]
+    assert after["next", "observation", "b"][2].all()  # what is recorded is kept
+
+
+# Flags inside an episode
+
+
+@pytest.mark.parametrize("flag", ["terminations", "truncations"])
+def test_a_flag_inside_an_episode_is_kept_and_noted(flag: str, install: Install) -> None:
+    def edit(file: h5py.File) -> None:
+        file["episode_0"][flag][0] = True
+        file["episode_2"][flag][1:3] = True
+
+    dataset = install(files.change(files.build(files.box(2), files.box(1)), edit))
+    rows = dataset.columns(())
+    key = ("next", flag.replace("ions", "ed"))
+    assert set(np.flatnonzero(rows[key].numpy()).tolist()) >= {0, 5, 6}
+    assert len(dataset) == 9
+    assert np.diff(dataset.offsets).tolist() == [1, 2, 1, 2, 1, 2]
+    (note,) = notes_of(dataset)
+    assert f"3 {flag} inside 2 episodes, before their last step" in note
+    assert "several trajectories" in note
