@@ -129,8 +129,13 @@ def write_derived(
         if num_workers is None and len(tasks) <= 1:
             num_workers = 0  # starting a process takes longer than one task
         # An executor that a caller gives is the caller's to end; one made here ends here.
-        with nullcontext(executor) if executor else local_pool(num_workers) as pool:
-            _run(pool, tasks, work, run.num_rows, reporting_to(progress))
+        try:
+            with nullcontext(executor) if executor else local_pool(num_workers) as pool:
+                _run(pool, tasks, work, run.num_rows, reporting_to(progress))
+        except BaseException:
+            if executor is None:  # tasks of a caller's executor may still write
+                work.sweep_if_nothing_is_done()
+            raise
         parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
         new_id = id or f"derived/{dest.name}"
         commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin)

@@ -65,6 +65,11 @@ class Work:
                         _allocate(path, column.row_bytes * num_rows)
             plan.write_bytes(self._plan)
 
+    def sweep_if_nothing_is_done(self) -> None:
+        """Delete the folder of a run that failed before its first task was done."""
+        if not any(self.folder.glob("parts/*.done")):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def lock_of(dest: Path) -> Path:
     """Return the lock file of a destination, the same for all who can write there."""

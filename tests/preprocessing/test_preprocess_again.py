@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.preprocessing import chunks, run
 from datasets_cli.preprocessing.run import preprocess
 from tests.support.text_rows import steps_of, write
@@ -28,17 +28,17 @@ def same(batch: TensorDict) -> TensorDict:
 def test_the_same_again_calls_nothing_and_returns_the_storage(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
-    calls: list[int] = []
+    log = tmp_path / "log"
 
-    class Counted:
-        def __call__(self, batch: TensorDict) -> TensorDict:
-            calls.append(len(batch))
-            return batch
+    def logged(batch: TensorDict) -> TensorDict:
+        with log.open("a") as file:
+            file.write("x")
+        return batch
 
-    first = replay.preprocess(Counted(), dest=tmp_path / "out", num_workers=0)
-    before, manifest = len(calls), (tmp_path / "out" / "manifest.json").read_bytes()
-    again = replay.preprocess(Counted(), dest=tmp_path / "out", num_workers=2)
-    assert len(calls) == before
+    first = replay.preprocess(logged, dest=tmp_path / "out", num_workers=0)
+    before, manifest = log.read_text(), (tmp_path / "out" / "manifest.json").read_bytes()
+    again = replay.preprocess(logged, dest=tmp_path / "out", num_workers=2)
+    assert before and log.read_text() == before
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
     assert again.dataset.manifest == first.dataset.manifest
     assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
@@ -113,3 +113,19 @@ def test_a_trajectory_that_is_too_long_is_refused_before_anything_is_written(
         replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
     assert [*tmp_path.glob(".out*")] == []
     replay.preprocess(same, dest=tmp_path / "out", num_workers=0, per="transition")
+
+
+def test_a_run_that_fails_before_anything_is_done_leaves_no_folder(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    tried = tmp_path / "tried"
+
+    def fails_after_the_trial(batch: TensorDict) -> TensorDict:
+        if tried.exists():
+            raise ValueError("now")
+        tried.touch()
+        return batch
+
+    with pytest.raises(RldsError, match="now"):
+        replay.preprocess(fails_after_the_trial, dest=tmp_path / "out", num_workers=0)
+    assert tried.exists() and [*tmp_path.glob(".out.*.partial")] == []
