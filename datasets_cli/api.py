@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         VerifiedDataset,
     )
     from datasets_cli.install.records import DatasetInfo, DatasetRecord
-    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
+    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
     from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -324,6 +324,8 @@ def preprocess(
     num_workers: int | None = 0,
     num_frames: int | None = None,
     chunksize: int | None = None,
+    num_chunks: int | None = None,
+    per: Per = "trajectory",
     executor: Executor | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -337,9 +339,13 @@ def preprocess(
         fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
-        num_frames: only the first ``num_frames`` rows, to try a function.
-        chunksize: rows that the function takes at once; by default about 8 MiB of them, at most
-            65,536.
+        num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
+            trajectory.
+        chunksize: rows that the function takes at once, at least, to the next end of a trajectory;
+            by default about 8 MiB of them, at most 65,536.
+        num_chunks: the number of chunks instead, at most.
+        per: ``"trajectory"``, or ``"transition"`` where the function looks at rows alone: then
+            chunks end anywhere, and have exactly ``chunksize`` rows.
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk, so that random functions repeat.
         progress: told of the rows done; None draws a bar on a terminal.
@@ -348,7 +354,8 @@ def preprocess(
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
-        UsageError: the new dataset exists, or the function returns something else than rows.
+        UsageError: the new dataset exists and was made otherwise, a trajectory is too long to be
+            taken at once, or the function returns something else than rows.
         RldsError: the function raised, or a worker process died. What is done is kept: the same
             call continues there.
     """
@@ -362,6 +369,8 @@ def preprocess(
         num_workers=num_workers,
         num_frames=num_frames,
         chunksize=chunksize,
+        num_chunks=num_chunks,
+        per=per,
         executor=executor,
         seed=seed,
         progress=progress,
@@ -373,16 +382,18 @@ def preprocess_columns(
     fn: Function,
     out: str,
     *,
+    per: Per = "trajectory",
     seed: int = 0,
     root: Root = None,
     config: Config | None = None,
 ) -> DerivedColumns:
-    """Apply a function to the first two rows and return the columns that ``preprocess`` would give.
+    """Apply a function to the first trajectory; return the columns that ``preprocess`` would give.
 
     Args:
         id: as for ``preprocess``, and so are all other arguments.
         fn: takes a TensorDict ``[n]`` and returns one ``[n]``.
         out: name of the new dataset.
+        per: with ``"transition"`` the function is applied to two rows.
         seed: seeds torch.
         root: the cache root.
         config: root, mirrors and offline mode, instead of ``root``.
@@ -392,7 +403,7 @@ def preprocess_columns(
     """
     from datasets_cli.preprocessing.derived import derived_columns
 
-    return derived_columns(id, fn, out, choose_config(root, config), seed=seed)
+    return derived_columns(id, fn, out, choose_config(root, config), per=per, seed=seed)
 
 
 def open_dataset(

@@ -16,6 +16,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.install import find_installed, install_dataset
 from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -178,6 +179,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         chunksize: int | None = None,
         num_chunks: int | None = None,
         num_frames: int | None = None,
+        per: Per = "trajectory",
         pbar: bool = False,
         executor: Executor | None = None,
         mp_start_method: str | None = None,
@@ -193,11 +195,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
             fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
             dim: 0, the rows; there is no other.
             num_workers: processes; all cores where None, this process where 0.
-            dest: folder of the new dataset; it must not hold anything.
-            chunksize: rows that ``fn`` takes at once; by default about 8 MiB of them, at most
-                65,536.
-            num_chunks: the number of chunks instead.
+            dest: folder of the new dataset; it must not hold anything but the same result, which
+                is then returned.
+            chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory;
+                by default about 8 MiB of them, at most 65,536.
+            num_chunks: the number of chunks instead, at most.
             num_frames: only the first ``num_frames`` rows.
+            per: ``"trajectory"``, or ``"transition"`` where ``fn`` looks at rows alone: then
+                chunks end anywhere, and have exactly ``chunksize`` rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
             mp_start_method: given for compatibility; a new process is always started, because one
@@ -215,10 +220,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
             if seed is not None:
                 raise UsageError("Give a generator or a seed, not both.")
             seed = int(torch.randint(2**62, (), generator=generator))
-        if num_chunks is not None:
-            if chunksize is not None or num_chunks < 1:
-                raise UsageError("Give chunksize or num_chunks, not both; they count from 1.")
-            chunksize = -(-min(num_frames or len(self), len(self)) // num_chunks)
         with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
             return preprocess(
                 self.data_path,
@@ -227,6 +228,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 num_workers=num_workers,
                 num_frames=num_frames,
                 chunksize=chunksize,
+                num_chunks=num_chunks,
+                per=per,
                 executor=executor,
                 seed=seed or 0,
                 lock_timeout=self.config.lock_timeout,

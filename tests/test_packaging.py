@@ -20,6 +20,7 @@ MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
 """The module of each distribution that is not called like it."""
 
 NOT_IMPORTED = {
+    "tqdm": "for users' own loops; our bars show several files at once, which it cannot",
     "rich": "typer draws its help and its errors with it, and needs it itself",
     "pandas": "tables of trajectories are to be data frames; Parquet is pyarrow's alone by now",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -37,20 +37,29 @@ def preprocess(
     num_frames: Annotated[
         int | None, typer.Option(metavar="N", help="Only the first N rows, to try a function.")
     ] = None,
+    per: Annotated[
+        Literal["trajectory", "transition"],
+        typer.Option(help="Chunks are whole trajectories, or end anywhere (for single rows)."),
+    ] = "trajectory",
+    chunksize: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Rows a call, at least, to the next end of a trajectory."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seeds torch for every chunk of rows.")] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only apply the function to two rows.")
+        bool, typer.Option("--dry-run", help="Only apply it to the first trajectory.")
     ] = False,
 ) -> None:
     """Map a function over a dataset in parallel, into a new dataset derived/NAME.
 
-    The source is never changed. The result is the same for every number of workers, and a run that
-    was killed continues where it stopped.
+    The source is never changed. The function gets whole trajectories unless --per says otherwise.
+    The result is the same for every number of workers, and a run that was killed continues where it
+    stopped. The same command again does nothing.
     """
     state = state_of(context)
     function = load_function(fn)
     if dry_run:
-        preview = api.preprocess_columns(id, function, out, seed=seed, config=state.config)
+        preview = api.preprocess_columns(id, function, out, per=per, seed=seed, config=state.config)
         lines = [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
@@ -62,12 +71,15 @@ def preprocess(
         out,
         num_workers=workers,
         num_frames=num_frames,
+        chunksize=chunksize,
+        per=per,
         seed=seed,
         progress=state.progress(),
         config=state.config,
     )
+    known = f"{found.id} is up to date" if found.unchanged else found.id
     state.note(
-        f"{found.id}: {human_count(found.num_transitions)} transitions, "
+        f"{known}: {human_count(found.num_transitions)} transitions, "
         f"{human_bytes(found.size_bytes)} on disk"
     )
     state.emit(found.to_json(), [str(found.path)], [str(found.path)])

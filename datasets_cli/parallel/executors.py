@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from datasets_cli.errors import UsageError
+from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -45,15 +46,16 @@ def local_executor(num_workers: int | None) -> Executor:
         raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     if num_workers == 0:
         return CallingProcess()
-    # Never fork: torch's threads would leave locks held in the child.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(num_workers, mp_context=context, initializer=_ignore_interrupts)
+    return ProcessPoolExecutor(
+        num_workers, mp_context=WorkerContext(), initializer=_ignore_interrupts
+    )
 
 
 def refuse_half_started() -> None:
     """Refuse work in a worker that is still importing the script which started it.
 
-    Such a script has no guard. Its worker would start the same work, and wait for ever for a lock
+    Our own workers never import it; those of an executor that a script without a guard made do.
+    Such a worker would start the same work, and wait for ever for a lock
     that the parent holds.
 
     Raises:
@@ -63,7 +65,8 @@ def refuse_half_started() -> None:
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError(
             "A worker process imported the script that started it, and came upon the same call. "
-            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers=0.'
+            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers= '
+            "instead of an executor."
         )
 
 

@@ -41,9 +41,10 @@ def run_tasks(
             yield futures[future], future.result()
     except BrokenExecutor as error:
         raise RldsError(
-            "A worker process died: it was killed, ran out of memory, or could not start because "
-            f'the calling script has no `if __name__ == "__main__":`. {kept} Fewer workers need '
-            "less memory; 0 work in this process."
+            "A worker process died: it was killed, ran out of memory, or, in an executor of the "
+            "caller's, could not start because the script has no "
+            f'`if __name__ == "__main__":`. {kept} Fewer workers need less memory; 0 work in this '
+            "process."
         ) from error
     finally:
         for future in futures:

@@ -6,13 +6,15 @@ from concurrent.futures import Executor
 
 from datasets_cli.config import Config
 from datasets_cli.install.installed import installed_id
-from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
-from datasets_cli.preprocessing.run import preprocess
-from datasets_cli.preprocessing.task import Function, apply
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
+from datasets_cli.preprocessing.run import Run, write_derived
+from datasets_cli.preprocessing.task import Function
 from datasets_cli.progress import Progress, shown
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import open_dataset
-from datasets_cli.store.schema.texts import type_name
+from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.schema.texts import TEXT, AnyColumn
 
 FAMILY = "derived"
 
@@ -26,6 +28,8 @@ def derive(
     num_workers: int | None = 0,
     num_frames: int | None = None,
     chunksize: int | None = None,
+    num_chunks: int | None = None,
+    per: Per = "trajectory",
     executor: Executor | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -38,48 +42,62 @@ def derive(
         out: name of the new dataset.
         config: the root.
         num_workers: processes; all cores where None, the calling process where 0.
-        num_frames: only the first ``num_frames`` rows, to try a function.
-        chunksize: rows that the function takes at once; by default about 8 MiB of them, at most
-            65,536.
+        num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
+        chunksize: rows that the function takes at once, to the next end of a trajectory.
+        num_chunks: the number of chunks instead.
+        per: whether chunks are whole trajectories.
         executor: where to run instead; its workers must see the cache root.
-        seed: seeds torch for every chunk, so that random functions repeat.
+        seed: seeds torch for every chunk.
         progress: told of the rows done; None draws a bar on a terminal.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
-        UsageError: ``out`` cannot be a name, the new dataset exists, or the function returns
+        UsageError: ``out`` cannot be a name, it was made otherwise, or the function returns
             something else than rows.
         RldsError: the function raised, or a worker process died.
     """
     root, new_id = CacheRoot(config.root), _derived_id(out)
     with shown(progress) as told:
-        storage = preprocess(
+        is_written = write_derived(
             root.dataset(installed_id(id, config)),
             function,
             root.dataset(new_id),
+            PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
             id=new_id,
             num_workers=num_workers,
-            num_frames=num_frames,
-            chunksize=chunksize,
             executor=executor,
-            seed=seed,
             lock_timeout=config.lock_timeout,
             progress=told,
         )
-    manifest = storage.dataset.manifest
+    manifest = read_manifest(root.dataset(new_id))
     return DerivedDataset(
         new_id,
         root.dataset(new_id),
         manifest.num_transitions,
         manifest.size_bytes,
         manifest.state,
+        unchanged=not is_written,
     )
 
 
 def derived_columns(
-    id: str, function: Function, out: str, config: Config, *, seed: int = 0
+    id: str,
+    function: Function,
+    out: str,
+    config: Config,
+    *,
+    per: Per = "trajectory",
+    seed: int = 0,
 ) -> DerivedColumns:
-    """Apply a function to the first two rows and return the columns that ``derive`` would write.
+    """Apply a function to the first rows and return the columns that ``derive`` would write.
+
+    Args:
+        id: as for ``derive``, and so are the others.
+        function: applied to the first trajectory; to two rows with ``per="transition"``.
+        out: name of the new dataset.
+        config: the root.
+        per: whether chunks are whole trajectories.
+        seed: seeds torch.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
@@ -88,9 +106,13 @@ def derived_columns(
     """
     new_id = _derived_id(out)
     dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)), text=True)
-    rows = apply(dataset, function, seed, 0, min(2, len(dataset)))
+    run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
+    numbers, texts = run.probe()
+    types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}
+    types |= dict.fromkeys(texts, TEXT)
     columns = {
-        ".".join(key): (type_name(values), tuple(values.shape[1:])) for key, values in rows.items()
+        ".".join(column.key): (types[column], tuple(column.shape))
+        for column in sorted(types, key=lambda column: column.key)
     }
     return DerivedColumns(new_id, columns)
 

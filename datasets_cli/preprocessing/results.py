@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+Per = Literal["trajectory", "transition"]
+"""What a function maps: whole trajectories, or rows that it looks at alone."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class DerivedDataset:
         num_transitions: rows.
         size_bytes: of all its files.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
+        unchanged: it was there already, made of the same data by the same function and arguments.
     """
 
     id: str
@@ -25,6 +29,7 @@ class DerivedDataset:
     num_transitions: int
     size_bytes: int
     state: str = "installed"
+    unchanged: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the dataset as JSON values."""
@@ -34,6 +39,7 @@ class DerivedDataset:
             "num_transitions": self.num_transitions,
             "bytes": self.size_bytes,
             "state": self.state,
+            "unchanged": self.unchanged,
         }
 
 

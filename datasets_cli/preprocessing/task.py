@@ -16,6 +16,8 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
+from datasets_cli.preprocessing.chunks import trajectories_named
+from datasets_cli.preprocessing.failures import failure_of
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -121,10 +123,11 @@ def apply(
         stop: one past the last.
 
     Raises:
-        RldsError: the function raised.
+        RldsError: the function raised; its file, line and trajectories are named.
         UsageError: it did not return one row for each row.
     """
-    rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id}"
+    trajectories = trajectories_named(dataset.offsets.numpy(), start, stop)
+    rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
     batch = DatasetStorage(dataset).run(start, stop)
     # One thread and a seed of its own: the bytes must not depend on where a task runs.
     with torch.random.fork_rng(devices=[]), _one_thread():
@@ -132,9 +135,7 @@ def apply(
         try:
             result = function(batch)
         except Exception as error:
-            raise RldsError(
-                f"The function failed on {rows_named}: {type(error).__name__}: {error}"
-            ) from error
+            raise RldsError(f"The function failed on {rows_named}: {failure_of(error)}") from error
     if not isinstance(result, TensorDict) or result.batch_size[:1] != (stop - start,):
         found = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
         raise UsageError(

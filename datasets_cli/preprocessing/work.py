@@ -12,14 +12,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
 
-from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.sources.disk import check_free_space, disk_errors
-from datasets_cli.store.cache_root import has_manifest
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.schema.texts import TextColumn
 
@@ -69,27 +65,10 @@ class Work:
                         _allocate(path, column.row_bytes * num_rows)
             plan.write_bytes(self._plan)
 
-
-def check_destination(dest: Path) -> None:
-    """Refuse a destination that holds something, or is within a dataset.
-
-    Raises:
-        UsageError: it is such a one.
-    """
-    if dest.exists() and any(dest.iterdir()):
-        refuse_used(dest)
-    for parent in dest.parents:
-        if has_manifest(parent):
-            raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
-
-
-def refuse_used(dest: Path) -> NoReturn:
-    """Refuse a destination that holds something.
-
-    Raises:
-        UsageError: always.
-    """
-    raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+    def sweep_if_nothing_is_done(self) -> None:
+        """Delete the folder of a run that failed before its first task was done."""
+        if not any(self.folder.glob("parts/*.done")):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def lock_of(dest: Path) -> Path:
@@ -97,34 +76,21 @@ def lock_of(dest: Path) -> Path:
     return dest.parent / f".{dest.name}.lock"
 
 
-def make_plan(
-    dataset: Dataset,
-    function: Mapping[str, str],
-    columns: tuple[Column, ...],
-    texts: tuple[TextColumn, ...],
-    num_rows: int,
-    task_rows: int,
-    seed: int,
-) -> bytes:
+def make_plan(origin: Origin, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]) -> bytes:
     """Return what decides the bytes of the result, as JSON.
 
     Args:
-        dataset: gives the rows.
-        function: maps them: its name and digest.
-        columns: what it returns.
+        origin: of the result.
+        columns: what the function returns.
         texts: the text that it returns.
-        num_rows: rows of the result.
-        task_rows: rows that it takes at once.
-        seed: of the run.
     """
     plan = {
-        "source": dataset.manifest.content,
-        "function": function["digest"],
-        "columns": [column.to_json(num_rows) for column in columns],
+        "source": origin.parent["content"],
+        "function": origin.function["digest"],
+        "columns": [column.to_json(origin.arguments["num_frames"]) for column in columns],
         "texts": [column.to_json() for column in texts],
-        "num_rows": num_rows,
-        "part_rows": task_rows,
-        "seed": seed,
+        "arguments": origin.arguments,
+        "seed": origin.seed,
     }
     return json.dumps(plan).encode()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import reprlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from multiprocessing.context import get_spawning_popen
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from datasets_cli.errors import UsageError
+from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
@@ -65,6 +68,12 @@ class BatchStream(IterableDataset[Rows]):
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_ranks": process_rank()}
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if get_spawning_popen() is None:
+            return super().__reduce_ex__(protocol)
+        # For a worker, which does not import the caller's file: transforms travel by value.
+        return _from_state, (pickle_for_child(self.__getstate__()),)
+
     def advance_epoch(self) -> None:
         """Continue with the next epoch: copies of this stream in workers draw what was next."""
         self.epoch += 1
@@ -75,15 +84,43 @@ class BatchStream(IterableDataset[Rows]):
     def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Rows]:
         """Return a loader of whole batches.
 
+        Its workers do not import the caller's file: a script needs no guard, and the transforms and
+        functions that it defines travel by value.
+
         Args:
             num_workers: processes; this one where 0.
             arguments: others of ``torch.utils.data.DataLoader``.
         """
         if num_workers:  # a process forked after torch began threads may hang
-            arguments = {"multiprocessing_context": "spawn", **arguments}
+            arguments = {"multiprocessing_context": WorkerContext(), **arguments}
+            if arguments.get("worker_init_fn") is not None:
+                arguments["worker_init_fn"] = _ByValue(arguments["worker_init_fn"])
         return _Loader(
             self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
         )
+
+
+def _from_state(pickled: bytes) -> BatchStream:
+    stream = BatchStream.__new__(BatchStream)
+    stream.__dict__.update(pickle.loads(pickled))
+    return stream
+
+
+class _ByValue:
+    """A function that goes to a worker by value."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return _by_value, (pickle_for_child(self._function),)
+
+
+def _by_value(pickled: bytes) -> _ByValue:
+    return _ByValue(pickle.loads(pickled))
 
 
 class _Loader(DataLoader[Rows]):

@@ -101,6 +101,10 @@ COUNT = _is(
 )
 WHOLE = _is("a whole number", _is_whole)
 WHOLE_OR_NULL = _is("a whole number or null", lambda value: value is None or _is_whole(value))
+ARGUMENT = _is(
+    "a whole number, a text or null",
+    lambda value: value is None or isinstance(value, str) or _is_whole(value),
+)
 NUMBER_OR_NULL = _is("a number or null", lambda value: value is None or _is_number(value))
 FLAG = _is("true or false", lambda value: isinstance(value, bool))
 DIGEST = _is("64 hexadecimal digits", is_digest)
@@ -158,7 +162,7 @@ OPTIONAL_FIELDS: dict[str, Check] = {
     "texts": _list_of(OBJECT),
     "parent": lambda value: "" if value is None else PARENT(value),
     "function": _object_of({}, {"name": TEXT, "digest": DIGEST}),
-    "arguments": _values_of(WHOLE_OR_NULL),
+    "arguments": _values_of(ARGUMENT),
     "seed": WHOLE_OR_NULL,
     "tool": TEXT,
 }

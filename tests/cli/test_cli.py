@@ -196,8 +196,14 @@ def test_preprocess_writes_a_derived_dataset(
     document = run_json(capsys, *arguments, "--workers", "0")
     assert document["id"] == "derived/half"
     assert main(["verify", "derived/half"]) == 0
-    assert main([*arguments, "--workers", "0"]) == 2
-    assert "is not empty" in capsys.readouterr().err
+    assert not document["unchanged"]
+    assert main([*arguments, "--workers", "0"]) == 0
+    assert "derived/half is up to date" in capsys.readouterr().err
+    assert run_json(capsys, *arguments) == {**document, "unchanged": True}
+    assert main([*arguments, "--workers", "0", "--chunksize", "300"]) == 2
+    assert "the argument chunksize=1495, now 300" in capsys.readouterr().err
+    assert main([*arguments, "--per", "row"]) == 2
+    assert "row" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])

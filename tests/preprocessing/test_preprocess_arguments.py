@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,22 @@ def size(batch: TensorDict) -> TensorDict:
 @pytest.mark.parametrize(
     ("cut", "sizes"),
     [
-        ({"chunksize": 600}, [600, 600, 295]),
-        ({"num_chunks": 4, "num_frames": 1001}, [251, 251, 251, 248]),
+        ({"chunksize": 600, "per": "transition"}, [600, 600, 295]),
+        (
+            {"num_chunks": 4, "num_frames": 1001, "per": "transition"},
+            [251, 251, 251, 248],
+        ),
+        # The demonstrations have 299 rows each; a chunk continues to the next end.
+        ({"chunksize": 300}, [598, 598, 299]),
+        ({"chunksize": 299}, [299] * 5),
+        ({"num_chunks": 2, "num_frames": 1001}, [598, 403]),
         ({}, [1495]),
     ],
 )
 def test_a_chunk_is_what_the_function_takes_at_once(
-    replay: ExperienceReplay, tmp_path: Path, cut: dict[str, int], sizes: list[int]
+    replay: ExperienceReplay, tmp_path: Path, cut: dict[str, Any], sizes: list[int]
 ) -> None:
-    storage = replay.preprocess(size, 0, 0, dest=tmp_path / "out", **cut)  # type: ignore[arg-type]
+    storage = replay.preprocess(size, 0, 0, dest=tmp_path / "out", **cut)
     expected = torch.tensor(sizes).repeat_interleave(torch.tensor(sizes))
     assert torch.equal(storage.column(("rows",)), expected)
 
@@ -56,7 +61,7 @@ def test_another_size_of_chunks_does_not_go_on_with_the_first(
         replay.preprocess(fails_late, 0, 0, dest=tmp_path / "out", chunksize=100)
     gate.touch()
     storage = replay.preprocess(fails_late, 0, 0, dest=tmp_path / "out", chunksize=700)
-    assert storage.column(("rows",)).unique().tolist() == [95, 700]  # type: ignore[union-attr]
+    assert storage.column(("rows",)).unique().tolist() == [598, 897]  # type: ignore[union-attr]
 
 
 def test_a_generator_gives_the_seed(replay: ExperienceReplay, tmp_path: Path) -> None:
@@ -73,6 +78,7 @@ def test_a_generator_gives_the_seed(replay: ExperienceReplay, tmp_path: Path) ->
 WRONG: list[dict[str, Any]] = [
     {"dim": 1},
     {"chunksize": 0},
+    {"per": "episode"},
     {"num_chunks": 0},
     {"chunksize": 5, "num_chunks": 5},
     {"seed": 1, "generator": torch.Generator()},
@@ -81,26 +87,9 @@ WRONG: list[dict[str, Any]] = [
 
 def test_what_cannot_be_heeded_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
     for wrong in WRONG:
-        with pytest.raises(UsageError, match=r"dimension|chunks|not both"):
+        with pytest.raises(UsageError, match=r"dimension|chunks|not both|per is"):
             replay.preprocess(size, dest=tmp_path / "out", **wrong)
     # How TorchRL's workers run: Python names what it does not know.
     for name in ("pool", "max_tasks_per_child", "worker_threads", "index_with_generator"):
         with pytest.raises(TypeError, match=name):
             replay.preprocess(size, dest=tmp_path / "out", **{name: 1})  # type: ignore[arg-type]
-
-
-def test_a_script_without_a_guard_ends_and_says_so(door: str, tmp_path: Path) -> None:
-    """Its workers import it and come upon the same call, whose lock the script holds."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from datasets_cli import ExperienceReplay\n"
-        f"replay = ExperienceReplay({door!r}, download=False)\n"
-        "replay.preprocess(lambda batch: batch, dest='out', num_workers=1)\n"
-    )
-    command = [sys.executable, str(script)]
-    run = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert run.returncode == 1 and not (tmp_path / "out").exists()
-    assert "came upon the same call" in run.stderr
-    assert run.stderr.strip().splitlines()[-1].startswith("datasets_cli.errors.RldsError: A worker")

@@ -236,7 +236,7 @@ def test_a_destination_that_another_run_filled_meanwhile_is_kept(
         return batch
 
     replay = ExperienceReplay(door, download=False)
-    check = "datasets_cli.preprocessing.run.check_destination"
+    check = "datasets_cli.preprocessing.destination.check_destination"
     monkeypatch.setattr(check, lambda dest: None)
     with pytest.raises(UsageError, match="is not empty"):
         replay.preprocess(fill, dest=dest, num_workers=0)

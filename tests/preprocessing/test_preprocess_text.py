@@ -11,7 +11,7 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from datasets_cli import open_storage
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import finish, run
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.store.check import check_digests
 from tests.support.text_rows import ODD_TEXTS, steps_of, write
@@ -88,7 +88,7 @@ def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path)
     def counted(batch: TensorDict) -> TensorDict:
         with log.open("a") as file:
             file.write(f"{len(batch)}\n")
-        if blocked.exists() and int(batch["episode"][0]) == 4:
+        if blocked.exists() and int(batch["episode"][-1]) == 4:
             raise ValueError("stop here")
         return words(batch)
 
@@ -98,7 +98,7 @@ def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path)
     log.unlink()
     preprocess(source, counted, tmp_path / "out", num_workers=0)
     probed, *continued = [int(line) for line in log.read_text().split()]
-    assert probed == 2 and sum(continued) < sum(LENGTHS) - 10
+    assert probed == LENGTHS[0] and sum(continued) < sum(LENGTHS) - 10
     preprocess(source, words, tmp_path / "right", num_workers=0)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "right")
 
@@ -110,7 +110,7 @@ def test_a_run_that_was_cut_off_while_text_was_joined_continues(
         raise OSError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(run, "commit_folder", killed)
+        patch.setattr(finish, "commit_folder", killed)
         preprocess(source, words, tmp_path / "out", num_workers=0)
     preprocess(source, words, tmp_path / "out", num_workers=0)
     preprocess(source, words, tmp_path / "right", num_workers=0)

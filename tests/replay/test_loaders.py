@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -155,3 +158,35 @@ def test_a_buffer_over_a_dataset_pickles_by_path(door: str, sampler: Any) -> Non
     blob = pickle.dumps(replay)
     assert len(blob) < 2000
     assert pickle.loads(blob).sample().shape == (64,)
+
+
+WITHOUT_GUARD = """
+import sys
+from datasets_cli import BatchStream, ExperienceReplay
+
+print("the script begins")
+
+def shifted(batch):
+    batch["shifted"] = batch["action"] + OFFSET
+    return batch
+
+def greet(worker):
+    assert OFFSET == 2.5
+
+OFFSET = 2.5
+replay = ExperienceReplay("d4rl/door-human-v0", download=False, batch_size=8, transform=shifted)
+stream = BatchStream(replay, num_batches=2, seed=1)
+for batch in stream.loader(num_workers=2, worker_init_fn=greet):
+    assert (batch["shifted"] == batch["action"] + 2.5).all()
+    print("batch", len(batch))
+"""
+
+
+def test_a_script_without_a_guard_loads_with_workers(door: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WITHOUT_GUARD)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "script.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["the script begins", *["batch 8"] * 4, ""]

@@ -1,0 +1,59 @@
+"""The destination of a run: free, or filled by the same run, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NoReturn
+
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.store.cache_root import has_manifest
+from datasets_cli.store.check import check_sizes
+from datasets_cli.store.manifest import read_manifest
+
+
+def is_made(dest: Path, origin: Origin) -> bool:
+    """Tell whether a destination already holds what a run would make.
+
+    Returns:
+        False where it is free.
+
+    Raises:
+        UsageError: it holds something else; what differs is named.
+        DamagedDataset: it holds that, but a file is missing or has another size.
+    """
+    if not has_manifest(dest):
+        check_destination(dest)
+        return False
+    manifest = read_manifest(dest)
+    if manifest.parent is None:
+        refuse_used(dest)
+    if differences := origin.differences(manifest):
+        raise UsageError(
+            f"{dest} is not empty: it has {manifest.id}, made otherwise from "
+            f"{'; '.join(differences)}. Delete it first, or choose another destination."
+        )
+    check_sizes(dest, manifest)
+    return True
+
+
+def check_destination(dest: Path) -> None:
+    """Refuse a destination that holds something, or is within a dataset.
+
+    Raises:
+        UsageError: it is such a one.
+    """
+    if dest.exists() and any(dest.iterdir()):
+        refuse_used(dest)
+    for parent in dest.parents:
+        if has_manifest(parent):
+            raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
+
+
+def refuse_used(dest: Path) -> NoReturn:
+    """Refuse a destination that holds something.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")

@@ -1,0 +1,55 @@
+"""What decides the values of a derived dataset, besides its parent and the function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.results import Per
+
+
+@dataclass(frozen=True)
+class PreprocessOptions:
+    """The arguments of a run.
+
+    Args:
+        num_frames: only the first ``num_frames`` rows; None for all. They may cut a trajectory,
+            whose first rows the function then gets; the last row is marked as truncated.
+        chunksize: rows that the function takes at once; with ``per="trajectory"`` at least so many,
+            to the next end of a trajectory. None for about 8 MiB of them, at most 65,536.
+        num_chunks: the number of chunks instead; with ``per="trajectory"`` at most so many.
+        per: ``"trajectory"``: chunks are whole trajectories; ``"transition"``: they may end
+            anywhere, for functions that look at rows alone.
+        seed: torch is seeded from it for every chunk, so that random functions repeat.
+
+    Raises:
+        UsageError: a number is out of range, or two exclude one another.
+    """
+
+    num_frames: int | None = None
+    chunksize: int | None = None
+    num_chunks: int | None = None
+    per: Per = "trajectory"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.per not in get_args(Per):
+            raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
+        if self.chunksize is not None and self.num_chunks is not None:
+            raise UsageError("Give chunksize or num_chunks, not both.")
+        for name in ("num_frames", "chunksize", "num_chunks"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; expected 1 or more.")
+
+    def task_rows(self, num_rows: int, default: int) -> int:
+        """Return the rows of a chunk; at most those of the run.
+
+        Args:
+            num_rows: of the run.
+            default: rows where the arguments say nothing.
+        """
+        if self.num_chunks is not None:
+            return -(-num_rows // self.num_chunks)  # rounded up
+        return min(self.chunksize or default, num_rows)

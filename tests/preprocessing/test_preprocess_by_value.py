@@ -1,0 +1,107 @@
+"""Functions travel by value: a script without a guard, stdin and a notebook can use workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from datasets_cli import ExperienceReplay, open_storage
+
+# The example of TorchRL's page on Minari, for a dataset of another family.
+SCRIPT = """
+from tempfile import TemporaryDirectory
+from datasets_cli import CatTensors, Compose, ExperienceReplay, ReplayBuffer
+
+print("the script begins")
+data = ExperienceReplay("d4rl/door-human-v0", download=False, batch_size=32)
+cat_tensors = CatTensors(in_keys=["observation", "action"], out_key="obs")
+cat_next_tensors = CatTensors(
+    in_keys=[("next", "observation"), ("next", "reward")], out_key=("next", "obs")
+)
+t = Compose(cat_tensors, cat_next_tensors)
+
+def func(td):
+    td = td.select(
+        "action", "episode", ("next", "done"), ("next", "observation"), ("next", "reward"),
+        ("next", "terminated"), ("next", "truncated"), "observation",
+    )
+    td = t(td)
+    return td
+
+with TemporaryDirectory() as tmpdir:
+    new_storage = data.preprocess(
+        func, num_workers=4, pbar=True, mp_start_method="fork", dest=tmpdir, chunksize=500
+    )
+    rb = ReplayBuffer(storage=new_storage)
+    print(rb[:]["obs"].shape)
+"""
+
+NOTEBOOK = """
+import sys
+exec(sys.stdin.read(), {"__name__": "__main__"})
+"""
+
+
+@pytest.mark.parametrize("way", ["file", "stdin", "notebook"])
+def test_the_example_runs_as_it_stands(door: str, tmp_path: Path, way: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    arguments = {"file": [str(script)], "stdin": ["-"], "notebook": ["-c", NOTEBOOK]}[way]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        input=script.read_text(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # The script ran once, and not again in each worker.
+    assert done.stdout.split("\n")[0] == "the script begins"
+    assert done.stdout.count("begins") == 1
+    assert "torch.Size([1495, 67])" in done.stdout
+
+
+def test_a_module_that_no_worker_can_import_travels_too(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone_from_the_path.py").write_text(
+        "FACTOR = 3\ndef triple(batch):\n    batch['action'] *= FACTOR\n    return batch\n"
+    )
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        import gone_from_the_path
+    replay = ExperienceReplay(door, download=False)
+    out = tmp_path / "out"
+    replay.preprocess(gone_from_the_path.triple, dest=out, num_workers=1, chunksize=600)
+    assert torch.equal(open_storage(out).column(("action",)), replay["action"] * 3)
+
+
+OWN_EXECUTOR = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from datasets_cli import ExperienceReplay
+replay = ExperienceReplay("d4rl/door-human-v0", download=False)
+pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+replay.preprocess(lambda batch: batch, dest="out", executor=pool)
+"""
+
+
+def test_an_executor_of_a_script_without_a_guard_ends_and_says_so(
+    door: str, tmp_path: Path
+) -> None:
+    """Its workers import the script and come upon the same call, whose lock the script holds."""
+    script = tmp_path / "script.py"
+    script.write_text(OWN_EXECUTOR)
+    command = [sys.executable, "-W", "ignore", str(script)]
+    run = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert run.returncode == 1 and not (tmp_path / "out").exists()
+    assert "came upon the same call" in run.stderr
+    assert run.stderr.strip().splitlines()[-1].startswith("datasets_cli.errors.RldsError: A worker")
