@@ -21,7 +21,6 @@ MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
 
 NOT_IMPORTED = {
     "tqdm": "for users' own loops; our bars show several files at once, which it cannot",
-    "rich": "typer draws its help and its errors with it, and needs it itself",
     "pandas": "tables of trajectories are to be data frames; Parquet is pyarrow's alone by now",
 }
 PART_OF = {"urllib3": "requests"}
