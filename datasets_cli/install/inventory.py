@@ -84,7 +84,9 @@ def describe(id: str, config: Config) -> DatasetInfo:
     facts: dict[str, Any] = _record(id, known, condition)
     if known:
         recipe, entry = known
-        facts |= recipe.to_json() | {
+        said = recipe.to_json()
+        said.pop("identity", None)  # of the manifest alone
+        facts |= said | {
             "title": recipe.title,
             "details": entry.details,
             "options": recipe.options,

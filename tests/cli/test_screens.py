@@ -14,8 +14,9 @@ from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
-from datasets_cli.demo.origin import serve
 from datasets_cli.progress import Transfer
+from tests.support.demo_pages import PUBLISHERS, pages
+from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
@@ -113,9 +114,11 @@ def test_an_id_is_whole_where_the_columns_do_not_fit() -> None:
 def test_a_download_of_several_files_leaves_no_line_for_a_file(
     columns: int, config: Config
 ) -> None:
-    """The demo's server answers instead of the publisher: 2 files of Minari."""
-    with serve() as mirrors:
-        arguments = [word for mirror in mirrors for word in ("--mirror", mirror)]
+    """A server on this machine answers instead of the publisher: 2 files of Minari."""
+    with Origin() as origin:
+        for path, content in pages().items():
+            origin.put(path.removeprefix("/"), content)
+        arguments = ["--mirror", f"{PUBLISHERS['hf']}={origin.url}hf/"]
         screen = in_terminal(
             ["download", "minari/D4RL/door/human-v2", *arguments],
             columns=columns,
