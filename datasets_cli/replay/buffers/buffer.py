@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
-from datasets_cli.replay.buffers.checkpoint import clear_rows, restore_state, rows_state, writable
+from datasets_cli.replay.buffers.checkpoint import clear_rows, plan_restore, rows_state, writable
 from datasets_cli.replay.buffers.dump import Hook, dump
 from datasets_cli.replay.buffers.load import load
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
@@ -377,7 +377,7 @@ class ReplayBuffer:
                 another dataset.
         """
         with self.reader.lock:
-            restore_state(self.reader, self._writer, state, tensorclass)
+            plan_restore(self.reader, self._writer, state, tensorclass)()
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""

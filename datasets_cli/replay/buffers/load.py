@@ -158,7 +158,7 @@ def _read_writer(folder: Path) -> StateDict:
     path = folder / WRITER_META
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
-        whole(state, name, path)
+        state[name] = whole(state, name, path)  # TorchRL's may be 3.0
     return state
 
 
