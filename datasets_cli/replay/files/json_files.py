@@ -139,7 +139,10 @@ def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
 
 def wrong(path: Path, name: str, expected: str, found: Any) -> DamagedDataset:
     """Return the error of an entry of a file that is not what it should be."""
-    shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
+    if isinstance(found, torch.Tensor):  # torch prints one of many dimensions by recursion
+        shown = f"a tensor of {found.dtype} and the shape {list(found.shape)}"
+    else:
+        shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
     return DamagedDataset(f"{path}: {name} is {shown}, expected {expected}. Dump the buffer again.")
 
 

@@ -171,6 +171,13 @@ def test_plain_rows_of_a_list_are_in_the_state_as_they_were(tmp_path: Path) -> N
     assert repr(found[-1]) == repr({"kind": "tensordict", "entries": {"x": torch.ones(1)}})
 
 
+def test_numbers_of_numpy_are_in_the_state_as_pythons(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=ListStorage(20)) for _ in range(2))
+    first.extend([np.float64(1.5), {"a": [np.int64(3), np.bool_(True)]}])
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert repr(other.storage.contents()) == "[1.5, {'a': [3, True]}]"
+
+
 STRUCTURES: dict[str, Any] = {
     "tensor": torch.arange(12).view(4, 3),
     "tuple": (torch.arange(4), [torch.ones(4, 2)]),
@@ -195,7 +202,7 @@ Two = namedtuple("Two", "a b")
     ("row", "message"),
     [
         (object(), r"rows\[1\] is builtins.object"),
-        ({"a": [np.float64(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.float64"),
+        ({"a": [np.longdouble(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.longdouble"),
         (np.zeros(3), r"rows\[1\] is numpy.ndarray"),
         (Two(1, 2), r"rows\[1\] is .*Two"),
         ({(1, 2): 3}, r"rows\[1\] is builtins.dict"),
