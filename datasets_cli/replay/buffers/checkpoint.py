@@ -79,7 +79,7 @@ def plan_restore(
         )
     if "dataset" in state:
         check_dataset(reader.storage, state["dataset"], "The state")
-    generator = _generator_in(state, reader.generator)
+    generator = generator_in(state, reader.generator)
     try_state(reader.sampler, state["sampler"], "The state's sampler", UsageError, AGAIN)
     put = _plan_rows(reader, writer, state, tensorclass) if "rows" in state else None
 
@@ -93,12 +93,12 @@ def plan_restore(
     return restore
 
 
-def _generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
+def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
     """Return the state of a generator, uint8 ``[n]``, which is checked before rows are gone."""
     try:
         found: torch.Tensor = state["generator"].cpu()  # torch.load may have moved it
         torch.Generator(generator.device).set_state(found)
-    except (AttributeError, TypeError, RuntimeError) as error:
+    except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise UsageError(
             f"The state is not of a generator on {generator.device}: {error}. Load it into a "
             "buffer whose generator is on the same kind of device."
