@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
-from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of
+from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
 from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
@@ -82,8 +82,13 @@ class RoundRobinWriter(Writer):
         return {"cursor": self.cursor, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
-        self.cursor, self.write_count = int(state["cursor"]), int(state["write_count"])
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        names = "cursor", "write_count"
+        self.cursor, self.write_count = (whole_number(name, state[name], 0) for name in names)
 
 
 class TensorDictRoundRobinWriter(RoundRobinWriter):
@@ -168,9 +173,15 @@ class TensorDictMaxValueWriter(Writer):
         return {"ranks": ranks}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
-        ranks = torch.as_tensor(state["ranks"]).tolist()
-        self._heap = [(rank, row) for row, rank in enumerate(ranks)]
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: it does not have one number a row.
+        """
+        ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
+        if ranks.ndim != 1 or bool(ranks.isnan().any()):
+            raise UsageError("ranks must be one number a row, none of them NaN.")
+        self._heap = [(rank, row) for row, rank in enumerate(ranks.tolist())]
         heapq.heapify(self._heap)
 
 

@@ -79,8 +79,8 @@ def parse(data: bytes) -> dict[str, Any]:
     try:
         text = data.decode()
         document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
-        if isinstance(document, dict | list):
-            _check_depth(document)
+        if isinstance(document, dict | list) and is_deeper(document, MAX_DEPTH):
+            raise RecursionError
         if _HALF.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError:
@@ -101,19 +101,20 @@ def _finite(text: str) -> float:
     raise ValueError(f"the number {text[:20]} is too large")
 
 
-def _check_depth(document: Any) -> None:
-    """Refuse what is nested deeper than ``MAX_DEPTH``.
+def is_deeper(document: dict[str, Any] | list[Any], levels: int) -> bool:
+    """Tell whether dicts and lists are nested in more than some levels; without recursion.
 
-    Raises:
-        RecursionError: it is.
+    Args:
+        document: the first level.
+        levels: how many there may be.
     """
     level: list[Any] = [document]
-    for _ in range(MAX_DEPTH):
+    for _ in range(levels):
         inner = []
         for value in level:
             items = value.values() if isinstance(value, dict) else value
             inner += [item for item in items if type(item) is dict or type(item) is list]
         if not inner:
-            return
+            return False
         level = inner
-    raise RecursionError
+    return True

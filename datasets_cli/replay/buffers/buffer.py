@@ -10,9 +10,9 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
-from datasets_cli.replay.buffers.checkpoint import clear_rows, restore_state, rows_state, writable
+from datasets_cli.replay.buffers.checkpoint import clear_rows, plan_restore, rows_state, writable
 from datasets_cli.replay.buffers.dump import Hook, dump
-from datasets_cli.replay.buffers.load import load
+from datasets_cli.replay.buffers.load import plan_load
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
 from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at, unravel_rows, write_at
@@ -343,7 +343,11 @@ class ReplayBuffer:
                 this one, or there is something pickled.
         """
         with self.reader.lock:
-            load(self.reader, self._writer, path, self._load_hooks, tensorclass)
+            self.plan_loads(path, tensorclass)()
+
+    def plan_loads(self, path: str | Path, tensorclass: Any = None) -> Callable[[], None]:
+        """Return what does as ``loads``; all that may be refused is refused here already."""
+        return plan_load(self.reader, self._writer, path, self._load_hooks, tensorclass)
 
     save = dump = dumps  # TorchRL's other names
     load = loads
@@ -377,7 +381,11 @@ class ReplayBuffer:
                 another dataset.
         """
         with self.reader.lock:
-            restore_state(self.reader, self._writer, state, tensorclass)
+            self.plan_load_state_dict(state, tensorclass)()
+
+    def plan_load_state_dict(self, state: StateDict, tensorclass: Any = None) -> Callable[[], None]:
+        """Return what does as ``load_state_dict``; see ``plan_loads``."""
+        return plan_restore(self.reader, self._writer, state, tensorclass)
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.dataset_reference import check_dataset, dataset_of
 from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.buffers.trials import WRONG_STATE, try_state
 from datasets_cli.replay.files.plain_rows import from_plain, to_plain
 from datasets_cli.replay.files.write_folder import as_class
+from datasets_cli.replay.storages.batch import map_rows
+from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
-from datasets_cli.replay.writers import Writer, refuse_to_write
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer, refuse_to_write
 
 STATE_FORMAT = 2
 """Since 2, rows in a state are plain values; before, they were as they were stored."""
+
+AGAIN = "Save the state again."
 
 
 def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
@@ -35,18 +44,21 @@ def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
         return {"dataset": dataset}
     if not is_writable(storage):
         return {}
+    rows = storage.contents() if len(storage) else None
     return {
         "format": STATE_FORMAT,
-        "rows": to_plain(storage.contents()) if len(storage) else None,
+        "rows": to_plain(copied(rows) if storage.takes_lists else rows),
         "max_size": storage.max_size,
         "writer": writer.state_dict(),
     }
 
 
-def restore_state(
+def plan_restore(
     reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any = None
-) -> None:
-    """Continue with the rows and the draws of a state, in place of a buffer's own.
+) -> Callable[[], None]:
+    """Return what continues with the rows and draws of a state, in place of a buffer's own.
+
+    Whatever may be refused is refused here, with the buffer as it was.
 
     Args:
         reader: of the buffer.
@@ -59,27 +71,34 @@ def restore_state(
         UsageError: it is no state of such a buffer: of a storage of another size, or of rows of
             another form; or of another dataset.
     """
-    if not {"sampler", "generator"} <= state.keys():
+    found = state.keys() if isinstance(state, Mapping) else set()
+    if not {"sampler", "generator"} <= found:
         raise UsageError(
             "The state of a buffer has sampler and generator; this one has "
-            f"{', '.join(map(str, state)) or 'nothing'}. What TorchRL dumped, loads() reads."
+            f"{', '.join(map(str, found)) or 'nothing'}. What TorchRL dumped, loads() reads."
         )
     if "dataset" in state:
         check_dataset(reader.storage, state["dataset"], "The state")
-    generator = _generator_in(state, reader.generator)
-    reader.drop()
-    if "rows" in state:
-        _restore_rows(reader, writer, state, tensorclass)
-    reader.sampler.load_state_dict(state["sampler"])
-    reader.generator.set_state(generator)
+    generator = generator_in(state, reader.generator)
+    try_state(reader.sampler, state["sampler"], "The state's sampler", UsageError, AGAIN)
+    put = _plan_rows(reader, writer, state, tensorclass) if "rows" in state else None
+
+    def restore() -> None:
+        reader.drop()
+        if put is not None:
+            put()
+        reader.sampler.load_state_dict(state["sampler"])
+        reader.generator.set_state(generator)
+
+    return restore
 
 
-def _generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
+def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
     """Return the state of a generator, uint8 ``[n]``, which is checked before rows are gone."""
     try:
         found: torch.Tensor = state["generator"].cpu()  # torch.load may have moved it
         torch.Generator(generator.device).set_state(found)
-    except (AttributeError, TypeError, RuntimeError) as error:
+    except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise UsageError(
             f"The state is not of a generator on {generator.device}: {error}. Load it into a "
             "buffer whose generator is on the same kind of device."
@@ -87,16 +106,74 @@ def _generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
     return found
 
 
-def _restore_rows(reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any) -> None:
+def _plan_rows(
+    reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any
+) -> Callable[[], None]:
     storage = writable(reader)
-    if storage.max_size != state["max_size"]:
+    max_size, place = state.get("max_size"), state.get("writer")
+    if storage.max_size != max_size:
         raise UsageError(
-            f"The state is of a storage with room for {state['max_size']} rows; this one has room "
+            f"The state is of a storage with room for {max_size!r} rows; this one has room "
             f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
         )
+    try_state(writer, place, "The state's writer", UsageError, AGAIN)
+    if not isinstance(place, dict):
+        raise UsageError(f"The state's writer is a {type(place).__name__}, not a dict. {AGAIN}")
     rows = _rows_in(state, tensorclass)
+    if storage.takes_lists and rows is not None:
+        rows = copied(rows)
+    _check_places(writer, place, *_counted(storage, rows), storage.max_size)
+    # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = None if rows is None else storage.flatten(rows)
-    replace_rows(reader, writer, columns, state["writer"])
+    return partial(replace_rows, reader, writer, columns, place)
+
+
+def _counted(storage: WritableStorage, rows: Rows) -> tuple[int, int]:
+    """Return how many rows of a state there are, and how many are written side by side.
+
+    Raises:
+        UsageError: they are no rows, or more than the storage has room for.
+    """
+    if rows is None:
+        return 0, 1
+    width = 1
+    if isinstance(storage, LazyTensorStorage):
+        form = form_of(rows)
+        columns = form.flatten(rows)
+        check_leading(form, columns, storage.ndim)
+        *side, num_steps = columns[0].shape[: storage.ndim]  # time is last
+        width = max(1, math.prod(side))
+        num_rows = num_steps * width
+    else:
+        num_rows = len(storage.flatten(rows)[0])
+    room = -(-storage.max_size // width) * width
+    if num_rows > room:
+        raise UsageError(f"The state has {num_rows} rows; the storage has room for {room}. {AGAIN}")
+    return num_rows, width
+
+
+def _check_places(
+    writer: Writer, place: StateDict, num_rows: int, width: int, max_size: int
+) -> None:
+    """Check that a writer continues within, or right after, the rows that are there."""
+    cursor = place.get("cursor", 0)
+    # After the last row that fits, a ring continues at row 0.
+    most = min(num_rows, -(-max_size // width) * width - 1)
+    if not 0 <= whole_number("cursor", cursor) <= most or cursor % width:
+        raise UsageError(
+            f"The state's writer continues at row {cursor}, with {num_rows} rows in steps of "
+            f"{width}. Expected the begin of a step, or the end of the rows. {AGAIN}"
+        )
+    if isinstance(writer, TensorDictMaxValueWriter) and len(place["ranks"]) > num_rows:
+        raise UsageError(
+            f"The state's writer has the ranks of {len(place['ranks'])} rows; there are {num_rows} "
+            f"rows. {AGAIN}"
+        )
+
+
+def copied(rows: Rows) -> Rows:
+    """Return rows, of any structure, whose tensors share no memory with these."""
+    return map_rows(lambda part: part.clone() if hasattr(part, "clone") else part, rows)
 
 
 def _rows_in(state: StateDict, tensorclass: Any) -> Rows:
@@ -109,7 +186,7 @@ def _rows_in(state: StateDict, tensorclass: Any) -> Rows:
         )
     try:
         rows = from_plain(state["rows"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except WRONG_STATE as error:
         raise UsageError(
             f"The rows of the state are not as state_dict() returns them: {error!r}. Save it again."
         ) from error

@@ -15,6 +15,7 @@ from tensordict import TensorDict
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.buffers.trials import WRONG_STATE, try_state, wrong_state
 from datasets_cli.replay.files.json_files import (
     SETTINGS_BYTES,
     STATE,
@@ -32,11 +33,7 @@ from datasets_cli.store.schema.columns import META_FILENAME
 
 SAMPLER = "sampler"
 GENERATOR = "rng_state"
-
-WRONG_STATE = (
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError),
-)
-"""What a sampler may raise that is given a state of other types or sizes than its own."""
+AGAIN = "Dump the buffer again."
 
 
 def write_draws(reader: BatchReader, folder: Path, *, dumps_global: bool) -> None:
@@ -98,7 +95,7 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
     """Return the state of a sampler that was dumped, or None where it was of another kind.
 
     Args:
-        sampler: of the buffer that is to continue; it stays as it is, but for priorities.
+        sampler: of the buffer that is to continue; it stays as it is.
         folder: of the sampler in the dump.
 
     Raises:
@@ -114,46 +111,23 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
         state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
     else:
         state = read_state(folder / STATE) if os.path.lexists(folder / STATE) else None
-    before = sampler.state_dict()
-    if state is None or not state.keys() >= before.keys():
+    if state is None or not state.keys() >= sampler.state_dict().keys():
         return None
-    try:
-        sampler.load_state_dict(state)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        ArithmeticError,
-        RuntimeError,
-    ) as error:
-        raise DamagedDataset(
-            f"{folder} is not the state of a {type(sampler).__name__}: {error} Dump the buffer "
-            "again."
-        ) from error
-    finally:
-        sampler.load_state_dict(before)
+    try_state(sampler, state, str(folder), DamagedDataset, AGAIN)
     return state
 
 
 def _read_priorities(sampler: PrioritySampler, folder: Path) -> StateDict:
+    before = sampler.state_dict()
     try:
         sampler.loads(folder)
+        return sampler.state_dict()
     except (RldsError, OSError):
         raise
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        ArithmeticError,
-        RuntimeError,
-    ) as error:
-        raise DamagedDataset(
-            f"{folder} is not the state of a {type(sampler).__name__}: {error} Dump the buffer "
-            "again."
-        ) from error
-    return sampler.state_dict()
+    except WRONG_STATE as error:
+        raise wrong_state(sampler, error, str(folder), DamagedDataset, AGAIN) from error
+    finally:
+        sampler.load_state_dict(before)
 
 
 def _read_epoch(folder: Path) -> StateDict | None:

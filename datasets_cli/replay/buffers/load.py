@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,16 @@ from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
 
 
-def load(
+def plan_load(
     reader: BatchReader,
     writer: Writer,
     path: str | Path,
     hooks: list[Hook],
     tensorclass: Any = None,
-) -> None:
-    """Continue a buffer where ``dump``, or TorchRL 0.14, was called, with the rows of then.
+) -> Callable[[], None]:
+    """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called.
+
+    Whatever may be refused is refused here, with the buffer as it was.
 
     A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
     starts again. An epoch also starts again where another kind of sampler was dumped, or TorchRL's
@@ -78,8 +82,7 @@ def load(
         check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(folder))
         generator = read_generator(folder, reader.generator)
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
-        reader.drop()
-        reader.sampler.on_clear()
+        put: Callable[[], None] = reader.sampler.on_clear
     else:
         if not reader.storage.is_writable:
             raise ImmutableError(
@@ -89,17 +92,23 @@ def load(
             )
         is_own = reader.generator is not torch.default_generator
         generator = read_generator(folder, reader.generator) if is_own else None
-        drawn = _load_rows(reader, writer, folder, hooks, tensorclass)
-    if drawn:
-        reader.sampler.load_state_dict(drawn)
-    if generator is not None:
-        reader.generator.set_state(generator)
+        drawn, put = _plan_rows(reader, writer, folder, hooks, tensorclass)
+
+    def restore() -> None:
+        reader.drop()
+        put()
+        if drawn:
+            reader.sampler.load_state_dict(drawn)
+        if generator is not None:
+            reader.generator.set_state(generator)
+
+    return restore
 
 
-def _load_rows(
+def _plan_rows(
     reader: BatchReader, writer: Writer, folder: Path, hooks: list[Hook], tensorclass: Any
-) -> StateDict | None:
-    """Put the rows that were dumped into a buffer; return the state of its sampler, if any."""
+) -> tuple[StateDict | None, Callable[[], None]]:
+    """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
     state = _read_writer(folder / WRITER)
     # Our tensor storages copy what they are given; others, and hooks, may write into it.
@@ -122,20 +131,21 @@ def _load_rows(
         state["ranks"] = _ranks(writer, rows, folder)
     else:
         state["ranks"] = ranks
-    # Whatever may be refused is checked before the buffer's own rows are gone.
+    drawn = read_sampler(reader.sampler, folder / SAMPLER)
+    # Last, because an empty storage takes the form of the first rows that it flattens.
     try:
         columns = _columns(storage, rows, tensorclass)
     except UsageError as error:
         raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
-    drawn = read_sampler(reader.sampler, folder / SAMPLER)
-    replace_rows(reader, writer, [_rolled(column, shift * width) for column in columns], state)
+    columns = [_rolled(column, shift * width) for column in columns]
+    put = partial(replace_rows, reader, writer, columns, state)
     if drawn and "priorities" in drawn:
         known, num_rows = drawn["priorities"], num_steps * width
         # It is not known which rows a hook left out: those that stay get the default priority.
         if num_steps != len(dumped) or len(known) > num_rows:
             known = known[:0]
         drawn["priorities"] = _shifted(known, shift * width, num_rows)
-    return drawn if drawn and ("priorities" in drawn or not shift) else None
+    return drawn if drawn and ("priorities" in drawn or not shift) else None, put
 
 
 def _read_rows(folder: Path, ndim: int, mapped: bool) -> TensorDictBase:
@@ -163,7 +173,7 @@ def _read_writer(folder: Path) -> StateDict:
     path = folder / WRITER_META
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
-        whole(state, name, path)
+        state[name] = whole(state, name, path)  # TorchRL's may be 3.0
     return state
 
 

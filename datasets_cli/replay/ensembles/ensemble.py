@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.buffers.checkpoint import generator_in
 from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.ensembles.member_batches import (
@@ -237,12 +239,18 @@ class ReplayBufferEnsemble:
         if self.generator is not torch.default_generator:
             write_generator(Path(path), self.generator, self.generator.get_state())
 
-    def loads(self, path: str | Path) -> None:
-        """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``."""
+    def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
+        """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``.
+
+        Where one member is refused, none changes.
+        """
         is_own = self.generator is not torch.default_generator
         state = read_generator(Path(path), self.generator) if is_own else None
-        for number, buffer in enumerate(self.buffers):
-            buffer.loads(Path(path) / str(number))
+        with self._locked():
+            folders = [Path(path) / str(number) for number in range(len(self.buffers))]
+            members = zip(self.buffers, folders, strict=True)
+            for put in [buffer.plan_loads(folder, tensorclass) for buffer, folder in members]:
+                put()
         if state is not None:
             self.generator.set_state(state)
 
@@ -251,11 +259,34 @@ class ReplayBufferEnsemble:
         members = [buffer.state_dict() for buffer in self.buffers]
         return {"members": members, "generator": self.generator.get_state()}
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Continue the draws where ``state`` was taken."""
-        for buffer, own in zip(self.buffers, state["members"], strict=True):
-            buffer.load_state_dict(own)
-        self.generator.set_state(state["generator"])
+    def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
+        """Continue where ``state`` was taken; see ``ReplayBuffer.load_state_dict``.
+
+        Where one member is refused, none changes.
+
+        Raises:
+            UsageError: it is no state of an ensemble of such members.
+        """
+        found = state.get("members") if isinstance(state, dict) else None
+        if not isinstance(found, list) or len(found) != len(self.buffers):
+            count = len(found) if isinstance(found, list) else "no"
+            raise UsageError(
+                f"The state is of an ensemble of {count} members; this one has "
+                f"{len(self.buffers)}. Make one of the same members."
+            )
+        generator = generator_in(state, self.generator)
+        with self._locked():
+            members = zip(self.buffers, found, strict=True)
+            for put in [buffer.plan_load_state_dict(own, tensorclass) for buffer, own in members]:
+                put()
+        self.generator.set_state(generator)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with ExitStack() as locks:
+            for buffer in self.buffers:
+                locks.enter_context(buffer.reader.lock)
+            yield
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

@@ -14,11 +14,12 @@ import torch
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.sources.disk import open_regular
+from datasets_cli.store.sealed_json import is_deeper
 
 STATE = "state.json"
 
 MOST_DEPTH = 100
-"""Levels of nesting that JSON, and folders of TensorDicts, may have."""
+"""Levels of nesting below the first that JSON, and folders of TensorDicts, may have."""
 
 MOST_BYTES = 1 << 30
 """Size of a file of rows that are no tensors, or of a state, whose size grows with the rows."""
@@ -73,7 +74,7 @@ def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise DamagedDataset(f"{path} is not JSON: {error}. Dump the buffer again.") from error
-    if not isinstance(found, dict) or _is_deeper(found, MOST_DEPTH):
+    if not isinstance(found, dict) or is_deeper(found, MOST_DEPTH + 1):
         raise DamagedDataset(
             f"{path} is not a JSON object of {MOST_DEPTH} levels at most. Dump the buffer again."
         )
@@ -139,23 +140,11 @@ def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
 
 def wrong(path: Path, name: str, expected: str, found: Any) -> DamagedDataset:
     """Return the error of an entry of a file that is not what it should be."""
-    shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
+    if isinstance(found, torch.Tensor):  # torch prints one of many dimensions by recursion
+        shown = f"a tensor of {found.dtype} and the shape {list(found.shape)}"
+    else:
+        shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
     return DamagedDataset(f"{path}: {name} is {shown}, expected {expected}. Dump the buffer again.")
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Tell whether lists and dicts are nested in more than some levels; without recursion."""
-    layer: list[Any] = [value]
-    for _ in range(levels + 1):
-        layer = [
-            item
-            for node in layer
-            for item in (node.values() if isinstance(node, dict) else node)
-            if isinstance(item, dict | list)
-        ]
-        if not layer:
-            return False
-    return True
 
 
 def _plain(value: Any) -> Any:

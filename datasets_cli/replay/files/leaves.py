@@ -14,11 +14,11 @@ import torch
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.files.json_files import open_file, wrong
 from datasets_cli.store.dataset import check_memory
-from datasets_cli.store.schema.element_types import ITEM_BYTES
+from datasets_cli.store.schema.bits import TYPE_NAMES
+from datasets_cli.store.schema.json_values import MOST_DIMENSIONS
+from datasets_cli.store.schema.mapping import map_descriptor
 
-DTYPES: dict[str, torch.dtype] = {
-    f"torch.{name}": getattr(torch, name) for name in ITEM_BYTES if hasattr(torch, name)
-}
+DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}
 """Element types by their name in ``meta.json``; those that this version of torch has."""
 
 
@@ -26,8 +26,13 @@ def check_leaf(name: str, rows: torch.Tensor) -> None:
     """Check that a tensor can be written.
 
     Raises:
-        UsageError: its element type has no bytes of its own, or it is sparse or nested.
+        UsageError: its element type has no bytes of its own, or it is sparse or nested, or has
+            more dimensions than are read again.
     """
+    if rows.ndim > MOST_DIMENSIONS:
+        raise UsageError(
+            f"{name} has {rows.ndim} dimensions; expected at most {MOST_DIMENSIONS}. Reshape it."
+        )
     if str(rows.dtype) not in DTYPES or rows.layout != torch.strided or rows.is_nested:
         raise UsageError(
             f"{name} is a tensor of {rows.dtype}, {rows.layout}, which cannot be kept in a file. "
@@ -93,16 +98,17 @@ def shape_of(path: Path, shape: Any) -> list[int]:
     """
     if (
         not isinstance(shape, list)
+        or len(shape) > MOST_DIMENSIONS
         or any(type(size) is not int or size < 0 for size in shape)
         or math.prod(max(1, size) for size in shape) > 2**56  # beyond any file, and torch's limits
     ):
-        raise wrong(path, "shape", "a list of sizes", shape)
+        raise wrong(path, "shape", f"a list of at most {MOST_DIMENSIONS} sizes", shape)
     return shape
 
 
 def _bytes(path: Path, descriptor: int, size: int, mapped: bool) -> mmap.mmap | bytearray:
     if mapped:
-        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        return map_descriptor(descriptor, size)
     check_memory(size, str(path))
     content = bytearray(size)
     view, done = memoryview(content), 0

@@ -29,10 +29,9 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.files.values import ALLOWED
+from datasets_cli.replay.files.values import ALLOWED, SCALARS, plain_scalar
 from datasets_cli.replay.files.write_folder import as_tensordict
 
-SCALARS = (str, bytes, int, float, bool, type(None))
 DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered"}
 
 
@@ -46,6 +45,7 @@ def to_plain(rows: Rows, name: str = "rows") -> Any:
     Raises:
         UsageError: there is something else among them.
     """
+    rows = plain_scalar(rows)
     kind = type(rows)
     if isinstance(rows, torch.Tensor):
         return rows.detach().as_subclass(torch.Tensor)

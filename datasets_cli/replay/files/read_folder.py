@@ -126,7 +126,34 @@ def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
         if tuple(leaf.shape[: len(batch)]) != batch:
             raise wrong(path, stored, f"a shape that begins with {list(batch)}", list(leaf.shape))
         entries[name] = leaf
+    if level.escaped:
+        _check_named(level, meta)
     return TensorDict(entries, batch)
+
+
+def _check_named(level: _Level, meta: dict[str, Any]) -> None:
+    """Check that every leaf and folder of a level is an entry of its JSON.
+
+    Raises:
+        DamagedDataset: the JSON lost one, so that its rows would lack a column.
+    """
+    entries = {name: entry for name, entry in meta.items() if isinstance(entry, dict)}
+    known = {
+        file_name(name) if "type" in entry else f"{file_name(name)}.memmap"
+        for name, entry in entries.items()
+    }
+    with os.scandir(level.folder) as found:
+        unknown = [
+            file.name
+            for file in found
+            if file.name not in known
+            and (file.name.endswith(".memmap") or file.is_dir(follow_symlinks=False))
+        ]
+    if unknown:
+        raise DamagedDataset(
+            f"{level.folder / META_FILENAME} has no entry for {min(unknown)}, which is in its "
+            "folder. Dump the buffer again."
+        )
 
 
 def _read_stack(level: _Level, meta: dict[str, Any]) -> LazyStackedTensorDict:

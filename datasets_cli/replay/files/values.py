@@ -15,10 +15,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.files.json_files import MOST_DEPTH
 
 TAG = "__rlds__"
+SCALARS = (str, bytes, int, float, bool, type(None))
 ALLOWED = "str, bytes, int, float, bool, None, and lists, tuples and dicts of these"
 
 # What a value may add to the depth of its file: a tag doubles each level.
@@ -36,6 +39,7 @@ def to_json(value: Any, name: str, depth: int = 0) -> Any:
     Raises:
         UsageError: it is something else, or nested too deep.
     """
+    value = plain_scalar(value)
     kind = type(value)
     if value is None or kind in (str, bool):
         return value
@@ -53,6 +57,13 @@ def to_json(value: Any, name: str, depth: int = 0) -> Any:
         return _dict_to_json(value, name, depth)
     items = [to_json(item, f"{name}[{number}]", depth + 1) for number, item in enumerate(value)]
     return items if kind is list else _tagged("tuple", items)
+
+
+def plain_scalar(value: Any) -> Any:
+    """Return a number, bool or text of numpy as Python's; anything else as it is."""
+    if isinstance(value, np.generic) and type(found := value.item()) in SCALARS:
+        return found
+    return value
 
 
 def from_json(value: Any) -> Any:

@@ -80,6 +80,17 @@ def read_priorities(folder: Path, max_capacity: int) -> StateDict:
     return state | {"max_priority": float(highest), "priorities": torch.from_numpy(priorities)}
 
 
+def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
+    """Tell whether numbers, of any shape, are finite priorities, or mark rows without one.
+
+    Args:
+        numbers: a tensor of numbers.
+        unknown: marks a row without a priority.
+    """
+    known = (numbers >= 0) | (numbers == unknown)
+    return bool((known & numbers.isfinite()).all())
+
+
 def _number(metadata: StateDict, name: str, path: Path, least: float) -> float:
     """Return a finite number of the settings."""
     found: Any = metadata.get(name)
@@ -112,8 +123,7 @@ def _numbers(path: Path, capacity: int, least: float) -> np.ndarray:
             numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} is missing: only a part of a buffer is there.") from error
-    # A negative number other than -1 is neither a priority nor the mark of a row without one.
-    if not np.isfinite(numbers).all() or ((numbers < 0) & (numbers != least)).any():
+    if not are_priorities(torch.from_numpy(numbers), least):
         raise DamagedDataset(
             f"{path} has numbers that are no priorities, such as NaN. Dump the buffer again."
         )

@@ -14,7 +14,11 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
-from datasets_cli.replay.samplers.priority_files import read_priorities, write_priorities
+from datasets_cli.replay.samplers.priority_files import (
+    are_priorities,
+    read_priorities,
+    write_priorities,
+)
 from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
 from datasets_cli.replay.storages.protocol import Storage
 
@@ -157,17 +161,29 @@ class Prioritized(PrioritySampler):
         """Continue where ``state`` was taken.
 
         Raises:
-            UsageError: it has more rows than this capacity.
+            UsageError: it has more rows than this capacity, or a number is out of its range.
         """
-        priorities = state["priorities"]
+        priorities = torch.as_tensor(state["priorities"])
+        highest = torch.as_tensor(state["max_priority"], dtype=torch.float64)
+        if (
+            priorities.ndim != 1
+            or highest.ndim
+            or not (are_priorities(priorities) and are_priorities(highest))
+        ):
+            raise UsageError(
+                "The state's priorities are not finite numbers from 0 on, one a row, with -1 for a "
+                "row that has none. Save it again."
+            )
         if len(priorities) > self.max_capacity:
             raise UsageError(
                 f"The state has the priorities of {len(priorities)} rows; this sampler's "
                 f"max_capacity is {self.max_capacity}."
             )
-        self._beta = _not_negative("beta", state["beta"])
-        self._start(_not_negative("alpha", state["alpha"]), _not_negative("eps", state["eps"]))
-        self._highest = float(state["max_priority"])
+        names = "alpha", "beta", "eps"
+        alpha, beta, eps = (_not_negative(name, state[name]) for name in names)
+        self._beta = beta
+        self._start(alpha, eps)
+        self._highest = float(highest)
         self.priorities.fill(priorities)
 
     def dumps(self, path: str | Path) -> None:

@@ -24,7 +24,8 @@ MOVABLE = frozenset(
 """Element types that torch moves by itself on every device."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, name, None))}
+TYPE_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, name, None))}
+"""The name of each element type that this version of torch has."""
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -48,12 +49,12 @@ def type_name(dtype: torch.dtype) -> str:
     Raises:
         UsageError: no leaf can have it.
     """
-    if dtype not in _NAMES:
+    if dtype not in TYPE_NAMES:
         raise UsageError(
             f"Rows of the element type {dtype} cannot be stored. Expected one of "
             f"{', '.join(sorted(ITEM_BYTES))}. Convert them first, or store their bits."
         )
-    return _NAMES[dtype]
+    return TYPE_NAMES[dtype]
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -86,6 +86,19 @@ def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
         return torch.frombuffer(mapping, dtype=dtype).view(shape)
 
 
+def map_descriptor(descriptor: int, size: int = 0) -> mmap.mmap:
+    """Map the first bytes of an open file read-only; the descriptor may then be closed.
+
+    Args:
+        descriptor: of the file.
+        size: the number of bytes; 0 for all.
+
+    Raises:
+        ValueError: the file is empty, or has fewer.
+    """
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+
+
 def map_bytes(path: Path) -> mmap.mmap:
     """Map a whole file read-only.
 
@@ -94,7 +107,7 @@ def map_bytes(path: Path) -> mmap.mmap:
     """
     descriptor = open_descriptor(path)  # a file object would cost more than the mapping
     try:
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+        return map_descriptor(descriptor)
     except ValueError as error:
         raise DamagedDataset(
             f"{path} is empty. Install the dataset again: rlds download --force ID"

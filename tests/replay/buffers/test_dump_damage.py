@@ -28,7 +28,7 @@ from datasets_cli import (
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import DamagedDataset, RldsError, UsageError
 from tests.replay.storages.test_storages import steps
 
 PARTS: dict[str, Any] = {
@@ -361,3 +361,36 @@ def test_nothing_that_reads_files_unpickles() -> None:
         text = path.read_text(encoding="utf-8")
         for call in ("pickle.load", "torch.load(", "load_memmap(", "load_memmap_("):
             assert call not in text.replace("``TensorDict.load_memmap``", ""), f"{path}: {call}"
+
+
+@pytest.mark.parametrize("count", [63, 64, 500])
+def test_a_tensor_of_more_dimensions_than_any_is_refused(tmp_path: Path, count: int) -> None:
+    folder = dumped(tmp_path, "random")
+    for path, name in ((folder / "rng_state", "rng_state"), (folder / "storage", "number")):
+        content = (path / "meta.json").read_text()
+        entry = json.loads(content)[name]
+        shape = entry["shape"] + [1] * (count - len(entry["shape"]))
+        set_meta(path, **{name: entry | {"shape": shape}})
+        with pytest.raises(DamagedDataset, match="at most 62 sizes"):
+            made("random").loads(folder)
+        (path / "meta.json").write_text(content)
+    made("random").loads(folder)
+
+
+def test_a_generator_of_many_dimensions_is_refused_by_its_shape(tmp_path: Path) -> None:
+    folder = dumped(tmp_path, "random")
+    entry = json.loads((folder / "rng_state" / "meta.json").read_text())["rng_state"]
+    set_meta(folder / "rng_state", rng_state=entry | {"shape": entry["shape"] + [1] * 40})
+    with pytest.raises(DamagedDataset, match=r"a tensor of torch\.uint8 and the shape"):
+        made("random").loads(folder)
+
+
+@pytest.mark.parametrize("lost", ["number", "next"])
+def test_a_leaf_or_folder_that_the_json_lost_is_refused(tmp_path: Path, lost: str) -> None:
+    folder = dumped(tmp_path, "random")
+    path = folder / "storage" / "meta.json"
+    content = json.loads(path.read_text())
+    del content[lost]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedDataset, match=f"no entry for {lost}"):
+        made("random").loads(folder)

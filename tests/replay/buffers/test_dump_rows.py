@@ -248,3 +248,51 @@ def test_an_ensemble_continues_with_its_draws(tmp_path: Path) -> None:
     other.loads(tmp_path)
     for _ in range(4):
         assert bool((first.sample() == other.sample()).all())
+
+
+@pytest.mark.parametrize("way", ["dump", "state"])
+@pytest.mark.parametrize("storage", [LazyTensorStorage, ListStorage])
+def test_where_a_member_is_refused_no_member_of_an_ensemble_changes(
+    tmp_path: Path, way: str, storage: Any
+) -> None:
+    def made(start: int, sizes: tuple[int, int] = (9, 9)) -> ReplayBufferEnsemble:
+        members = [TensorDictReplayBuffer(storage=storage(size), seed=1) for size in sizes]
+        for member in members:
+            member.extend(list(steps(4, start).unbind(0)))
+        return ReplayBufferEnsemble(*members, batch_size=8, seed=start)
+
+    first, other = made(0), made(100, (9, 3))
+    before = repr(other.state_dict())
+    first.dumps(tmp_path / "dump")
+    with pytest.raises(UsageError, match="room"):
+        if way == "dump":
+            other.loads(tmp_path / "dump")
+        else:
+            other.load_state_dict(first.state_dict())
+    assert repr(other.state_dict()) == before
+    for state in (None, {}, {"members": []}, first.state_dict() | {"generator": None}):
+        with pytest.raises(UsageError, match=r"The state is (not )?of a"):
+            made(100).load_state_dict(state)
+
+
+def test_an_ensemble_makes_rows_a_tensorclass(tmp_path: Path) -> None:
+    def made() -> ReplayBufferEnsemble:
+        members = [ReplayBuffer(storage=ListStorage(4)) for _ in range(2)]
+        return ReplayBufferEnsemble(*members, batch_size=4)
+
+    first = made()
+    for member in first.buffers:
+        member.extend(list(Numbers(number=torch.arange(3), batch_size=[3]).unbind(0)))
+    first.dumps(tmp_path / "dump")
+    for load in (
+        lambda ensemble: ensemble.loads(tmp_path / "dump", tensorclass=Numbers),
+        lambda ensemble: ensemble.load_state_dict(first.state_dict(), tensorclass=Numbers),
+    ):
+        other = made()
+        load(other)
+        assert [type(member.storage.item(2)) for member in other.buffers] == [Numbers, Numbers]
+
+
+@tensorclass
+class Numbers:
+    number: torch.Tensor

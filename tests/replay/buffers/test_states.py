@@ -171,6 +171,13 @@ def test_plain_rows_of_a_list_are_in_the_state_as_they_were(tmp_path: Path) -> N
     assert repr(found[-1]) == repr({"kind": "tensordict", "entries": {"x": torch.ones(1)}})
 
 
+def test_numbers_of_numpy_are_in_the_state_as_pythons(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=ListStorage(20)) for _ in range(2))
+    first.extend([np.float64(1.5), {"a": [np.int64(3), np.bool_(True)]}])
+    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    assert repr(other.storage.contents()) == "[1.5, {'a': [3, True]}]"
+
+
 STRUCTURES: dict[str, Any] = {
     "tensor": torch.arange(12).view(4, 3),
     "tuple": (torch.arange(4), [torch.ones(4, 2)]),
@@ -195,7 +202,7 @@ Two = namedtuple("Two", "a b")
     ("row", "message"),
     [
         (object(), r"rows\[1\] is builtins.object"),
-        ({"a": [np.float64(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.float64"),
+        ({"a": [np.longdouble(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.longdouble"),
         (np.zeros(3), r"rows\[1\] is numpy.ndarray"),
         (Two(1, 2), r"rows\[1\] is .*Two"),
         ({(1, 2): 3}, r"rows\[1\] is builtins.dict"),
@@ -253,3 +260,115 @@ def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: 
     with pytest.raises(UsageError, match=message):
         buffer.load_state_dict(state)
     assert len(buffer) == 3
+
+
+def rows_of(count: int) -> dict[str, Any]:
+    entries = {"number": torch.arange(count)}
+    return {"kind": "tensordict", "batch_size": [count], "entries": entries}
+
+
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "no sampler": ("epoch", {"sampler": None}),
+    "an empty sampler": ("epoch", {"sampler": {}}),
+    "an epoch beyond its end": (
+        "epoch",
+        {"sampler": {"order": None, "seed": 1, "position": 9, "num_items": 5, "ran_out": False}},
+    ),
+    "no writer": ("random", {"writer": None}),
+    "an empty writer": ("random", {"writer": {}}),
+    "a writer of text": ("random", {"writer": {"cursor": "x", "write_count": 3}}),
+    "a writer below row 0": ("random", {"writer": {"cursor": -5, "write_count": 3}}),
+    "a writer behind the rows": ("random", {"writer": {"cursor": 6, "write_count": 6}}),
+    "a writer behind the end": (
+        "random",
+        {"rows": rows_of(10), "writer": {"cursor": 10, "write_count": 10}},
+    ),
+    "more rows than fit": ("random", {"rows": rows_of(50)}),
+    "no size": ("random", {"max_size": None}),
+    "no stack": ("random", {"rows": {"kind": "stack", "items": [], "dim": 0}}),
+    "a number": ("random", {"rows": 5}),
+    "text": ("random", {"rows": "x"}),
+    "no ranks": ("highest", {"writer": {"ranks": None}}),
+    "NaN among ranks": ("highest", {"writer": {"ranks": [math.nan]}}),
+    "more ranks than rows": ("highest", {"writer": {"ranks": [1.0] * 9}}),
+}
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "random": lambda: {"sampler": RandomSampler()},
+    "epoch": lambda: {"sampler": SamplerWithoutReplacement()},
+    "highest": lambda: {"writer": TensorDictMaxValueWriter("number")},
+    "priorities": lambda: {"sampler": PrioritizedSampler(10, 0.7, 0.5)},
+}
+
+
+def small(parts: str, storage: Any = LazyTensorStorage, count: int = 5) -> TensorDictReplayBuffer:
+    made = TensorDictReplayBuffer(storage=storage(10), batch_size=2, seed=1, **PARTS[parts]())
+    if count:
+        made.extend(TensorDict({"number": torch.arange(count)}, [count]))
+        made.sample()
+    return made
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, ListStorage])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_in_a_state_leaves_the_buffer(wrong: str, storage: Any) -> None:
+    parts, entries = WRONG[wrong]
+    good = small(parts, storage).state_dict()
+    used, empty = small(parts, storage, count=3), small(parts, storage, count=0)
+    before = repr(used.state_dict())
+    for buffer in (used, empty):
+        with pytest.raises(UsageError):
+            buffer.load_state_dict(good | entries)
+    assert repr(used.state_dict()) == before
+    empty.extend(TensorDict({"other": torch.ones(2), "number": torch.ones(2)}, [2]))
+    assert len(empty) == 2  # no form was kept of rows that were refused
+
+
+@pytest.mark.parametrize("state", [None, [], "x"])
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(UsageError, match="has nothing"):
+        small("random").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"priorities": torch.tensor([1.0, math.nan])},
+        {"priorities": torch.tensor([1.0, math.inf])},
+        {"priorities": torch.tensor([1.0, -3.0])},
+        {"priorities": torch.ones(2, 2)},
+        {"priorities": torch.ones(50)},
+        {"priorities": None},
+        {"max_priority": math.nan},
+        {"alpha": "x"},
+        {"eps": -1.0},
+    ],
+)
+def test_what_are_no_priorities_is_refused_and_leaves_the_sampler(entries: dict[str, Any]) -> None:
+    buffer = small("priorities")
+    state = buffer.state_dict()
+    wrong = state["sampler"] | {"beta": 0.9} | entries
+    with pytest.raises(UsageError):
+        buffer.load_state_dict(state | {"sampler": wrong})
+    assert repr(buffer.state_dict()) == repr(state)
+    sampler = PrioritizedSampler(10, 0.7, 0.5)
+    with pytest.raises((UsageError, TypeError, RuntimeError)):
+        sampler.load_state_dict(wrong)
+    assert sampler.beta == 0.5
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_state_shares_no_memory_with_a_list_of_rows(version: int) -> None:
+    first, other = small("random", ListStorage), small("random", ListStorage, count=0)
+    state = first.state_dict()
+    before = repr(state)
+    for number in range(5):
+        first.storage.item(number)["number"].fill_(9)
+    assert repr(state) == before
+    if version == 1:
+        del state["format"]
+        state["rows"] = [TensorDict(row["entries"], row["batch_size"]) for row in state["rows"]]
+    other.load_state_dict(state)
+    for number in range(5):
+        other.storage.item(number)["number"].fill_(7)
+    entries = [row["entries"] if version == 2 else row for row in state["rows"]]
+    assert [int(entry["number"]) for entry in entries] == [*range(5)]

@@ -55,7 +55,9 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     ("value", "name"),
     [
         (object(), "row is builtins.object"),
-        ([1, {"a": np.float64(1)}], r"row\[1\]\['a'\] is numpy.float64"),
+        ([1, {"a": np.zeros(1)}], r"row\[1\]\['a'\] is numpy.ndarray"),
+        (np.longdouble(1), "row is numpy.longdouble"),
+        (np.complex64(1), "row is numpy.complex64"),
         ({"a": {1, 2}}, r"row\['a'\] is builtins.set"),
         ((np.zeros(2),), r"row\[0\] is numpy.ndarray"),
         (print, "row is builtins.builtin_function_or_method"),
@@ -64,6 +66,11 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
 def test_other_values_are_refused_by_name(value: Any, name: str) -> None:
     with pytest.raises(UsageError, match=name):
         to_json(value, "row")
+
+
+def test_numbers_of_numpy_are_pythons() -> None:
+    found = to_json([np.float64(1.5), np.float32(0.5), np.uint8(3), np.bool_(True)], "row")
+    assert repr(found) == "[1.5, 0.5, 3, True]"
 
 
 def test_values_that_are_nested_without_end_are_refused() -> None:
