@@ -69,10 +69,12 @@ def _opened(text: str, config: Config) -> Dataset:
     check_digests(folder, manifest)
     _check_content(manifest)
     with _reading_errors(manifest.id):
-        dataset = open_dataset(folder)
+        dataset = open_dataset(folder, text=True)
         assert len(dataset.offsets), "an opened table begins with 0"
-        first_and_last = [0, len(dataset) - 1]
-        dataset.gather(torch.tensor(first_and_last[: len(dataset)], dtype=torch.int64))
+        first_and_last = torch.tensor([0, len(dataset) - 1][: len(dataset)], dtype=torch.int64)
+        dataset.gather(first_and_last)
+        if dataset.texts:
+            dataset.texts.gather(first_and_last)
     return dataset
 
 
