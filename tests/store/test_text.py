@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +376,19 @@ def test_short_values_do_not_fill_the_memory(
     # Each value takes 3 bytes, and an object of Python's.
     assert kept is not None and 50 < kept < 100
     assert texts.column(MISSION) == [str(number) for number in range(1000)]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_only_regular_files_are_copied(kind: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, "ted", steps_of(["a", "bb", "ccc"]))
+    texts = read_manifest(folder).texts
+    TextWriter(tmp_path / "good").copy(folder, texts)
+    path = folder / "text.utf8"
+    assert (tmp_path / "good" / "text.utf8").read_bytes() == path.read_bytes()
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(tmp_path / "good" / "text.utf8")
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DamagedDataset, match="it was not opened"):
+        TextWriter(tmp_path / "bad").copy(folder, texts)
