@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,8 @@ class State:
             brief: for ``--quiet``.
         """
         shown = brief if self.quiet else lines
-        text = json.dumps(document, indent=1, default=str) if self.json else "\n".join(shown)
+        plain = "\n".join(map(printable, shown))
+        text = json.dumps(document, indent=1, default=str) if self.json else plain
         try:
             if text:
                 print(text, flush=True)
@@ -48,7 +50,7 @@ class State:
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
         if not (self.quiet or self.json):
-            print(text, file=sys.stderr)
+            print(printable_message(text), file=sys.stderr)
 
     def progress(self) -> Progress | None:
         """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
@@ -83,6 +85,30 @@ def state_of(context: typer.Context) -> State:
     state = context.obj
     assert isinstance(state, State)
     return state
+
+
+def printable(text: str) -> str:
+    r"""Return one line of text for a terminal, with what is not printable as Python escapes it.
+
+    A manifest, or a publisher, may say anything, such as what moves the cursor.
+
+    >>> printable("a\x1b[2Jb\nc")
+    'a\\x1b[2Jb\\nc'
+    """
+    if text.isprintable():
+        return text
+    # Python calls no space but " " printable; a citation may have others.
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def printable_message(text: str) -> str:
+    """Return a message for a terminal; it may have several lines, all but the first indented."""
+    return "\n  ".join(map(printable, text.split("\n  ")))
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -74,7 +74,7 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
         return NetworkError(f"{worst} {UNREACHABLE}") if is_transient else worst
-    text = "\n".join((heading, *lines, *([UNREACHABLE] if is_transient else [])))
+    text = "\n".join((heading, *lines, *([f"  {UNREACHABLE}"] if is_transient else [])))
     return NetworkError(text) if is_transient else type(worst)(text)
 
 
