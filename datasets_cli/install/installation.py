@@ -54,7 +54,8 @@ class Installation:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
         if id := self._find_installed(resolved):
-            return Plan(id, True, (), self._root.dataset(id))
+            folder = self._root.dataset(id)
+            return Plan(id, True, (), folder, state=condition_of(folder, id).state)
         try:
             resources = resources_of(resolved, self._install_options, self._http)
         except AccessError as refusal:
@@ -131,7 +132,7 @@ class Installation:
             if options.source_folder is None:
                 distrust(files)
             raise
-        replaced = condition_of(root.dataset(resolved.id)).manifest
+        replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
                 f"{resolved.id} was installed by another process meanwhile; its copy is kept"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import installed_id
+from datasets_cli.install.installed import installed_folder, installed_id
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.preprocessing.task import Function, apply
@@ -54,7 +54,7 @@ def derive(
     root, new_id = CacheRoot(config.root), _derived_id(out)
     with shown(progress) as told:
         storage = preprocess(
-            root.dataset(installed_id(id, config)),
+            installed_folder(root, installed_id(id, config), None),
             function,
             root.dataset(new_id),
             id=new_id,
@@ -87,7 +87,8 @@ def derived_columns(
         RldsError: the function raised.
     """
     new_id = _derived_id(out)
-    dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)), text=True)
+    folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
+    dataset = open_dataset(folder, text=True)
     rows = apply(dataset, function, seed, 0, min(2, len(dataset)))
     columns = {
         ".".join(key): (type_name(values), tuple(values.shape[1:])) for key, values in rows.items()
