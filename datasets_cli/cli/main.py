@@ -17,7 +17,14 @@ import typer
 
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess
 from datasets_cli.cli.help import Command, Group
-from datasets_cli.cli.state import FULL, ReaderGone, State, output_error, write
+from datasets_cli.cli.state import (
+    FULL,
+    ReaderGone,
+    State,
+    output_error,
+    printable_message,
+    write,
+)
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull, RldsError, UnverifiedDataset, UsageError
 from datasets_cli.version import __version__
@@ -47,6 +54,13 @@ class Interrupted(BaseException):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.code = 128 + number
+
+
+class _Printable(logging.Formatter):
+    """Shows the message alone; a traceback, with ``--debug``, follows it as it is."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return printable_message(record.message)
 
 
 def _version(wanted: bool) -> None:
@@ -83,9 +97,9 @@ def options(
 ) -> None:
     """Read the global options, which may stand before or after the command."""
     calm = logging.ERROR if quiet or as_json else logging.WARNING
-    logging.basicConfig(
-        level=logging.DEBUG if debug else calm, format="%(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Printable())
+    logging.basicConfig(level=logging.DEBUG if debug else calm, handlers=[handler])
     config = load_config(root=root, offline=offline or None, mirrors=mirror or ())
     context.obj = State(config, json=as_json, quiet=quiet)
 
@@ -200,7 +214,9 @@ def _of_the_system(error: OSError) -> RldsError:
 
 
 def _report(error: RldsError, as_json: bool) -> int:
-    text = json.dumps({"error": error.to_json()}) if as_json else f"rlds: {error}"
+    text = (
+        json.dumps({"error": error.to_json()}) if as_json else printable_message(f"rlds: {error}")
+    )
     with suppress(OSError):  # the exit code still says it
         print(text, file=sys.stderr, flush=True)
     return error.exit_code

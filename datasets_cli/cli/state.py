@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,9 @@ from datasets_cli.progress import Progress, Silent, human_bytes
 __all__ = ["ReaderGone", "State", "human_bytes", "human_count", "state_of", "table", "write"]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,20 @@ class State:
             brief: for ``--quiet``.
         """
         shown = brief if self.quiet else lines
-        text = json.dumps(document, indent=1, default=str) if self.json else "\n".join(shown)
+        plain = "\n".join(map(_printable_row, shown))
+        text = json.dumps(document, indent=1, default=str) if self.json else plain
         if text:
             write(text)
 
     def say(self, lines: Sequence[str]) -> None:
         """Print part of a result for people as soon as it is there; programs get it by ``emit``."""
         if not (self.json or self.quiet):
-            write("\n".join(lines))
+            write("\n".join(map(_printable_row, lines)))
 
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
         if not (self.quiet or self.json):
-            print(text, file=sys.stderr)
+            print(printable_message(text), file=sys.stderr)
 
     @property
     def width(self) -> int | None:
@@ -117,6 +123,39 @@ def state_of(context: typer.Context) -> State:
     state = context.obj
     assert isinstance(state, State)
     return state
+
+
+def printable(text: str) -> str:
+    r"""Return one line of text for a terminal, with what is not printable as Python escapes it.
+
+    A manifest, or a publisher, may say anything, such as what moves the cursor.
+
+    >>> printable("a\x1b[2Jb\nc")
+    'a\\x1b[2Jb\\nc'
+    """
+    if text.isprintable():
+        return text
+    # Python calls no space but " " printable; a citation may have others.
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def _printable_row(text: str) -> str:
+    """Return one line of a result as ``printable`` does, but with the colours of a terminal."""
+    if not has_colour():
+        return printable(text)
+    return "".join(
+        part if number % 2 else printable(part) for number, part in enumerate(COLOUR.split(text))
+    )
+
+
+def printable_message(text: str) -> str:
+    """Return a message for a terminal; it may have several lines, all but the first indented."""
+    return "\n  ".join(map(printable, text.split("\n  ")))
 
 
 def human_count(count: int | None) -> str:

@@ -14,9 +14,10 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.install.condition import check_owner
 from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, reporting_to
-from datasets_cli.sources.disk import check_free_space
+from datasets_cli.sources.disk import check_free_space, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import commit, restore
@@ -45,9 +46,9 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
 
     Raises:
         UsageError: there is no such layout.
-        DamagedDataset: its files are not what its manifest says, or that is of another id.
+        DamagedDataset: its files, or its text, are not what its manifest says, or that is of
+            another id.
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
-        DamagedDataset: its text is not what its manifest says.
         DiskFull: no room for a second copy.
     """
     if layout not in LAYOUTS:
@@ -58,11 +59,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         progress = reporting_to(progress)
         restore(root, id)
         dataset = open_dataset(root.dataset(id))
-        if dataset.manifest.id != id:
-            raise DamagedDataset(
-                f"{id}: its manifest is that of {dataset.manifest.id!r}, under whose id it would "
-                f"be written. Install it again: rlds download --force {id}"
-            )
+        check_owner(dataset.manifest, id)  # under whose id the new copy is written
         if dataset.manifest.layout == layout:
             return dataset.folder
         names_of_text = text_files(dataset.manifest.texts)
@@ -130,4 +127,9 @@ def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
         and not name.startswith("frames/")
         and name.rpartition("/")[2] != META_FILENAME
     ]
-    return {name: (dataset.folder / name).read_bytes() for name in names}
+    return {name: _bytes_of(dataset.folder / name) for name in names}
+
+
+def _bytes_of(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()

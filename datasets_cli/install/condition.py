@@ -15,7 +15,8 @@ class Condition:
     """What can be told of an installed copy without opening its data.
 
     Args:
-        manifest: everything known about it; None where the manifest itself is damaged.
+        manifest: everything known about it; None where the manifest itself is damaged, or is that
+            of another id.
         problem: why it is damaged; empty where nothing is found.
     """
 
@@ -33,17 +34,46 @@ class Condition:
         return None if self.problem else self.manifest
 
 
-def condition_of(folder: Path) -> Condition:
+def condition_of(folder: Path, id: str) -> Condition:
     """Return the condition of the dataset in a folder, whatever is there.
 
     Costs the manifest and one ``lstat`` a file.
+
+    Args:
+        folder: of the dataset.
+        id: whose folder it is.
     """
     manifest = None
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest_of(folder, id)
         check_sizes(folder, manifest)
     except DamagedDataset as error:
         return Condition(manifest, str(error))
     except OSError as error:  # such as a folder that only another user may enter
         return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
     return Condition(manifest)
+
+
+def read_manifest_of(folder: Path, id: str) -> Manifest:
+    """Read the manifest in the folder of an id.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedDataset: it is not valid, or is that of another id.
+    """
+    manifest = read_manifest(folder)
+    check_owner(manifest, id)
+    return manifest
+
+
+def check_owner(manifest: Manifest, id: str) -> None:
+    """Check that a manifest is that of the id in whose folder it is.
+
+    Raises:
+        DamagedDataset: it is that of another one.
+    """
+    if manifest.id != id:
+        raise DamagedDataset(
+            f"{id}: its manifest is that of {manifest.id!r}. Install it again: "
+            f"rlds download --force {id}"
+        )

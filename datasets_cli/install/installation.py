@@ -64,7 +64,8 @@ class Installation:
             return self._forced(resolved.id).plan(text)
         if id := self._find_installed(resolved):
             self._check_source(id)
-            return Plan(id, True, (), self._root.dataset(id))
+            folder = self._root.dataset(id)
+            return Plan(id, True, (), folder, state=condition_of(folder, id).state)
         try:
             resources = resources_of(resolved, self._options_of(resolved), self._http)
         except AccessError as refusal:
@@ -164,7 +165,7 @@ class Installation:
             if options.source_folder is None:
                 distrust(files)
             raise
-        replaced = condition_of(root.dataset(resolved.id)).manifest
+        replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
                 f"{resolved.id} was installed by another process meanwhile; its copy is kept"

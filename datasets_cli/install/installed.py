@@ -10,13 +10,12 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.install.condition import condition_of
+from datasets_cli.install.condition import condition_of, read_manifest_of
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ def holds_demo_data(root: CacheRoot, id: str) -> bool:
     Its manifest says so, as it does of all that ``rlds demo --keep`` left before the demo's
     datasets had ids of their own.
     """
-    manifest = condition_of(root.dataset(id)).manifest if is_installed(root, id) else None
+    manifest = condition_of(root.dataset(id), id).manifest if is_installed(root, id) else None
     if manifest is None or manifest.parent is not None:
         return False
     return any(LEFT_BY_DEMO in reason for reason in manifest.unverified)
@@ -90,9 +89,10 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
 
     Raises:
         UsageError: it has another one.
-        DamagedDataset: a file is missing or has another size.
+        DamagedDataset: a file is missing or has another size, or the manifest is that of another
+            id.
     """
-    manifest = read_manifest(root.dataset(id))
+    manifest = read_manifest_of(root.dataset(id), id)
     check_sizes(root.dataset(id), manifest)
     if layout not in (None, manifest.layout):
         raise UsageError(
@@ -111,7 +111,7 @@ def remove(text: str, config: Config) -> str:
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
-        manifest = condition_of(root.dataset(id)).manifest
+        manifest = condition_of(root.dataset(id), id).manifest
         remove_dataset(root, id)
         remove_raw(root, id)
         if manifest is not None:  # what a damaged one was about is not known

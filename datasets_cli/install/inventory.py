@@ -52,7 +52,7 @@ def list_records(
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
     if update:
         _refresh_all(config, family, progress)
-    copies = {id: condition_of(root.dataset(id)) for id in root.installed()}
+    copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
     known = all_entries(root)
     ids = sorted(copies if installed else known.keys() | copies.keys())
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
@@ -80,7 +80,7 @@ def describe(id: str, config: Config) -> DatasetInfo:
         id = resolved.id
         assert resolved.entry is not None, "only unlisted datasets lack one, and none is asked for"
         known = resolved.recipe, resolved.entry
-    condition = condition_of(root.dataset(id)) if is_installed(root, id) else None
+    condition = condition_of(root.dataset(id), id) if is_installed(root, id) else None
     facts: dict[str, Any] = _record(id, known, condition)
     if known:
         recipe, entry = known

@@ -89,6 +89,8 @@ class Plan:
         folder: where it is, or will be.
         fallback_for: the id that was asked for, where its publisher refuses it and this dataset is
             its fallback.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``; or ``"not
+            installed"``.
     """
 
     id: str
@@ -96,6 +98,7 @@ class Plan:
     resources: tuple[Resource, ...]
     folder: Path
     fallback_for: str | None = None
+    state: str = "not installed"
 
     @property
     def size(self) -> int | None:
@@ -109,6 +112,7 @@ class Plan:
             "id": self.id,
             "instead_of": self.fallback_for,
             "installed": self.installed,
+            "state": self.state,
             "folder": str(self.folder),
             "bytes": self.size,
             "files": [

@@ -30,7 +30,7 @@ def find_folder(id: str, config: Config) -> DatasetFolder:
     """
     id = installed_id(id, config)
     folder = CacheRoot(config.root).dataset(id)
-    condition = condition_of(folder)
+    condition = condition_of(folder, id)
     return DatasetFolder(id, folder, condition.state, condition.problem)
 
 
@@ -74,7 +74,7 @@ def verify_all(
 
 def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
     found = find_folder(id, config)
-    condition = condition_of(found.path)
+    condition = condition_of(found.path, found.id)
     manifest = condition.sound_manifest
     if manifest is None:
         return VerifiedDataset(found.id, error=DamagedDataset(found.problem), state="damaged")
@@ -126,7 +126,7 @@ def delete_all(
             id,
             folder_size(root.dataset(id)) + folder_size(root.downloads(id)),
             deleted=not dry_run,
-            state=condition_of(root.dataset(id)).state,
+            state=condition_of(root.dataset(id), id).state,
         )
         for id in dict.fromkeys(found)
     ]

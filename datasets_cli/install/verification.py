@@ -10,6 +10,7 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, RldsError
+from datasets_cli.install.condition import read_manifest_of
 from datasets_cli.install.installed import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.store.audit.deep_check import deep_check
@@ -17,7 +18,7 @@ from datasets_cli.store.audit.report import TABLE, DeepReport
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import save_table
 
 logger = logging.getLogger(__name__)
@@ -64,15 +65,18 @@ def verify_deep(
 
 def _opened(text: str, config: Config) -> Dataset:
     """Return a dataset whose files are its manifest's, and of which some rows were read."""
-    folder = CacheRoot(config.root).dataset(installed_id(text, config))
-    manifest = read_manifest(folder)
+    id = installed_id(text, config)
+    folder = CacheRoot(config.root).dataset(id)
+    manifest = read_manifest_of(folder, id)
     check_digests(folder, manifest)
     _check_content(manifest)
     with _reading_errors(manifest.id):
-        dataset = open_dataset(folder)
+        dataset = open_dataset(folder, text=True)
         assert len(dataset.offsets), "an opened table begins with 0"
-        first_and_last = [0, len(dataset) - 1]
-        dataset.gather(torch.tensor(first_and_last[: len(dataset)], dtype=torch.int64))
+        first_and_last = torch.tensor([0, len(dataset) - 1][: len(dataset)], dtype=torch.int64)
+        dataset.gather(first_and_last)
+        if dataset.texts:
+            dataset.texts.gather(first_and_last)
     return dataset
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import installed_id
+from datasets_cli.install.installed import installed_folder, installed_id
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
 from datasets_cli.preprocessing.run import Run, write_derived
@@ -59,7 +59,7 @@ def derive(
     root, new_id = CacheRoot(config.root), _derived_id(out)
     with shown(progress) as told:
         is_written = write_derived(
-            root.dataset(installed_id(id, config)),
+            installed_folder(root, installed_id(id, config), None),
             function,
             root.dataset(new_id),
             PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
@@ -105,7 +105,8 @@ def derived_columns(
         RldsError: the function raised.
     """
     new_id = _derived_id(out)
-    dataset = open_dataset(CacheRoot(config.root).dataset(installed_id(id, config)), text=True)
+    folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
+    dataset = open_dataset(folder, text=True)
     run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
     numbers, texts = run.probe()
     types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}

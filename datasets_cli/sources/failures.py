@@ -76,7 +76,7 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1:
         return _unreachable(f"{worst} {UNREACHABLE}") if is_transient else worst
-    text = "\n".join((heading, *lines, *([UNREACHABLE] if is_transient else [])))
+    text = "\n".join((heading, *lines, *([f"  {UNREACHABLE}"] if is_transient else [])))
     return _unreachable(text) if is_transient else type(worst)(text)
 
 

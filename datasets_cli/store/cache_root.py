@@ -61,12 +61,19 @@ class CacheRoot:
         return self.path / "catalogue" / f"{check_id(family)}.json"
 
     def tables(self, content: str) -> Path:
-        """Return the folder of the tables and statistics of the data with this identity."""
+        """Return the folder to write tables and statistics of the data with this identity to."""
+        return self.tables_to_read(content)[0]
+
+    def tables_to_read(self, content: str) -> tuple[Path, Path]:
+        """Return the folders with tables of the data with this identity; the first is written to.
+
+        The other one has those of a time, or of a user, when the root could, or could not, be
+        written.
+        """
         own = self.path / "tables" / content
+        users = platformdirs.user_cache_path("rlds") / "tables" / content
         existing = next(folder for folder in (own, *own.parents) if folder.exists())
-        if existing == own or os.access(existing, os.W_OK):
-            return own
-        return platformdirs.user_cache_path("rlds") / "tables" / content
+        return (own, users) if os.access(existing, os.W_OK) else (users, own)
 
     def new_staging(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a copy of this id to be written."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
+from datasets_cli.store.compact.record_check import check_record
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
-from datasets_cli.store.entries import check_entries
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
@@ -24,6 +24,8 @@ from datasets_cli.store.schema.trajectory_file import table_bytes
 # What a path that the file system cannot have gives: there is no such file.
 _NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 OUTSIDE = "the manifest names a file outside the folder"
+NO_RECORD = Record(size=0, num_records=0, fields=(), constants=(), made=(), frames=())
+"""What a dataset in the ``ted`` layout has."""
 _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
@@ -74,6 +76,32 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)
+
+
+def check_entries(manifest: Manifest) -> Record:
+    """Check that the entries of a manifest agree; return its record, empty for ``ted``.
+
+    The type of each entry was checked when the manifest was read.
+
+    Raises:
+        DamagedDataset: names the entry that is not what it must be, or that contradicts another.
+    """
+    try:
+        if not 1 <= manifest.num_trajectories <= manifest.num_transitions:
+            raise ValueError(
+                f"num_trajectories: expected 1 to the {manifest.num_transitions} transitions, "
+                f"found {manifest.num_trajectories}"
+            )
+        if manifest.layout == "ted":
+            return NO_RECORD
+        record = Record.from_json(manifest.record)
+        check_record(record, manifest.columns, manifest.num_transitions, manifest.num_trajectories)
+    except ValueError as error:
+        raise DamagedDataset(
+            f"The manifest of {manifest.id} does not describe a dataset: {error}. "
+            f"Install it again: rlds download --force {manifest.id}"
+        ) from error
+    return record
 
 
 def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:

@@ -62,6 +62,7 @@ class Dataset:
         text: whether the columns of text are read too.
 
     Attributes:
+        record: as given.
         texts: the columns of text; None where there are none, or they are not asked for.
     """
 
@@ -75,7 +76,7 @@ class Dataset:
     ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._record = record
+        self.record = record
         self.device_options = device_options
         self._files = Files(folder, manifest.files, device_options.storage_device)
         self.texts: TextRows | None = None
@@ -132,7 +133,7 @@ class Dataset:
         """Return the rows with only these leaves; no other is read."""
         manifest = self.manifest
         if manifest.layout == "compact":
-            record = self._record.only(keys)
+            record = self.record.only(keys)
             return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)

@@ -110,6 +110,7 @@ FLAG = _is("true or false", lambda value: isinstance(value, bool))
 DIGEST = _is("64 hexadecimal digits", is_digest)
 STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
+FUNCTION = _object_of({"name": TEXT, "digest": DIGEST})
 PARENT = _object_of({"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE})
 
 FIELDS: dict[str, Check] = {
@@ -161,7 +162,7 @@ OPTIONAL_FIELDS: dict[str, Check] = {
     "record": OBJECT,
     "texts": _list_of(OBJECT),
     "parent": lambda value: "" if value is None else PARENT(value),
-    "function": _object_of({}, {"name": TEXT, "digest": DIGEST}),
+    "function": lambda value: "" if value == {} else FUNCTION(value),  # none where not derived
     "arguments": _values_of(ARGUMENT),
     "seed": WHOLE_OR_NULL,
     "tool": TEXT,

@@ -22,9 +22,9 @@ from typing import Any
 DIGEST = "digest"
 MAX_DEPTH = 64
 _ZEROS = "0" * 64
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a pair that stands for one character, or of none
 # One space is the indent of the first level alone, and no text of JSON holds a line break, so that
 # this line cannot be anywhere else.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a pair that stands for one character, or of none
 _MARK = b'\n "digest": "'
 
 

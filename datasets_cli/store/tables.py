@@ -48,13 +48,16 @@ def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any
 
 def load_table(root: CacheRoot, content: str, name: str) -> dict[str, Any] | None:
     """Return a table, or None where there is none that can be read."""
-    try:
-        with open_regular(root.tables(content) / f"{name}.json") as file:
-            return parse(file.read(MAX_BYTES))
-    except (OSError, ValueError, DamagedDataset):
-        return None
+    for folder in root.tables_to_read(content):
+        try:
+            with open_regular(folder / f"{name}.json") as file:
+                return parse(file.read(MAX_BYTES))
+        except (OSError, ValueError, DamagedDataset):
+            continue
+    return None
 
 
 def remove_tables(root: CacheRoot, content: str) -> None:
     """Delete every table about the data with this identity."""
-    shutil.rmtree(root.tables(content), ignore_errors=True)
+    for folder in root.tables_to_read(content):
+        shutil.rmtree(folder, ignore_errors=True)

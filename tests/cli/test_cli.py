@@ -87,6 +87,12 @@ def test_dry_run_names_files_and_writes_nothing(config: Config, capsys: Capture)
     assert not config.root.exists()
 
 
+def test_dry_run_says_the_state(door: str, capsys: Capture) -> None:
+    plans = run_json(capsys, "download", "--dry-run", door, "d4rl/hopper-medium-v2")
+    states = [(plan["installed"], plan["state"]) for plan in plans]
+    assert states == [(True, "unverified"), (False, "not installed")]
+
+
 def test_list_shows_every_catalogue_row_and_what_is_installed(door: str, capsys: Capture) -> None:
     records = run_json(capsys, "list")
     families = [record["id"].split("/")[0] for record in records]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datasets_cli import api
+from datasets_cli import ExperienceReplay, api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
+from datasets_cli.install.change_layout import extra_files
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.manifest import read_manifest, write_manifest
+from datasets_cli.store.manifest_fields import FIELDS
+from datasets_cli.store.sealed_json import seal
+from datasets_cli.store.tables import load_table, save_table
 from tests.support.paths import TEST_DATA
 
 Capture = pytest.CaptureFixture[str]
@@ -119,13 +127,123 @@ def test_it_can_be_replaced(apple: str, config: Config, door_source: str, capsys
     assert not list((config.root / "tmp").iterdir())
 
 
-def test_a_manifest_of_another_id_is_not_converted_over_it(
-    door: str, config: Config, capsys: Capture
+@pytest.fixture
+def stranger(config: Config) -> str:
+    """Return the id of a dataset whose manifest is that of another one, which is there too."""
+    root = CacheRoot(config.root)
+    for id in ("toy/vectors", "toy/copy"):
+        shutil.copytree(OLD / "vectors", root.dataset(id))
+    return "toy/copy"
+
+
+OTHER = "toy/copy: its manifest is that of 'toy/vectors'"
+
+
+def test_a_manifest_of_another_id_is_damage_to_every_command(
+    stranger: str, capsys: Capture
+) -> None:
+    lines = run(capsys, "list", "--installed")[0].splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [
+        [stranger, "damaged"],
+        ["toy/vectors", "unchecked"],
+    ]
+    assert OTHER in run(capsys, "info", stranger)[0]
+    assert OTHER in run(capsys, "path", stranger)[1]
+    for options in ([], ["--quick"], ["--deep"]):
+        out = run(capsys, "verify", *options, code=4)[0]
+        assert f"{stranger}: damaged: {OTHER}" in out
+        assert "toy/vectors: 20 files as in the manifest" in out
+    for arguments in (
+        ["convert", stranger, "--layout", "compact"],
+        ["download", stranger],
+        ["preprocess", stranger, "--fn", "os:getcwd", "--out", "x"],
+        ["preprocess", stranger, "--fn", "os:getcwd", "--out", "x", "--dry-run"],
+    ):
+        assert OTHER in run(capsys, *arguments, code=4)[1]
+
+
+def test_a_manifest_of_another_id_is_not_opened(stranger: str) -> None:
+    for download in (True, False):
+        with pytest.raises(DamagedDataset, match=OTHER):
+            ExperienceReplay(stranger, batch_size=2, download=download)
+    with pytest.raises(DamagedDataset, match=OTHER):
+        api.open_dataset(stranger)
+    assert len(api.open_dataset("toy/vectors"))
+
+
+def test_to_delete_a_manifest_of_another_id_leaves_its_tables(
+    stranger: str, config: Config, capsys: Capture
 ) -> None:
     root = CacheRoot(config.root)
-    shutil.copytree(OLD / "vectors", root.dataset("toy/copy"))
-    err = run(capsys, "convert", "toy/copy", "--layout", "compact", code=4)[1]
-    assert "its manifest is that of 'toy/vectors'" in err
+    content = read_manifest(root.dataset("toy/vectors")).content
+    save_table(root, content, "one", {"n": 1})
+    run(capsys, "delete", stranger, "--yes")
+    assert load_table(root, content, "one") == {"n": 1}
+    run(capsys, "delete", "toy/vectors", "--yes")
+    assert load_table(root, content, "one") is None
+
+
+FUNCTIONS = [{"name": "f"}, {"digest": "0" * 64}, {"name": 1, "digest": "0" * 64}]
+
+
+@pytest.mark.parametrize("function", [{}, *FUNCTIONS])
+def test_a_derived_dataset_names_its_whole_function_or_none(
+    function: dict[str, Any], door: str, config: Config, capsys: Capture
+) -> None:
+    """Every other field that may be absent is."""
+    path = CacheRoot(config.root).dataset(door) / "manifest.json"
+    document = json.loads(path.read_text())
+    needed = {"format_version", "content", "digest", *FIELDS}
+    document = {key: value for key, value in document.items() if key in needed}
+    document |= {"parent": {"id": "toy/parent"}, "function": function, "layout": "ted"}
+    path.write_bytes(seal(document))
+    shown = run(capsys, "info", door)[0]
+    assert ("function." if function else "toy/parent, content not stated") in shown
+    state = json.loads(run(capsys, "info", door, "--json")[0])["state"]
+    assert state == ("damaged" if function else "unchecked")
+    run(capsys, "list", "--installed")
+    run(capsys, "verify", "--quick", code=4 if function else 0)
+
+
+EVIL = "\x1b]0;evil\x07\x1b[2J\nrlds: all is well\r\u202e"
+
+
+def test_what_a_manifest_says_moves_no_cursor(door: str, config: Config, capsys: Capture) -> None:
+    folder = CacheRoot(config.root).dataset(door)
+    manifest = read_manifest(folder)
+    resources = [{**each, "checked": f"not verified: {EVIL}"} for each in manifest.resources]
+    metadata = {"notes": [EVIL, "caf\u00e9\u00a0!"], "licence": EVIL, "citation": EVIL}
+    changed = replace(manifest, resources=tuple(resources), metadata=metadata)
+    for hostile in (changed, replace(manifest, id=EVIL)):
+        write_manifest(folder, hostile)
+        for arguments in (["info", door], ["list"], ["verify"], ["path", door], ["download", door]):
+            main(arguments)
+            output = capsys.readouterr()
+            for line in (output.out + output.err).split("\n"):
+                assert not line.startswith("rlds: all is well")
+                assert line.replace("\u00a0", " ").isprintable(), line
+    write_manifest(folder, changed)
+    out = run(capsys, "info", door)[0]
+    assert r"\x1b[2J" in out and "caf\u00e9\u00a0!" in out
+    document = json.loads(run(capsys, "info", door, "--json")[0])
+    assert document["manifest"]["metadata"]["notes"][0] == EVIL
+
+
+def test_convert_reads_no_link_that_took_the_place_of_a_file(
+    door: str, config: Config, tmp_path: Path
+) -> None:
+    folder = CacheRoot(config.root).dataset(door)
+    manifest = read_manifest(folder)
+    (folder / "more.json").write_text("{}")
+    entry = {"bytes": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    write_manifest(folder, replace(manifest, files={**manifest.files, "more.json": entry}))
+    dataset = open_dataset(folder)
+    assert extra_files(dataset) == {"more.json": b"{}"}
+    (folder / "more.json").unlink()
+    (folder / "more.json").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("{}")
+    with pytest.raises(DamagedDataset, match="a symbolic link"):
+        extra_files(dataset)
 
 
 def test_a_folder_whose_name_no_id_can_have_hides_no_other(

@@ -21,7 +21,7 @@ from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.tables import load_table, save_table
+from datasets_cli.store.tables import load_table, remove_tables, save_table
 from tests.conftest import DEMO, DOOR
 from tests.recipes.test_atari import invented
 from tests.support.atari_files import record
@@ -239,6 +239,22 @@ def test_a_root_that_cannot_be_written_has_its_tables_in_the_users_cache(
     assert "tables/ab" in root.tables("ab").as_posix()
     assert root.tables("ab").is_relative_to(cache_root.platformdirs.user_cache_path("rlds"))
     assert load_table(root, "ab", "one") == {"n": 1}
+
+
+def test_tables_are_found_after_the_root_became_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = CacheRoot(tmp_path / "root")
+    save_table(root, "ab", "one", {"n": 1})
+    with monkeypatch.context() as context:
+        context.setattr(cache_root.os, "access", lambda path, mode: False)
+        assert load_table(root, "ab", "one") == {"n": 1}
+        save_table(root, "ab", "two", {"n": 2})  # not into the folder that is there
+        assert not (root.path / "tables" / "ab" / "two.json").exists()
+    assert load_table(root, "ab", "two") == {"n": 2}
+    remove_tables(root, "ab")
+    assert load_table(root, "ab", "one") is load_table(root, "ab", "two") is None
 
 
 def test_tables_go_with_the_data_that_they_are_about(

@@ -66,7 +66,7 @@ def refusal(folder: Path) -> str:
         read_manifest(folder)
     text = str(caught.value)
     assert text.isprintable() and len(text) < 900 and ("rlds " in text or "rlds-cli" in text)
-    assert condition_of(folder).state == "damaged"
+    assert condition_of(folder, WHOLE.id).state == "damaged"
     return text
 
 
@@ -165,10 +165,11 @@ def test_any_value_in_any_place_is_read_or_damaged(
 ) -> None:
     document = document_of(data.draw(st.sampled_from([WHOLE, DERIVED])))
     document["format_version"] = version
+    id = document["id"]
     path = data.draw(st.sampled_from([path for path in places(document) if path]))
     value = data.draw(JSON | st.sampled_from([-1, 2**63, 2**70, 10**400, "..", "/etc", "a\0b"]))
     put(tmp_path, changed(document, path, value))
-    condition = condition_of(tmp_path)
+    condition = condition_of(tmp_path, id)
     assert condition.state == "damaged"  # not one of its files is there
     assert condition.manifest or condition.problem.isprintable()
     if condition.manifest is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.sealed_json import seal
+from datasets_cli.store.text import reader
 from datasets_cli.store.text.writer import TextWriter
 from tests.support.text_rows import ID, LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 
@@ -345,10 +347,48 @@ def test_files_of_another_size_are_refused_at_opening(
         open_dataset(folder)
 
 
-def test_offsets_that_end_elsewhere_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        (0, 1, "begins at byte 1 and ends at byte 6 of"),
+        (-1, -1, "begins at byte 0 and ends at byte 5 of"),
+    ],
+)
+def test_offsets_that_begin_or_end_elsewhere_are_refused(
+    place: int, change: int, message: str, tmp_path: Path
+) -> None:
     folder = write(tmp_path, "ted", steps_of(["a", "bb", "ccc"]))
     offsets = np.memmap(folder / "text.offsets", "<i8", "r+")
-    offsets[-1] -= 1
+    offsets[place] += change
     offsets.flush()
-    with pytest.raises(DamagedDataset, match=r"text\.offsets ends at byte 5"):
+    with pytest.raises(DamagedDataset, match=rf"text\.offsets {message} .* expected 0 and 6"):
         open_dataset(folder, text=True)
+
+
+def test_short_values_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "KEPT_BYTES", 10_000)
+    steps = steps_of([str(number) for number in range(1000)], (1000,))
+    texts = open_dataset(write(tmp_path, "ted", steps), text=True).texts
+    assert texts is not None
+    kept = texts._value.cache_info().maxsize
+    # Each value takes 3 bytes, and an object of Python's.
+    assert kept is not None and 50 < kept < 100
+    assert texts.column(MISSION) == [str(number) for number in range(1000)]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_only_regular_files_are_copied(kind: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, "ted", steps_of(["a", "bb", "ccc"]))
+    texts = read_manifest(folder).texts
+    TextWriter(tmp_path / "good").copy(folder, texts)
+    path = folder / "text.utf8"
+    assert (tmp_path / "good" / "text.utf8").read_bytes() == path.read_bytes()
+    path.unlink()
+    if kind == "link":
+        path.symlink_to(tmp_path / "good" / "text.utf8")
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DamagedDataset, match="it was not opened"):
+        TextWriter(tmp_path / "bad").copy(folder, texts)

@@ -11,7 +11,6 @@ from datasets_cli.store.audit.offsets import offset_problems
 from datasets_cli.store.audit.ranges import ColumnRange
 from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.records import Record
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import rows_per_block
 from datasets_cli.store.schema.tree import entry
@@ -19,6 +18,8 @@ from datasets_cli.store.schema.tree import entry
 
 def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     """Read every value of an opened dataset and return what there is to know about its numbers.
+
+    Text is checked by its codes and offsets; any bytes are a value.
 
     Args:
         dataset: whose files are as its manifest says.
@@ -31,14 +32,14 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     if problems := list(offset_problems(dataset)):
         raise _damaged(dataset, problems)
     invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
-    ranges = {key: ColumnRange(key) for key in dataset.keys}
+    ranges = {column.key: ColumnRange(column.key) for column in dataset.manifest.columns}
     num_rows = len(dataset)
     step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         # One row more than the block has, for the successor of its last one.
         tree = dataset.gather(torch.arange(start, min(stop + 1, num_rows)))
-        leaves = {key: entry(tree, key) for key in dataset.keys}
+        leaves = {key: entry(tree, key) for key in ranges}
         invariants.check(start, leaves)
         for key, found in ranges.items():
             found.add(leaves[key][: stop - start])
@@ -62,7 +63,7 @@ def _decode_all(dataset: Dataset) -> int:
     """
     if dataset.manifest.layout != "compact":
         return 0
-    record = Record.from_json(dataset.manifest.record)
+    record = dataset.record
     for field in record.frames:
         if field.successor is None:
             shape = field.column.shape

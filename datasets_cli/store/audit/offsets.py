@@ -1,7 +1,8 @@
-"""Checking where things begin: trajectories, the records of rows, the bytes of frames."""
+"""Checking where things begin: trajectories, records of rows, bytes of frames and of text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from datasets_cli.store.compact.records import ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.mapping import map_file
+from datasets_cli.store.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME, TextColumn
 from datasets_cli.store.schema.trajectories import numbers_of
 
 CHUNK_ROWS = 1 << 20
@@ -19,9 +21,10 @@ CHUNK_ROWS = 1 << 20
 def offset_problems(dataset: Dataset) -> Iterator[str]:
     """Yield what is wrong with the offsets of a dataset; opening it checks its trajectory table."""
     offsets = dataset.offsets.numpy()
+    yield from _text_problems(dataset)
     if dataset.manifest.layout != "compact":
         return
-    record = Record.from_json(dataset.manifest.record)
+    record = dataset.record
     num_records = len(dataset) + len(offsets) - 1  # each trajectory has one more than it has rows
     if record.num_records != num_records:
         yield (
@@ -54,7 +57,7 @@ def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iter
 
 
 def _frame_problems(folder: Path, name: str, num_frames: int, size: int) -> Iterator[str]:
-    starts = map_file(folder / name, torch.int64, (num_frames + 1,)).numpy()
+    starts = _starts(folder, name, num_frames)
     if starts[0] != 0 or starts[-1] != size:
         yield f"{name}: goes from byte {starts[0]} to {starts[-1]}; expected 0 to {size}"
     for first in range(0, num_frames, CHUNK_ROWS):
@@ -67,3 +70,48 @@ def _frame_problems(folder: Path, name: str, num_frames: int, size: int) -> Iter
                 "expected it to end after it begins"
             )
             return
+
+
+def _text_problems(dataset: Dataset) -> Iterator[str]:
+    """Yield what is wrong with where values of text begin, and with the numbers of values."""
+    manifest = dataset.manifest
+    if not manifest.texts:
+        return
+    num_values = int(manifest.files[OFFSETS_FILENAME]["bytes"]) // 8 - 1
+    starts = _starts(dataset.folder, OFFSETS_FILENAME, num_values)
+    size = int(manifest.files[VALUES_FILENAME]["bytes"])
+    if starts[0] != 0 or starts[-1] != size:
+        ends = f"from byte {starts[0]} to {starts[-1]}"
+        yield f"{OFFSETS_FILENAME}: goes {ends}; expected 0 to {size}"
+    for first in range(0, num_values, CHUNK_ROWS):
+        wrong = np.flatnonzero(np.diff(starts[first : first + CHUNK_ROWS + 1]) < 0)
+        if len(wrong):
+            number = first + int(wrong[0])
+            yield (
+                f"{OFFSETS_FILENAME}: value {number} goes from byte {starts[number]} to "
+                f"{starts[number + 1]}; expected it not to end before it begins"
+            )
+            break
+    for text in manifest.texts:
+        yield from _code_problems(dataset, text, num_values)
+
+
+def _code_problems(dataset: Dataset, text: TextColumn, num_values: int) -> Iterator[str]:
+    width = math.prod(text.shape)
+    shape = (len(dataset) * width,)
+    codes = map_file(dataset.folder / text.filename, torch.int32, shape).numpy()
+    for first in range(0, len(codes), CHUNK_ROWS):
+        some = codes[first : first + CHUNK_ROWS]
+        wrong = np.flatnonzero((some < 0) | (some >= num_values))
+        if len(wrong):
+            place = int(wrong[0])
+            yield (
+                f"{text.filename}: row {(first + place) // width} has the code {some[place]}; "
+                f"expected one from 0 to {num_values - 1}"
+            )
+            return
+
+
+def _starts(folder: Path, name: str, count: int) -> np.ndarray:
+    """Return where each of some values begins, and where the last one ends."""
+    return map_file(folder / name, torch.int64, (count + 1,)).numpy()

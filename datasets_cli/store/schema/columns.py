@@ -95,18 +95,6 @@ class Column:
             "bytes": num_rows * self.row_bytes,
         }
 
-    @staticmethod
-    def from_json(entry: dict[str, Any]) -> Column:
-        """Return the column that ``to_json`` described.
-
-        Raises:
-            ValueError: there is no such element type.
-        """
-        dtype = str(entry["dtype"])
-        if dtype not in ITEM_BYTES:
-            raise ValueError(f"{entry['key']} has the element type {dtype!r}, which is not known")
-        return Column(tuple(entry["key"]), dtype, tuple(entry["shape"]))
-
 
 def rows_per_block(row_bytes: int) -> int:
     """Return how many rows of this size are handled at a time, so that memory stays bounded."""

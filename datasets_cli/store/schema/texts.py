@@ -50,11 +50,6 @@ class TextColumn:
         """Return the manifest's entry."""
         return {"key": list(self.key), "shape": list(self.shape)}
 
-    @staticmethod
-    def from_json(entry: dict[str, Any]) -> TextColumn:
-        """Return the column that ``to_json`` described."""
-        return TextColumn(tuple(entry["key"]), tuple(entry["shape"]))
-
 
 AnyColumn = Column | TextColumn
 

@@ -22,6 +22,8 @@ from datasets_cli.store.schema.texts import (
 
 KEPT_BYTES = 64 << 20
 """About how many bytes of values are kept decoded."""
+ENTRY_BYTES = 100
+"""About what Python's objects take for each of them, besides its own bytes."""
 
 Values = list[Any]
 """Lists of str, nested as the shape of the rows."""
@@ -59,13 +61,15 @@ class TextRows:
         self._num_values = int(sizes[OFFSETS_FILENAME]["bytes"]) // 8 - 1
         self._offsets = files.load(OFFSETS_FILENAME, torch.int64, (self._num_values + 1,)).numpy()
         self._bytes = files.load(VALUES_FILENAME, torch.uint8, (size,)).numpy()
-        if (found := int(self._offsets[-1])) != size:
+        first, last = int(self._offsets[0]), int(self._offsets[-1])
+        if (first, last) != (0, size):
             raise DamagedDataset(
-                f"{folder / OFFSETS_FILENAME} ends at byte {found} of {VALUES_FILENAME}, which has "
-                f"{size} bytes. Delete the dataset and download it again."
+                f"{folder / OFFSETS_FILENAME} begins at byte {first} and ends at byte {last} of "
+                f"{VALUES_FILENAME}; expected 0 and {size}. Delete the dataset and download it "
+                "again."
             )
         # Values of average size fill the cache; all of them where the vocabulary is small.
-        kept = KEPT_BYTES * self._num_values // max(1, size)
+        kept = KEPT_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
         self._value = lru_cache(min(kept, self._num_values))(self._decode)
 
     @property

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import disk_errors, open_regular
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.texts import TextColumn, decode_text, text_column, text_files
 from datasets_cli.store.text.vocabulary import VocabularyWriter, read_values
@@ -71,13 +71,16 @@ class TextWriter:
         """Take over all text of another dataset of the same rows; nothing else is then written.
 
         Raises:
+            DamagedDataset: something else than a regular file is in place of one.
             DiskFull: no room.
         """
         self.columns = columns
         with disk_errors(self.folder):
             for name in text_files(columns):
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source / name, self.folder / name, follow_symlinks=False)
+                path = self.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open_regular(source / name) as file, path.open("xb") as copy:
+                    shutil.copyfileobj(file, copy)
 
     def join(self, parts: Iterable[Path], columns: tuple[TextColumn, ...]) -> None:
         """Write what writers of consecutive rows have left in folders of their own.
