@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from datasets_cli.cli.terminal import table, terminal_width
+from datasets_cli.cli.terminal import has_colour, table, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent, human_bytes
