@@ -15,6 +15,7 @@ from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.texts import TEXT, AnyColumn
+from datasets_cli.store.unverified import warn_if_unverified
 
 FAMILY = "derived"
 
@@ -70,6 +71,7 @@ def derive(
             progress=told,
         )
     manifest = read_manifest(root.dataset(new_id))
+    warn_if_unverified(manifest)
     return DerivedDataset(
         new_id,
         root.dataset(new_id),
