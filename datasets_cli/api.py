@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config, choose_config
-from datasets_cli.errors import DamagedDataset
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -442,11 +441,8 @@ def open_dataset(
     """
     from datasets_cli.replay.storages.dataset import open_storage
 
-    folder = dataset_path(id, root=root, config=config)
-    if folder.problem:
-        raise DamagedDataset(folder.problem)
     return open_storage(
-        folder.path,
+        dataset_path(id, root=root, config=config).sound_path,
         device=device,
         pin_memory=pin_memory,
         contiguous=contiguous,

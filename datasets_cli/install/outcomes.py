@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import IntegrityError, RldsError
+from datasets_cli.errors import DamagedDataset, IntegrityError, RldsError
 from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.manifest import Manifest
 
@@ -26,6 +26,17 @@ class DatasetFolder:
     path: Path
     state: str = "installed"
     problem: str = ""
+
+    @property
+    def sound_path(self) -> Path:
+        """The folder of a dataset without damage.
+
+        Raises:
+            DamagedDataset: it has some.
+        """
+        if self.problem:
+            raise DamagedDataset(self.problem)
+        return self.path
 
     def __fspath__(self) -> str:
         return str(self.path)

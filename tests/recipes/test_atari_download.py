@@ -34,6 +34,7 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest
 from tests.recipes.test_atari import assert_same, invented
 from tests.support.atari_files import Logger, expected, record
+from tests.support.moved import moved
 from tests.support.origin import Fault, Origin
 
 ID = "atari_dqn/Pong/5"
@@ -230,7 +231,7 @@ def test_the_other_form_answers_where_it_alone_is_installed(
     run: Logger, config: Config, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = install_dataset(part_of(run), config, InstallOptions(source=str(run.folder)))
-    folder.rename(other := folder.with_name("5~unplugged"))
+    other = moved(folder, "5~unplugged")
     assert install_dataset("Pong/5", config) == other
     assert installed_id("Pong/5", config) == f"{ID}~unplugged"
     assert f"{ID} is not installed, but {ID}~unplugged is and is taken." in caplog.messages

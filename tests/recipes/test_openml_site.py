@@ -21,6 +21,7 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.recipes.openml import api
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
+from tests.support.moved import moved
 from tests.support.openml_files import OpenML, table
 from tests.support.origin import Fault, Origin, redirect
 
@@ -187,7 +188,7 @@ def test_offline_a_bare_name_is_the_highest_version_that_is_known_here(
 ):
     site.captured(40589)
     folder = install_dataset("openml/40589", site.config)
-    folder.rename(folder.with_name("mood@3"))
+    moved(folder, "mood@3")
     for name in ("openml/mood", "openml/emotions", "emotions"):  # the second is in the catalogue
         code = 0 if "mood" in name else 3
         assert main(["path", name]) == code

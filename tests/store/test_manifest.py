@@ -273,7 +273,7 @@ def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
 
 def test_a_newer_version_says_how_to_upgrade(folder: Path) -> None:
     put(folder, {"format_version": 3, "anything": []})
-    assert "has format version 3; this program reads up to 2. Upgrade" in refusal(folder)
+    assert "has format version 3, and this program reads up to 2" in refusal(folder)
 
 
 def test_a_program_of_version_1_refuses_version_2_by_its_own_sentence(folder: Path) -> None:

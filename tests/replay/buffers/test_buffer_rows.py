@@ -116,7 +116,10 @@ def test_a_state_of_something_else_is_refused() -> None:
     for state, message in (
         ({}, "this one has nothing"),
         (peer.ReplayBuffer(storage=peer.LazyTensorStorage(8)).state_dict(), "_sampler"),
-        (ReplayBuffer(storage=LazyTensorStorage(9)).state_dict(), "room for 9 rows"),
+        (
+            ReplayBuffer(storage=LazyTensorStorage(9), sampler=buffer.sampler).state_dict(),
+            "room for 9 rows",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             buffer.load_state_dict(state)
