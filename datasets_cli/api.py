@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from datasets_cli.demo.results import DemoResult
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
-    from datasets_cli.install.outcomes import (
+    from datasets_cli.installed.outcomes import (
         ConvertedDataset,
         DatasetFolder,
         DeletedDataset,
         Downloads,
         VerifiedDataset,
     )
-    from datasets_cli.install.records import DatasetInfo, DatasetRecord
+    from datasets_cli.installed.records import DatasetInfo, DatasetRecord
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
@@ -82,7 +82,7 @@ def list_datasets(
         UsageError: there is no such family.
         NetworkError: with ``refresh``, a publisher does not answer.
     """
-    from datasets_cli.install.inventory import list_records
+    from datasets_cli.installed.inventory import list_records
 
     return list_records(
         patterns,
@@ -106,7 +106,7 @@ def dataset_info(id: str, *, root: Root = None, config: Config | None = None) ->
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
         UsageError: the name exists in several families.
     """
-    from datasets_cli.install.inventory import describe
+    from datasets_cli.installed.inventory import describe
 
     return describe(id, choose_config(root, config))
 
@@ -231,7 +231,7 @@ def dataset_path(id: str, *, root: Root = None, config: Config | None = None) ->
         DatasetNotInstalled: it is known, but not under this root.
         UnknownDataset: no recipe and no folder has that name.
     """
-    from datasets_cli.install.upkeep import find_folder
+    from datasets_cli.installed.upkeep import find_folder
 
     return find_folder(id, choose_config(root, config))
 
@@ -261,7 +261,7 @@ def verify(
         IntegrityError: some are damaged; ``results`` has every dataset that was compared.
         DatasetNotInstalled: one is not there.
     """
-    from datasets_cli.install.upkeep import verify_all
+    from datasets_cli.installed.upkeep import verify_all
 
     return verify_all(ids, choose_config(root, config), quick=quick, deep=deep, progress=progress)
 
@@ -284,7 +284,7 @@ def delete(
     Raises:
         DatasetNotInstalled: one is not there; nothing is deleted.
     """
-    from datasets_cli.install.upkeep import delete_all
+    from datasets_cli.installed.upkeep import delete_all
 
     return delete_all(ids, choose_config(root, config), dry_run=dry_run)
 
@@ -311,7 +311,7 @@ def convert(
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
         DiskFull: no room for a second copy; the old one stays until the new one is committed.
     """
-    from datasets_cli.install.upkeep import convert as convert_installed
+    from datasets_cli.installed.upkeep import convert as convert_installed
 
     return convert_installed(id, layout, choose_config(root, config), progress)
 

@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import find_installed, install_dataset
-from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.installed.lookup import installed_id, remove
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Bars, Progress

@@ -24,7 +24,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.verification import verify
+from datasets_cli.installed.verification import verify
 from tests.support.paths import DEMO_DATA, PROJECT
 
 Capture = pytest.CaptureFixture[str]

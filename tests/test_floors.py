@@ -23,6 +23,7 @@ FLOORS = [
     ["store"],
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names"],
+    ["installed"],
     ["install", "replay.trajectories", "replay.files"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],

@@ -22,7 +22,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.config import Config
-from datasets_cli.install.verification import verify
+from datasets_cli.installed.verification import verify
 from tests.support.paths import TEST_DATA
 
 OLD = TEST_DATA / "formats" / "0.1"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datasets_cli.config import Config
-from datasets_cli.install.change_layout import change_layout
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.progress import Progress, Silent, reporting_to
 
 

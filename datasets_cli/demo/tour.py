@@ -11,8 +11,8 @@ from datasets_cli.config import Config
 from datasets_cli.demo.results import DemoResult
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import is_installed
-from datasets_cli.install.verification import verify
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.installed.verification import verify
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot
 

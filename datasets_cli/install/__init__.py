@@ -1,1 +1,1 @@
-"""Making datasets exist: fetched, written, committed, checked, removed."""
+"""Making datasets exist: sources checked, files fetched, rows written, committed."""

@@ -9,7 +9,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.install.outcomes import Downloads, FailedDataset, InstalledDataset
+from datasets_cli.installed.outcomes import Downloads, FailedDataset, InstalledDataset
 from datasets_cli.progress import Progress, shown
 from datasets_cli.store.manifest import read_manifest
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import holds_demo_data, installed_folder, is_installed
 from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.installed.lookup import holds_demo_data, installed_folder, is_installed
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
 

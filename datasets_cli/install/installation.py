@@ -9,18 +9,18 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.installed import (
+from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
+from datasets_cli.install.source_check import check_source
+from datasets_cli.install.staging import stage
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.lookup import (
     holds_demo_data,
     installed_fallback,
     installed_folder,
     is_installed,
     remove_raw,
 )
-from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
-from datasets_cli.install.source_check import check_source
-from datasets_cli.install.staging import stage
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.store.cache_root import CacheRoot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from datasets_cli.config import Config
-from datasets_cli.install.installed import installed_folder, installed_id
+from datasets_cli.installed.lookup import installed_folder, installed_id
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
 from datasets_cli.preprocessing.run import Run, write_derived

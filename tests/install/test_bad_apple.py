@@ -17,7 +17,7 @@ from datasets_cli import ExperienceReplay, api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.install.change_layout import extra_files
+from datasets_cli.installed.change_layout import extra_files
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest, write_manifest

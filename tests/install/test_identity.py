@@ -16,7 +16,7 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.installed import remove
+from datasets_cli.installed.lookup import remove
 from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
@@ -210,7 +210,7 @@ def test_nothing_writes_into_a_committed_dataset(
     api.list_datasets()
     api.dataset_info(DOOR)
     assert files_of(folder) == before
-    monkeypatch.setattr("datasets_cli.install.change_layout.commit", lambda *_: True)
+    monkeypatch.setattr("datasets_cli.installed.change_layout.commit", lambda *_: True)
     api.convert(DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent())
     assert files_of(folder) == before
 
@@ -303,7 +303,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("datasets_cli.install.verification.save_table", refuse)
+    monkeypatch.setattr("datasets_cli.installed.verification.save_table", refuse)
     (found,) = api.verify(door, deep=True, progress=Silent())
     assert found.report is not None
     assert "the report is not kept" in caplog.text

@@ -15,9 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
-from datasets_cli.install.change_layout import change_layout
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.frame_table import FrameTableBuilder

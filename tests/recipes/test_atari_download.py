@@ -25,9 +25,9 @@ from datasets_cli.errors import (
     UsageError,
 )
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import installed_id
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.source_place import Folder
+from datasets_cli.installed.lookup import installed_id
 from datasets_cli.recipes.atari_dqn.log_files import placed
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset

@@ -29,7 +29,7 @@ from datasets_cli.catalogue import names
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.change_layout import change_layout
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.recipe import Block, Source
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.conformance import Case, install, prepared, published_families

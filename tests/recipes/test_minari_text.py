@@ -20,9 +20,9 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError
-from datasets_cli.install.change_layout import change_layout
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest

@@ -22,7 +22,7 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.formats import gzip, hdf5
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.verification import verify
+from datasets_cli.installed.verification import verify
 from datasets_cli.recipe import CatalogueEntry, DeferredFrames, Recipe, Source
 from datasets_cli.store.cache_root import CacheRoot
 

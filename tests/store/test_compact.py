@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.install.change_layout import change_layout
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact import dictionary

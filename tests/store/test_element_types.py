@@ -20,7 +20,7 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.install.change_layout import change_layout
+from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.store.compact.writer import CompactWriter

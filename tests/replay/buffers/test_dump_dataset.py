@@ -25,7 +25,7 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
-from datasets_cli.install.change_layout import change_layout
+from datasets_cli.installed.change_layout import change_layout
 from tests.replay.storages.test_storages import steps
 
 SAMPLERS: dict[str, Any] = {

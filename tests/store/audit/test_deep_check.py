@@ -15,7 +15,7 @@ from datasets_cli import api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.install.verification import verify, verify_deep
+from datasets_cli.installed.verification import verify, verify_deep
 from datasets_cli.progress import Silent
 from datasets_cli.store.audit import deep_check as checker
 from datasets_cli.store.audit.deep_check import deep_check

@@ -10,8 +10,8 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, RldsError
-from datasets_cli.install.condition import read_manifest_of
-from datasets_cli.install.installed import installed_id
+from datasets_cli.installed.condition import read_manifest_of
+from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport

@@ -11,9 +11,9 @@ from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownDataset, UsageError
-from datasets_cli.install.condition import Condition, condition_of
-from datasets_cli.install.installed import is_installed
-from datasets_cli.install.records import DatasetInfo, DatasetRecord
+from datasets_cli.installed.condition import Condition, condition_of
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.installed.records import DatasetInfo, DatasetRecord
 from datasets_cli.progress import Progress, shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.audit.report import TABLE, report_from_json

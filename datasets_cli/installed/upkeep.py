@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError, UsageError
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.installed import installed_id, remove
-from datasets_cli.install.outcomes import (
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.lookup import installed_id, remove
+from datasets_cli.installed.outcomes import (
     ConvertedDataset,
     DatasetFolder,
     DeletedDataset,
@@ -84,7 +84,7 @@ def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
 
 
 def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> VerifiedDataset:
-    from datasets_cli.install.verification import verify, verify_deep
+    from datasets_cli.installed.verification import verify, verify_deep
 
     report = None
     try:
@@ -152,7 +152,7 @@ def convert(
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
         DiskFull: no room for a second copy.
     """
-    from datasets_cli.install.change_layout import change_layout
+    from datasets_cli.installed.change_layout import change_layout
 
     with shown(progress) as told:
         folder = change_layout(id, layout, config, told)

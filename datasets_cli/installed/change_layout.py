@@ -14,8 +14,8 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.install.condition import check_owner
-from datasets_cli.install.installed import installed_id
+from datasets_cli.installed.condition import check_owner
+from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import check_free_space, open_regular
 from datasets_cli.store.cache_root import CacheRoot

@@ -1,0 +1,1 @@
+"""What is installed: its condition, finding, listing, verifying, changing and deleting it."""
