@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from datasets_cli.cli.terminal import wrapped
+from datasets_cli.cli.values import convert_lazily
 from datasets_cli.errors import UsageError
 
 MOST_COLUMNS = 100
@@ -53,6 +54,10 @@ OTHER_WORDS = {
 class Command(TyperCommand):
     """A command whose help fits the terminal and ends with an example."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, arguments, options and examples."""
         formatter.write("\n".join(_page(self, ctx, EXAMPLES.get(str(self.name), ()))))
@@ -83,6 +88,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """The ``rlds`` command itself; other tools' words lead to ours."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the global options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, options, commands and an example."""

@@ -76,7 +76,8 @@ def test_rich_is_imported_for_the_families_alone() -> None:
     script = (
         "import sys; sys.stdout.isatty = lambda: {tty};"
         "from datasets_cli.cli.main import main; code = main({arguments});"
-        "print('HEAVY', code, sorted({{'rich', 'numpy', 'torch'}} & sys.modules.keys()))"
+        "heavy = {{'rich', 'pydantic', 'multiprocessing', 'numpy', 'torch'}};"
+        "print('HEAVY', code, sorted(heavy & sys.modules.keys()))"
     )
     for tty, arguments, found in (
         (True, ["list"], "['rich']"),
