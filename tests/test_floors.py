@@ -15,9 +15,9 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version", "old_recipes"],
+    ["errors", "version", "old_recipes", "quantities"],
     ["config", "progress"],
-    ["sources", "parallel"],
+    ["sources", "parallel", "progress_bars"],
     ["store.schema"],
     ["formats", "store.text", "store.ted", "recipe"],
     ["store.compact"],

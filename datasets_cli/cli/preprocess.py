@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of
+from datasets_cli.cli.state import state_of
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
 from datasets_cli.preprocessing.run import Run, write_derived
 from datasets_cli.preprocessing.task import Function
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest

@@ -14,7 +14,7 @@ from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
-from datasets_cli.progress import Transfer
+from datasets_cli.progress_bars import Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
