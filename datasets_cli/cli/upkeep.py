@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, state_of
+from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
 from datasets_cli.errors import PartialFailure
+from datasets_cli.quantities import human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import DiskUsage, FoundData, Leftover, RepairedDataset

@@ -14,7 +14,8 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.verification import verify
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
