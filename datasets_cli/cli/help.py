@@ -77,9 +77,11 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            raise self._all_missing(ctx) from error
+            if type(error).__name__ == "MissingParameter":
+                raise self._all_missing(ctx) from error
+            if "unexpected extra argument" in str(error):
+                raise self._too_many(ctx, str(error)) from error
+            raise
 
     def _all_missing(self, ctx: Any) -> UsageError:
         # What was given is in params already: the parser reads it before it asks for the rest.
@@ -93,6 +95,15 @@ class Command(TyperCommand):
         return UsageError(
             f"{ctx.command_path} needs {' and '.join(missing)}.{shown} See: {ctx.command_path} "
             "--help"
+        )
+
+    def _too_many(self, ctx: Any, text: str) -> UsageError:
+        # The parser names what is too much in brackets.
+        extra = ", ".join(text.rpartition("(")[2].rstrip(").").split())
+        takes = [str(param.metavar) for param in self.params if not _is_option(param)]
+        return UsageError(
+            f"{ctx.command_path} takes {f'one {takes[0]}' if takes else 'no argument'}, and was "
+            f"given {extra} as well. See: {ctx.command_path} --help"
         )
 
 

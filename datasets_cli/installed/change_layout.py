@@ -17,6 +17,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.installed.condition import check_owner
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import check_free_space, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_sizes
@@ -94,7 +95,7 @@ def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> N
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
             raise DamagedDataset(
                 f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
-                f"Install it again: rlds download --force {manifest.id}"
+                f"{reinstall_advice(manifest)}"
             )
 
 

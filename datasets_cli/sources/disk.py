@@ -17,6 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset, DiskFull
+from datasets_cli.reinstall import reinstall_advice_at
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -120,8 +121,8 @@ def _check_kind(path: Path, mode: int) -> None:
 
 def _not_regular(path: Path, kind: str) -> DamagedDataset:
     return DamagedDataset(
-        f"{path} is {kind}, where a dataset has a regular file; it was not opened. Delete the "
-        "dataset and install it again: rlds download --force ID"
+        f"{path} is {kind}, where a dataset has a regular file; it was not opened. "
+        f"{reinstall_advice_at(path)}"
     )
 
 

@@ -131,7 +131,7 @@ def test_preprocessing_warns_of_what_comes_of_it_and_no_worker_does(
     api.preprocess(door, same, "same", num_workers=workers, progress=Silent())
     (found,) = shown
     assert "derived/same is unverified" in str(found.message)
-    assert f"derived from {door}, which is not" in str(found.message)
+    assert f"it is derived from {door}, whose raw files are not known" in str(found.message)
     assert found.filename == __file__
 
 
