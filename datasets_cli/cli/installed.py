@@ -114,7 +114,7 @@ def delete(
 def convert(
     context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
-    layout: Annotated[str, typer.Option(help="ted or compact.")],
+    layout: Annotated[str, typer.Option(metavar="ted|compact", help="How rows are stored.")],
 ) -> None:
     """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)

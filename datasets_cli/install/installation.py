@@ -161,10 +161,10 @@ class Installation:
             manifest, staging = stage(
                 resolved, files, root, options.layout, self._progress, options.num_workers
             )
-        except SourceError:
+        except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            raise
+            raise type(error)(_with_advice(str(error), options)) from error
         replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
@@ -209,3 +209,12 @@ class Installation:
         """Return the installation of a fallback, which has none of the family's options."""
         install_options = replace(self._install_options, options={}, force=self._forces_fallback)
         return Installation(self._config, install_options, self._http, self._lock_progress)
+
+
+def _with_advice(text: str, options: InstallOptions) -> str:
+    """Return what a recipe says of a file, with what to do where it does not say that."""
+    if "--source" in text or "ownload" in text:
+        return text
+    if options.source is not None:
+        return f"{text} Check the files at --source {options.source}."
+    return f"{text} Run again: what no checksum vouches for is downloaded again."

@@ -104,13 +104,10 @@ def _unchecked(unchecked: list[RawFile]) -> str:
     """Return which files no checksum vouches for, and why."""
     names = ", ".join(file.filename for file in unchecked[:3])
     more = f" and {len(unchecked) - 3} more" if unchecked[3:] else ""
-    known = "only their size is known" if unchecked[0].checked == "size" else "nothing is known"
+    compared = "only the size was" if unchecked[0].checked == "size" else "nothing was"
     is_local = not unchecked[0].url.startswith(("http://", "https://"))
-    why = "of files at --source" if is_local else "by their publisher"
-    return (
-        f"unchecked: {names}{more} could not be compared with a published checksum, because "
-        f"{known} {why}"
-    )
+    why = "with --source no publisher is asked" if is_local else "no checksum is known"
+    return f"unchecked: {names}{more}: {compared} compared with what is published, for {why}"
 
 
 def _manifest(

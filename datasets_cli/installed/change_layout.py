@@ -20,7 +20,7 @@ from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import check_free_space, open_regular
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.check import check_sizes
+from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -63,6 +63,8 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         check_owner(dataset.manifest, id)  # under whose id the new copy is written
         if dataset.manifest.layout == layout:
             return dataset.folder
+        # What is damaged would get a new manifest, with checksums that fit the damage.
+        check_digests(dataset.folder, dataset.manifest)
         names_of_text = text_files(dataset.manifest.texts)
         row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
         text_bytes = sum(int(dataset.manifest.files[name]["bytes"]) for name in names_of_text)

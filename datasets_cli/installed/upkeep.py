@@ -91,18 +91,21 @@ def verify_all(
 def _failure(results: list[VerifiedDataset]) -> RldsError | None:
     """Return the error of results that are not all well, with these results."""
     missing = [result for result in results if result.state == NOT_INSTALLED]
-    damaged = [result for result in results if not result.ok and result not in missing]
-    causes = [result.error for result in (*damaged, *missing) if result.error]
+    newer = [result for result in results if result.state == "newer"]
+    damaged = [result for result in results if result.state == "damaged"]
+    causes = [result.error for result in (*damaged, *newer, *missing) if result.error]
     if not causes:
         return None
     if len(missing) == len(results):
         return together(causes)
-    names = ", ".join(result.id for result in missing)
-    failure: RldsError = PartialFailure(f"Not found: {names}. The others were verified.")
-    if damaged:
-        also = f" Not found: {names}." if missing else ""
-        names = ", ".join(result.id for result in damaged)
-        failure = IntegrityError(f"Damaged: {names}. What to do is said of each.{also}")
+    named = {"Damaged": damaged, "Of a newer version": newer, "Not found": missing}
+    text = " ".join(
+        f"{word}: {', '.join(result.id for result in found)}."
+        for word, found in named.items()
+        if found
+    )
+    kind = IntegrityError if damaged or newer else PartialFailure
+    failure = kind(f"{text} What to do is said of each.")
     failure.results, failure.__cause__ = results, causes[0]
     return failure
 

@@ -137,13 +137,18 @@ def digest_of(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_full(error: OSError) -> bool:
+    """Tell whether an error means that a disk, or what a user may have of it, is full."""
+    return error.errno in _FULL
+
+
 @contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         raise DiskFull(
             f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "
