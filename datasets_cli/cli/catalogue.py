@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,14 +54,11 @@ def list_datasets(
     installed.
     """
     state = state_of(context)
-    records = api.list_datasets(
-        patterns or (),
-        family=family,
-        installed=installed,
-        refresh=refresh,
-        progress=state.progress(),
-        config=state.config,
-    )
+    search = partial(api.list_datasets, family=family, installed=installed, config=state.config)
+    records = search(patterns or (), refresh=refresh, progress=state.progress())
+    # Of several globs, each that finds nothing is named; of one, the empty list says it.
+    if patterns and patterns[1:] and (vain := [text for text in patterns if not search(text)]):
+        state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
     width = state.width
     if width is not None and not (patterns or family or installed):
         lines = _overview(records, width)

@@ -113,11 +113,23 @@ def options(
 
 def run() -> None:
     """Run the command line and exit with its code."""
+    _replace_closed_streams()
     # Python hides this warning, but the author of an old recipe uses the command line.
     recipes = r"datasets_cli\.recipes\."
     warnings.filterwarnings("default", category=DeprecationWarning, module=recipes)
     warnings.showwarning = _log_warning
     sys.exit(main(sys.argv[1:]))
+
+
+def _replace_closed_streams() -> None:
+    """Have a null device where the shell closed stdin or stderr.
+
+    Python has None there, and what is printed to None goes to stdout.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for the whole run
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def main(arguments: list[str]) -> int:

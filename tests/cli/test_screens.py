@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli import api
 from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
+from datasets_cli.progress import Silent
 from datasets_cli.progress_bars import Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
@@ -253,6 +255,21 @@ def test_a_wrong_call_is_told_what_to_do(
     error = capsys.readouterr().err
     assert words in error
     assert error.startswith("rlds: ") and error.count("\n") == 1
+
+
+def test_of_several_globs_each_that_finds_nothing_is_named(capsys: Capture) -> None:
+    assert main(["list", "hopper-medium-v2", "nosuch", "zz*", "-q"]) == 0
+    assert capsys.readouterr() == ("d4rl/hopper-medium-v2\n", "")
+    assert main(["list", "hopper-medium-v2", "nosuch", "zz*"]) == 0
+    assert capsys.readouterr().err == "Nothing matches 'nosuch', 'zz*'.\n"
+
+
+@pytest.mark.parametrize(("call", "code"), [("info nosuch", 3), ("delete demo/iris", 2)])
+def test_a_stream_that_the_shell_closed_is_no_error(call: str, code: int, config: Config) -> None:
+    api.download("demo/iris", progress=Silent())
+    command = f"{sys.executable} -m datasets_cli {call} <&- 2>&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 @pytest.mark.parametrize(
