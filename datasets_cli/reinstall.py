@@ -15,7 +15,7 @@ MOST_BYTES = 64 << 20
 """Of a manifest that is read for an advice."""
 
 
-class Origin(Protocol):
+class Provenance(Protocol):
     """What a manifest knows of how its dataset was made."""
 
     @property
@@ -45,7 +45,7 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class _Read:
-    """What could be read of a manifest that may be damaged; see ``Origin``."""
+    """What could be read of a manifest that may be damaged; see ``Provenance``."""
 
     id: str
     resources: Sequence[Mapping[str, Any]] = ()
@@ -55,19 +55,19 @@ class _Read:
     seed: int | None = None
 
 
-def reinstall_advice(origin: Origin) -> str:
+def reinstall_advice(provenance: Provenance) -> str:
     """Return a sentence with the command that makes a dataset again.
 
     Args:
-        origin: a manifest.
+        provenance: a manifest.
     """
-    if origin.parent is None and not origin.id.startswith("derived/"):
-        return f"Install it again: {shlex.join(_download(origin))}"
-    delete = shlex.join(["rlds", "delete", origin.id])
-    if command := _preprocess(origin):
+    if provenance.parent is None and not provenance.id.startswith("derived/"):
+        return f"Install it again: {shlex.join(_download(provenance))}"
+    delete = shlex.join(["rlds", "delete", provenance.id])
+    if command := _preprocess(provenance):
         return f"Make it again: {delete}, then {shlex.join(command)}"
-    parent = f" from {origin.parent['id']}" if origin.parent else ""
-    name = origin.function.get("name")
+    parent = f" from {provenance.parent['id']}" if provenance.parent else ""
+    name = provenance.function.get("name")
     by = f" by the function {name}" if name else " by the call that made it"
     return f"Make it again: {delete}, then derive it{parent}{by}"
 
@@ -131,33 +131,35 @@ def _id_of(folder: Path) -> str:
     return "/".join(names) if len(names) > 1 else ""
 
 
-def _download(origin: Origin) -> Iterator[str]:
-    yield from ("rlds", "download", "--force", origin.id)
-    first = origin.resources[0] if origin.resources else {}
+def _download(provenance: Provenance) -> Iterator[str]:
+    yield from ("rlds", "download", "--force", provenance.id)
+    first = provenance.resources[0] if provenance.resources else {}
     url, filename = str(first.get("url", "")), str(first.get("filename", ""))
     # What ships with this package, such as the demo's files, is found without a source.
     if Path(url).is_absolute() and not Path(url).is_relative_to(Path(__file__).parent):
         yield from ("--source", url.removesuffix(filename).rstrip("/"))
-    if any(str(file.get("checked", "")).startswith("not verified") for file in origin.resources):
+    if any(
+        str(file.get("checked", "")).startswith("not verified") for file in provenance.resources
+    ):
         yield "--no-verify"
 
 
-def _preprocess(origin: Origin) -> list[str]:
+def _preprocess(provenance: Provenance) -> list[str]:
     """Return the call that derived a dataset; empty where no command does."""
-    module, _, name = str(origin.function.get("name", "")).rpartition(".")
-    if origin.parent is None or not name.isidentifier() or module in ("", "__main__"):
+    module, _, name = str(provenance.function.get("name", "")).rpartition(".")
+    if provenance.parent is None or not name.isidentifier() or module in ("", "__main__"):
         return []  # a function within another, a notebook's, or a callable object
     if not all(part.isidentifier() for part in module.split(".")):
         return []
     given: dict[str, Any] = {
         "--fn": f"{module}:{name}",
-        "--out": origin.id.removeprefix("derived/"),
+        "--out": provenance.id.removeprefix("derived/"),
     }
     given |= {
-        f"--{option.replace('_', '-')}": origin.arguments[option]
+        f"--{option.replace('_', '-')}": provenance.arguments[option]
         for option in ("num_frames", "chunksize", "per")
-        if option in origin.arguments and origin.arguments[option] != "trajectory"
+        if option in provenance.arguments and provenance.arguments[option] != "trajectory"
     }
-    given |= {"--seed": origin.seed} if origin.seed else {}
+    given |= {"--seed": provenance.seed} if provenance.seed else {}
     pairs = [str(each) for pair in given.items() for each in pair]
-    return ["rlds", "preprocess", str(origin.parent["id"]), *pairs]
+    return ["rlds", "preprocess", str(provenance.parent["id"]), *pairs]

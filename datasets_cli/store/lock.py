@@ -63,6 +63,8 @@ def locked(
         ) from error
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+            if is_full(error):
+                raise
             raise _not_writable(path, error) from error
         logger.debug("%s: this file system has no locks (%s)", path, error)
     try:
@@ -71,13 +73,12 @@ def locked(
         lock.release()
 
 
-def _not_writable(path: Path, error: OSError) -> Exception:
+def _not_writable(path: Path, error: OSError) -> UsageError:
     """Return what it means that a lock file, the first of all that is written, cannot be made."""
-    if is_full(error):
-        return error
     return UsageError(
         f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is to be "
-        "made there. Make it writable, or choose another cache root with --root or RLDS_HOME."
+        "made there. Make it writable, or choose another place: --root or RLDS_HOME is the cache "
+        "root."
     )
 
 
