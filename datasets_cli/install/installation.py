@@ -23,10 +23,11 @@ from datasets_cli.installed.lookup import (
 )
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
+from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ class Installation:
         except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            raise type(error)(_with_advice(str(error), options)) from error
+            raise type(error)(_with_advice(str(error), files, options)) from error
         replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
@@ -211,10 +212,15 @@ class Installation:
         return Installation(self._config, install_options, self._http, self._lock_progress)
 
 
-def _with_advice(text: str, options: InstallOptions) -> str:
+def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:
     """Return what a recipe says of a file, with what to do where it does not say that."""
     if "--source" in text or "ownload" in text:
         return text
     if options.source is not None:
         return f"{text} Check the files at --source {options.source}."
-    return f"{text} Run again: what no checksum vouches for is downloaded again."
+    checks = [file.checked for file in files if not file.describes]
+    if any(check.startswith(UNVERIFIED) for check in checks):
+        return f"{text} Run again without --no-verify."
+    if not UNCHECKED.isdisjoint(checks):
+        return f"{text} Run again: what no checksum vouches for is downloaded again."
+    return f"{text} The files are the published ones: report that the recipe does not read them."

@@ -213,5 +213,5 @@ def test_convert_and_info_say_why(door: str, capsys: Capture) -> None:
 def test_the_help_of_list_has_the_words(capsys: Capture) -> None:
     assert main(["list", "--help"]) == 0
     shown = capsys.readouterr().out
-    for word in ("installed", "unchecked", "unverified", "damaged"):
+    for word in ("installed", "unchecked", "unverified", "newer", "damaged"):
         assert word in shown
