@@ -265,6 +265,10 @@ INSTALLED = [
     Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", num_transitions=10**9)),
     Wrong("verify --json", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
     Wrong("download demo/iris", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong("repair --json", 9, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong(
+        "repair derived/same --json", 9, "then rlds preprocess", data.gone(f"{SAME}/done.memmap")
+    ),
     Wrong("convert demo/iris --layout compact", 4, AGAIN, data.flipped(f"{IRIS}/action.memmap")),
     Wrong(
         "convert demo/pong --layout ted",
