@@ -16,7 +16,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
 from datasets_cli.progress import Silent
-from datasets_cli.progress_bars import Transfer
+from datasets_cli.progress_bars import Bars, PartOfRun, Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
@@ -146,6 +146,23 @@ def test_the_line_of_a_transfer_has_all_files_and_fits() -> None:
     for width in (20, 39, 59, 79, 119):
         assert len(transfer.line(width)) <= width
     assert "2.0 MB of 4.0 MB" in transfer.line(39)
+
+
+def test_several_datasets_share_one_bar(capsys: Capture) -> None:
+    with Bars(shown=True) as bars:
+        bars.expecting({"d4rl/a": 1_000_000, "d4rl/b": 2_000_000, "d4rl/c": 1_000_000})
+        with PartOfRun("d4rl/a", bars) as part:
+            part.expecting({"a.hdf5": 1_000_000})
+            part.fetching("a.hdf5", 1_000_000, 1_000_000)
+        with PartOfRun("d4rl/b", bars):
+            pass  # it could not be installed: its bytes no longer count
+        with PartOfRun("d4rl/c", bars) as part:
+            part.expecting({"1.hdf5": 500_000, "2.hdf5": 500_000})
+            part.fetching("1.hdf5", 500_000, 500_000)
+    drawn = capsys.readouterr().err
+    first, second = [line for line in drawn.split("\x1b[J") if "MB of" in line]
+    assert " 25%" in first and "1.0 MB of 4.0 MB" in first and "d4rl/a a.hdf5" in first
+    assert " 75%" in second and "1.5 MB of 2.0 MB" in second and "file 3 of 3" in second
 
 
 def test_what_an_earlier_run_fetched_has_no_speed() -> None:
