@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config, choose_config
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
         VerifiedDataset,
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
+    from datasets_cli.preparation.results import PreprocessPlan, PreprocessResults
+    from datasets_cli.preparation.run import OnPrepared
+    from datasets_cli.preparation.steps import PreprocessStep
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
@@ -46,9 +50,12 @@ __all__ = [
     "match_datasets",
     "open_dataset",
     "plan_download",
+    "plan_preprocess",
     "preprocess",
     "preprocess_columns",
     "run_demo",
+    "run_plan",
+    "save_step",
     "verify",
 ]
 
@@ -404,6 +411,86 @@ def preprocess_columns(
     from datasets_cli.preprocessing.derived import derived_columns
 
     return derived_columns(id, fn, out, choose_config(root, config), per=per, seed=seed)
+
+
+def plan_preprocess(
+    step: PreprocessStep | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessPlan:
+    """Return all preparation that is due here, or what one step is to make; imports no user code.
+
+    Args:
+        step: a function over one installed dataset or several. Where None, what is due is: the
+            steps of ``rlds.toml`` whose result is not there, or was made by another function, with
+            other arguments or of other data; then interrupted runs of the root; then killed
+            conversions whose raw files are complete.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
+        UnknownDataset: an input is not known, or its glob matches nothing.
+    """
+    from datasets_cli.preparation.plan import plan_all, plan_of_step
+
+    here, chosen = Path(folder or "").absolute(), choose_config(root, config)
+    return plan_all(here, chosen) if step is None else plan_of_step(step, here, chosen)
+
+
+def run_plan(
+    plan: PreprocessPlan,
+    *,
+    num_workers: int | None = 0,
+    executor: Executor | None = None,
+    on_result: OnPrepared | None = None,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessResults:
+    """Make what is due of a plan, in its order; this imports and runs the functions of its folder.
+
+    Args:
+        plan: what ``plan_preprocess`` returned.
+        num_workers: processes; all cores where None, this process where 0.
+        executor: where functions run instead; its workers must see the cache root.
+        on_result: called with each dataset as soon as it is made, or could not be.
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    from datasets_cli.preparation.run import run_all
+
+    return run_all(
+        plan,
+        choose_config(root, config),
+        num_workers=num_workers,
+        executor=executor,
+        on_result=on_result,
+        progress=progress,
+    )
+
+
+def save_step(step: PreprocessStep, *, folder: str | os.PathLike[str] | None = None) -> bool:
+    """Add a step to the end of ``rlds.toml``; return False where it is there already.
+
+    Args:
+        step: to add; all else in the file stays as it is, comments too.
+        folder: with ``rlds.toml``, which is made if need be; the working directory by default.
+
+    Raises:
+        UsageError: a step of the file has the same ``out``, and something else differs.
+    """
+    from datasets_cli.preparation.step_file import FILENAME, add_step
+
+    return add_step(step, Path(folder or "").absolute() / FILENAME)
 
 
 def open_dataset(

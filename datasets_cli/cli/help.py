@@ -22,7 +22,11 @@ EXAMPLES = {
     "verify": ("rlds verify", "rlds verify hopper-medium-v2 --deep"),
     "delete": ("rlds delete hopper-medium-v2", "rlds delete 'derived/*' --dry-run"),
     "convert": ("rlds convert hopper-medium-v2 --layout compact",),
-    "preprocess": ("rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",),
+    "preprocess": (
+        "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
+        "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
+        "rlds preprocess --workers 4",
+    ),
     "demo": ("rlds demo", "rlds demo --keep"),
 }
 OTHER_WORDS = {

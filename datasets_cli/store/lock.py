@@ -68,6 +68,23 @@ def locked(
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds a lock now; False where that cannot be told."""
+    import filelock
+
+    if not path.exists():
+        return False
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return True
+    except (OSError, NotImplementedError):
+        return False
+    lock.release()
+    return False
+
+
 def _wait(
     lock: filelock.BaseFileLock, what: str, timeout_seconds: float, progress: Progress | None
 ) -> None:
