@@ -86,7 +86,7 @@ def preprocess(
     state = state_of(context)
     arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
     given = {name: value for name, value in arguments.items() if value is not None}
-    if not (ids or fn or out):
+    if not ids and fn is None and out is None:
         if options := [*given, *(["save"] if save else [])]:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
             raise UsageError(f"{named} belongs to a call with --fn. Example: {EXAMPLE}")
@@ -97,8 +97,8 @@ def preprocess(
     if dry_run:
         _show_columns(state, plan)
         return
-    load_function(step.fn)  # what cannot run is not saved
-    if save:
+    load_function(step.fn)
+    if save and not any(task.state == "blocked" for task in plan.tasks):
         added = api.save_step(step)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
     if step.is_single:
@@ -117,9 +117,9 @@ def _step(
     """
     from datasets_cli import PreprocessStep
 
-    if not (ids and fn and out):
-        wanted = {"ID": ids, "--fn MODULE:FUNCTION": fn, "--out NAME": out}
-        missing = " and ".join(name for name, value in wanted.items() if not value)
+    if not ids or fn is None or out is None:
+        wanted = {"ID": ids or None, "--fn MODULE:FUNCTION": fn, "--out NAME": out}
+        missing = " and ".join(name for name, value in wanted.items() if value is None)
         raise UsageError(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"

@@ -113,5 +113,5 @@ def _check(name: str, value: Any) -> None:
     elif name == "input" and isinstance(value, list):
         if not value or not all(isinstance(each, str) and each for each in value):
             raise UsageError(f"input is {value!r}; expected ids or globs, at least one")
-    elif not isinstance(value, str) or not value:
+    elif not isinstance(value, str):
         raise UsageError(f"{name} is {value!r}; expected text")

@@ -6,6 +6,7 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from datasets_cli.errors import UsageError
@@ -13,6 +14,7 @@ from datasets_cli.errors import UsageError
 if TYPE_CHECKING:
     from datasets_cli.preprocessing.task import Function
 
+_imported: dict[str, bytes | None] = {}  # the text of each module that was imported here
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -31,7 +33,7 @@ def load_function(text: str, folder: Path | None = None) -> Function:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        module = _newest(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--fn {text}: there is no module {error.name} in {here} or the Python path."
@@ -47,6 +49,25 @@ def load_function(text: str, folder: Path | None = None) -> Function:
     if not callable(function):
         raise UsageError(f"--fn {text}: {name} is a {type(function).__name__}, not a function.")
     return function  # type: ignore[no-any-return]
+
+
+def _newest(name: str) -> ModuleType:
+    """Import a module, or again where we imported it and its file has another text since then."""
+    is_known = name in sys.modules
+    module = importlib.import_module(name)
+    text = _text_of(module)
+    if is_known and _imported.get(name, text) != text:
+        module = importlib.reload(module)
+    if name in _imported or not is_known:
+        _imported[name] = text
+    return module
+
+
+def _text_of(module: ModuleType) -> bytes | None:
+    try:
+        return Path(module.__file__ or "").read_bytes()
+    except OSError:
+        return None
 
 
 def split_function(text: str) -> tuple[str, str]:
