@@ -59,17 +59,19 @@ def _file_of(module: str, folder: Path) -> str | None:
     # Python's own library may be imported already, under the name of a file of the user's.
     if first in sys.stdlib_module_names or first in LIBRARIES:
         return None
-    path = [str(folder), *sys.path]
-    spec = PathFinder.find_spec(first, path)
-    name = first
-    for part in rest:
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        name = f"{name}.{part}"
-        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
-    if spec is None or spec.origin is None or Path(spec.origin).suffix != ".py":
+    spec = PathFinder.find_spec(first, [str(folder), *sys.path])
+    if spec is None:
         return None
-    return spec.origin
+    if not rest:
+        return spec.origin if Path(spec.origin or "").suffix == ".py" else None
+    # Below it by hand: importlib imports each package to ask it where its modules are.
+    *packages, last = rest
+    for parent in map(Path, spec.submodule_search_locations or ()):
+        found = parent.joinpath(*packages, last)
+        for path in (found / "__init__.py", found.with_name(f"{last}.py")):
+            if path.is_file():
+                return str(path)
+    return None
 
 
 def _only_definition(tree: ast.Module, name: str) -> ast.FunctionDef | None:

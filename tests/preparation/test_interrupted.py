@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from pathlib import Path
 def gated(batch):
     with open("calls", "a") as file:
         file.write("x")
-    if int(batch["index"][-1]) > 100 and not Path("gate").exists():
+    if int(batch["action"][-1]) == 2 and not Path("gate").exists():
         raise ValueError("not yet")
-    return batch.select("index")
+    return batch.select("action")
 """
 
 
@@ -42,7 +43,7 @@ def work(
     """What a run left that ended in the middle, of a function in the working directory."""
     monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
     source = here / f"{module}.py"
-    source.write_text(GATED.replace('"index"', '"y"').replace("> 100", "== 2"))
+    source.write_text(GATED)
     call = ["preprocess", "demo/iris", "--fn", f"{module}:gated", "--out", "x", "--workers", "0"]
     assert main([*call, "--per", "transition", "--seed", "3"]) == 1
     return runs_to(dest)[0]
@@ -71,10 +72,14 @@ def test_an_interrupted_run_goes_on_where_it_was(work: Path, here: Path, dest: P
 
 
 def test_a_run_of_another_folder_is_listed_and_is_no_error(
-    work: Path, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    work: Path,
+    here: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "else").mkdir()
-    os.chdir(tmp_path / "else")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(here)])
     assert main(["preprocess"]) == 0
     shown = capsys.readouterr().out
     assert f"(left); cannot be resumed from here: cd {here}. To drop it: rm -r {work}" in shown
@@ -94,7 +99,7 @@ def test_a_run_of_a_function_without_a_name_is_listed(
     monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
 
     def fails(batch: Any) -> Any:
-        if int(batch["y"][-1]) == 2:
+        if int(batch["action"][-1]) == 2:
             raise ValueError
         return batch
 
@@ -148,7 +153,9 @@ HOSTILE: list[dict[str, Any]] = [
 def test_a_request_that_was_tampered_with_runs_nothing(
     work: Path, here: Path, wrong: dict[str, Any]
 ) -> None:
-    (here / "evil.py").write_text("import pathlib\npathlib.Path('trapped').touch()\ndef trap(batch):\n    return batch\n")
+    (here / "evil.py").write_text(
+        "import pathlib\npathlib.Path('trapped').touch()\ndef trap(batch):\n    return batch\n"
+    )
     request = json.loads((work / "request.json").read_text())
     (work / "request.json").write_text(json.dumps(request | wrong))
     plan = plan_preprocess()
