@@ -30,7 +30,6 @@ _LAZY_IMPORTS = {
     "preprocess_columns": "api",
     "plan_preprocess": "api",
     "run_plan": "api",
-    "save_step": "api",
     "open_dataset": "api",
     "run_demo": "api",
     # what they return
@@ -56,6 +55,7 @@ _LAZY_IMPORTS = {
     "load_config": "config",
     "Progress": "progress",
     "PreprocessStep": "preparation.steps",
+    "StepFile": "preparation.step_file",
     "Manifest": "store.manifest",
     "Recipe": "recipe",
     "Option": "recipe",

@@ -19,7 +19,6 @@ from datasets_cli.api import preprocess as preprocess
 from datasets_cli.api import preprocess_columns as preprocess_columns
 from datasets_cli.api import run_demo as run_demo
 from datasets_cli.api import run_plan as run_plan
-from datasets_cli.api import save_step as save_step
 from datasets_cli.api import verify as verify
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
@@ -53,6 +52,7 @@ from datasets_cli.installed.records import DatasetRecord as DatasetRecord
 from datasets_cli.preparation.results import PlannedDataset as PlannedDataset
 from datasets_cli.preparation.results import PreprocessPlan as PreprocessPlan
 from datasets_cli.preparation.results import PreprocessResults as PreprocessResults
+from datasets_cli.preparation.step_file import StepFile as StepFile
 from datasets_cli.preparation.steps import PreprocessStep as PreprocessStep
 from datasets_cli.preprocessing.results import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.results import DerivedDataset as DerivedDataset

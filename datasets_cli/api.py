@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config, choose_config
@@ -55,7 +54,6 @@ __all__ = [
     "preprocess_columns",
     "run_demo",
     "run_plan",
-    "save_step",
     "verify",
 ]
 
@@ -325,7 +323,7 @@ def convert(
 
 def preprocess(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     num_workers: int | None = 0,
@@ -343,7 +341,8 @@ def preprocess(
 
     Args:
         id: ``family/name``; the family may be left out where the name is unique.
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or its
+            name ``"module:function"``, whose module may be in the working directory.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
@@ -386,7 +385,7 @@ def preprocess(
 
 def preprocess_columns(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     per: Per = "trajectory",
@@ -398,7 +397,7 @@ def preprocess_columns(
 
     Args:
         id: as for ``preprocess``, and so are all other arguments.
-        fn: takes a TensorDict ``[n]`` and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` and returns one ``[n]``; or its name.
         out: name of the new dataset.
         per: with ``"transition"`` the function is applied to two rows.
         seed: seeds torch.
@@ -435,10 +434,9 @@ def plan_preprocess(
         UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
         UnknownDataset: an input is not known, or its glob matches nothing.
     """
-    from datasets_cli.preparation.plan import plan_all, plan_of_step
+    from datasets_cli.preparation.plan import make_plan
 
-    here, chosen = Path(folder or "").absolute(), choose_config(root, config)
-    return plan_all(here, chosen) if step is None else plan_of_step(step, here, chosen)
+    return make_plan(step, folder, choose_config(root, config))
 
 
 def run_plan(
@@ -476,21 +474,6 @@ def run_plan(
         on_result=on_result,
         progress=progress,
     )
-
-
-def save_step(step: PreprocessStep, *, folder: str | os.PathLike[str] | None = None) -> bool:
-    """Add a step to the end of ``rlds.toml``; return False where it is there already.
-
-    Args:
-        step: to add; all else in the file stays as it is, comments too.
-        folder: with ``rlds.toml``, which is made if need be; the working directory by default.
-
-    Raises:
-        UsageError: a step of the file has the same ``out``, and something else differs.
-    """
-    from datasets_cli.preparation.step_file import FILENAME, add_step
-
-    return add_step(step, Path(folder or "").absolute() / FILENAME)
 
 
 def open_dataset(

@@ -10,7 +10,6 @@ from datasets_cli import api
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.functions import load_function
 
 if TYPE_CHECKING:
     from datasets_cli import PlannedDataset, PreprocessPlan, PreprocessStep
@@ -63,7 +62,7 @@ def preprocess(
         typer.Option(metavar="N", help="Seeds torch for every chunk of rows; 0 by default."),
     ] = None,
     save: Annotated[
-        bool, typer.Option("--save", help="Also add the call to ./rlds.toml, as a step.")
+        bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
     ] = False,
     dry_run: Annotated[
         bool,
@@ -83,6 +82,8 @@ def preprocess(
     The result is the same for every number of workers, and a run that was killed continues where it
     stopped. The same command again does nothing.
     """
+    from datasets_cli import StepFile
+
     state = state_of(context)
     arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -97,14 +98,15 @@ def preprocess(
     if dry_run:
         _show_columns(state, plan)
         return
-    load_function(step.fn)
-    if save and not any(task.state == "blocked" for task in plan.tasks):
-        added = api.save_step(step)
-        state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
+    if save:
+        StepFile().has(step)  # refuses another step with the same out, before the work
     if step.is_single:
         _one(state, plan.tasks[0], workers)
     else:
         prepare(state, plan, workers)
+    if save:
+        added = StepFile().add(step)
+        state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
 def _step(
@@ -134,7 +136,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     for task in plan.tasks:
         preview = api.preprocess_columns(
             task.input,
-            load_function(task.fn),
+            task.fn,
             task.id,
             per=task.options.per,
             seed=task.options.seed,
@@ -154,7 +156,7 @@ def _one(state: State, task: PlannedDataset, workers: int | None) -> None:
     options = task.options
     found = api.preprocess(
         task.input,
-        load_function(task.fn),
+        task.fn,
         task.id,
         num_workers=workers,
         num_frames=options.num_frames,

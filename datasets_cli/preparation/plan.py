@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from datasets_cli.preparation.results import (
     PreprocessPlan,
     TaskState,
 )
-from datasets_cli.preparation.step_file import FILENAME, read_steps
+from datasets_cli.preparation.step_file import FILENAME, StepFile
 from datasets_cli.preparation.steps import PreprocessStep
 from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.preprocessing.function_source import source_entry
@@ -27,6 +28,23 @@ from datasets_cli.preprocessing.work import lock_of, runs_to
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.lock import is_held
 from datasets_cli.store.manifest import Manifest, read_manifest
+
+
+def make_plan(
+    step: PreprocessStep | None, folder: str | os.PathLike[str] | None, config: Config
+) -> PreprocessPlan:
+    """Return what one step is to make, or all preparation that is due where it is None.
+
+    Args:
+        step: over one dataset or several.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory where None.
+        config: the root.
+
+    Raises:
+        RldsError: as ``plan_all``.
+    """
+    here = Path(folder or "").absolute()
+    return plan_all(here, config) if step is None else plan_of_step(step, here, config)
 
 
 def plan_of_step(step: PreprocessStep, folder: Path, config: Config) -> PreprocessPlan:
@@ -55,9 +73,9 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
         UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
         UnknownDataset: an input of a step is not known, or its glob matches nothing.
     """
-    path = folder / FILENAME
-    steps = read_steps(path)
-    named = {f"Step {number} of {path}": step for number, step in enumerate(steps or (), 1)}
+    file = StepFile(folder)
+    steps = file.read()
+    named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
     conversions = {task.id: task for task in killed_conversions(config)}
     planner = _Planner(folder, config, replaces=True, to_come=set(conversions))
     tasks = {task.id: task for task in planner.steps(named)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
@@ -13,25 +14,75 @@ FILENAME = "rlds.toml"
 TABLE = "preprocess"
 
 
-def read_steps(path: Path) -> list[PreprocessStep] | None:
-    """Return the steps in a file, in their order; None where there is no file.
+class StepFile:
+    """The steps of a folder.
 
-    Raises:
-        UsageError: it is not TOML, or has something else than steps.
+    Args:
+        folder: that has the file, or will have it; the working directory where None.
     """
-    try:
-        return parse_steps(path.read_text(encoding="utf-8"), path)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({error}). Correct it or move it away.") from error
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.path = Path(folder or "").absolute() / FILENAME
+
+    def read(self) -> list[PreprocessStep] | None:
+        """Return the steps, in their order; None where there is no file.
+
+        Raises:
+            UsageError: it is not TOML, or has something else than steps.
+        """
+        try:
+            return parse_steps(self.path.read_text(encoding="utf-8"), self.path)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{self.path} cannot be read ({error}). Correct it or move it away."
+            ) from error
+
+    def has(self, step: PreprocessStep) -> bool:
+        """Tell whether a step is in the file.
+
+        Raises:
+            UsageError: another step has the same ``out``, or the file is not such a file.
+        """
+        for number, known in enumerate(self.read() or (), 1):
+            if known == step:
+                return True
+            if known.out.removeprefix("derived/") == step.out.removeprefix("derived/"):
+                raise UsageError(
+                    f"Step {number} of {self.path} makes {step.out} otherwise: {as_text(known)}. "
+                    f"Edit it there, or choose another out. To be saved is: {as_text(step)}."
+                )
+        return False
+
+    def add(self, step: PreprocessStep) -> bool:
+        """Add a step to the end of the file, which is made if need be; all else in it stays.
+
+        Returns:
+            False where the file has the same step already.
+
+        Raises:
+            UsageError: another step has the same ``out``, or the file is not such a file.
+        """
+        if self.has(step):
+            return False
+        before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+        added = f"{gap}[[{TABLE}]]\n" + "".join(f"{line}\n" for line in _lines(step))
+        if step not in parse_steps(before + added, self.path):
+            raise UsageError(
+                f"{self.path} cannot be added to. Write the step there yourself: {as_text(step)}"
+            )
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(added)
+        return True
 
 
 def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
     """Return the steps in a text; ``path`` is named in messages.
 
     Raises:
-        UsageError: as ``read_steps``.
+        UsageError: as ``StepFile.read``.
     """
     try:
         tables = tomllib.loads(text)
@@ -55,40 +106,12 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
     return steps
 
 
-def add_step(step: PreprocessStep, path: Path) -> bool:
-    """Add a step to the end of a file, which is made if need be; all else in it stays.
-
-    Returns:
-        False where the file has the same step already.
-
-    Raises:
-        UsageError: it has another step with the same out, or is not such a file.
-    """
-    for number, known in enumerate(read_steps(path) or (), 1):
-        if known == step:
-            return False
-        if known.out.removeprefix("derived/") == step.out.removeprefix("derived/"):
-            raise UsageError(
-                f"Step {number} of {path} makes {step.out} otherwise: {as_text(known)}. Edit it "
-                f"there, or choose another --out. What was to be saved: {as_text(step)}."
-            )
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-    lines = [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in step.to_json().items()
-    ]
-    added = "\n".join([f"{gap}[[{TABLE}]]", *lines, ""])
-    if step not in parse_steps(before + added, path):
-        raise UsageError(f"{path} cannot be added to. Write the step there yourself:\n  {added}")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(added)
-    return True
-
-
 def as_text(step: PreprocessStep) -> str:
     """Return a step on one line."""
-    return ", ".join(
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in step.to_json().items()
-    )
+    return ", ".join(_lines(step))
+
+
+def _lines(step: PreprocessStep) -> list[str]:
+    # JSON writes texts, lists of them and numbers as TOML does.
+    pairs = step.to_json().items()
+    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in pairs]

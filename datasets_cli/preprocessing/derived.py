@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from datasets_cli.config import Config
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_folder, installed_id
+from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.requests import request_of
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
@@ -26,7 +27,7 @@ FAMILY = "derived"
 
 def derive(
     id: str,
-    function: Function,
+    function: Function | str,
     out: str,
     config: Config,
     *,
@@ -44,7 +45,8 @@ def derive(
 
     Args:
         id: an id, or a name that resolves to one.
-        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``;
+            or its name.
         out: name of the new dataset.
         config: the root.
         num_workers: processes; all cores where None, the calling process where 0.
@@ -64,6 +66,8 @@ def derive(
             something else than rows.
         RldsError: the function raised, or a worker process died.
     """
+    if isinstance(function, str):
+        function = load_function(function)
     root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
     options = PreprocessOptions(num_frames, chunksize, num_chunks, per, seed)
     dest = root.dataset(new_id).resolve()
@@ -114,7 +118,7 @@ def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDatas
 
 def derived_columns(
     id: str,
-    function: Function,
+    function: Function | str,
     out: str,
     config: Config,
     *,
@@ -136,6 +140,8 @@ def derived_columns(
         UsageError: ``out`` cannot be a name, or the function returns something else than rows.
         RldsError: the function raised.
     """
+    if isinstance(function, str):
+        function = load_function(function)
     new_id = derived_id(out)
     folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
     dataset = open_dataset(folder, text=True)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import PreprocessStep, save_step
+from datasets_cli import PreprocessStep, StepFile
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
-from datasets_cli.preparation.step_file import read_steps
 
 Capture = pytest.CaptureFixture[str]
 STEP = PreprocessStep("demo/iris", "functions:first", "x")
@@ -58,8 +57,8 @@ def test_a_file_that_is_wrong_is_named_with_the_remedy(
 def test_a_file_that_is_no_text_is_refused(here: Path) -> None:
     (here / "rlds.toml").write_bytes(b"\xff")
     with pytest.raises(UsageError, match=r"cannot be read .* move it away"):
-        read_steps(here / "rlds.toml")
-    assert read_steps(here / "other.toml") is None
+        StepFile(here).read()
+    assert StepFile(here.parent).read() is None
 
 
 def test_every_argument_of_a_step_is_read(here: Path) -> None:
@@ -69,7 +68,7 @@ def test_every_argument_of_a_step_is_read(here: Path) -> None:
         'per = "transition"\nchunksize = 5\nnum_frames = 7\nseed = 3\n'
     )
     expected = PreprocessStep(("a", "b-*"), "m.n:f", "{name}-x", "transition", 5, 7, 3)
-    assert read_steps(path) == [expected]
+    assert StepFile().read() == [expected]
 
 
 @pytest.mark.parametrize("before", ["", "# mine\n", "# mine", "# a\n[[preprocess]] # b\n%s\n"])
@@ -78,7 +77,7 @@ def test_a_saved_step_is_appended_and_all_else_stays(here: Path, before: str) ->
     text = before.replace("%s", other)
     path = here / "rlds.toml"
     path.write_text(text)
-    assert save_step(PreprocessStep(("a'b", 'ü"d\\'), "m:f", "{name}-x", chunksize=4))
+    assert StepFile().add(PreprocessStep(("a'b", 'ü"d\\'), "m:f", "{name}-x", chunksize=4))
     assert path.read_text().startswith(text)
     assert tomllib.loads(path.read_text())["preprocess"][-1] == {
         "input": ["a'b", 'ü"d\\'],
@@ -86,21 +85,21 @@ def test_a_saved_step_is_appended_and_all_else_stays(here: Path, before: str) ->
         "out": "{name}-x",
         "chunksize": 4,
     }
-    assert len(read_steps(path) or []) == 1 + ("%s" in before)
+    assert len(StepFile().read() or []) == 1 + ("%s" in before)
 
 
 def test_an_equal_step_is_not_written_twice(here: Path) -> None:
-    assert save_step(STEP, folder=here)
+    assert StepFile(here).add(STEP)
     text = (here / "rlds.toml").read_text()
-    assert not save_step(STEP, folder=here)
+    assert not StepFile(here).add(STEP)
     assert (here / "rlds.toml").read_text() == text
 
 
 def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
-    save_step(STEP)
+    StepFile().add(STEP)
     text = (here / "rlds.toml").read_text()
     with pytest.raises(UsageError, match=r"Step 1 of .* makes derived/x otherwise: .*Edit it"):
-        save_step(PreprocessStep("demo/iris", "functions:second", "derived/x"))
+        StepFile().add(PreprocessStep("demo/iris", "functions:second", "derived/x"))
     assert (here / "rlds.toml").read_text() == text
 
 
@@ -111,9 +110,7 @@ def test_save_on_a_call_writes_its_step(
     assert main(["preprocess", "iris", *call]) == 3, "it is openml/iris, which is not installed"
     assert not (here / "rlds.toml").exists()
     assert main(["preprocess", "demo/iris", *call]) == 0
-    assert read_steps(here / "rlds.toml") == [
-        PreprocessStep("demo/iris", f"{module}:first", "x", seed=3)
-    ]
+    assert StepFile(here).read() == [PreprocessStep("demo/iris", f"{module}:first", "x", seed=3)]
     assert main(["preprocess"]) == 0
     assert "Nothing is due: 1 dataset up to date." in capsys.readouterr().out
 
