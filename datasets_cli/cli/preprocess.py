@@ -90,7 +90,7 @@ def preprocess(
     if not ids and fn is None and out is None:
         if options := [*given, *(["save"] if save else [])]:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
-            raise UsageError(f"{named} belongs to a call with --fn. Example: {EXAMPLE}")
+            raise UsageError(f"{named} needs ID, --fn and --out, too. Example: {EXAMPLE}")
         prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
         return
     step = _step(ids, fn, out, given)
