@@ -27,6 +27,9 @@ test: install ## run the tests
 fuzz: install ## flip 10,000 bits of two small datasets, reading after each (10 minutes)
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
 
+soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
+	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)
+
 lint: install ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

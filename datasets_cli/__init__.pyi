@@ -9,6 +9,7 @@ from datasets_cli.api import convert as convert
 from datasets_cli.api import dataset_info as dataset_info
 from datasets_cli.api import dataset_path as dataset_path
 from datasets_cli.api import delete as delete
+from datasets_cli.api import disk_usage as disk_usage
 from datasets_cli.api import download as download
 from datasets_cli.api import list_datasets as list_datasets
 from datasets_cli.api import match_datasets as match_datasets
@@ -17,8 +18,11 @@ from datasets_cli.api import plan_download as plan_download
 from datasets_cli.api import plan_preprocess as plan_preprocess
 from datasets_cli.api import preprocess as preprocess
 from datasets_cli.api import preprocess_columns as preprocess_columns
+from datasets_cli.api import prune as prune
+from datasets_cli.api import repair as repair
 from datasets_cli.api import run_demo as run_demo
 from datasets_cli.api import run_plan as run_plan
+from datasets_cli.api import scan as scan
 from datasets_cli.api import verify as verify
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
@@ -40,6 +44,9 @@ from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
 from datasets_cli.experience import ExperienceReplay as ExperienceReplay
 from datasets_cli.install.options import Plan as Plan
+from datasets_cli.install.repair import RepairedDataset as RepairedDataset
+from datasets_cli.install.scan import FoundData as FoundData
+from datasets_cli.installed.leftovers import Leftover as Leftover
 from datasets_cli.installed.outcomes import ConvertedDataset as ConvertedDataset
 from datasets_cli.installed.outcomes import DatasetFolder as DatasetFolder
 from datasets_cli.installed.outcomes import DeletedDataset as DeletedDataset
@@ -49,6 +56,8 @@ from datasets_cli.installed.outcomes import InstalledDataset as InstalledDataset
 from datasets_cli.installed.outcomes import VerifiedDataset as VerifiedDataset
 from datasets_cli.installed.records import DatasetInfo as DatasetInfo
 from datasets_cli.installed.records import DatasetRecord as DatasetRecord
+from datasets_cli.installed.usage import DatasetUsage as DatasetUsage
+from datasets_cli.installed.usage import DiskUsage as DiskUsage
 from datasets_cli.preparation.results import PlannedDataset as PlannedDataset
 from datasets_cli.preparation.results import PreprocessPlan as PreprocessPlan
 from datasets_cli.preparation.results import PreprocessResults as PreprocessResults

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from datasets_cli.demo.results import DemoResult
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
+    from datasets_cli.install.repair import RepairedDataset
+    from datasets_cli.install.scan import FoundData
+    from datasets_cli.installed.leftovers import Leftover
     from datasets_cli.installed.outcomes import (
         ConvertedDataset,
         DatasetFolder,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         VerifiedDataset,
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
+    from datasets_cli.installed.usage import DiskUsage
     from datasets_cli.preparation.results import PreprocessPlan, PreprocessResults
     from datasets_cli.preparation.run import OnPrepared
     from datasets_cli.preparation.steps import PreprocessStep
@@ -44,6 +48,7 @@ __all__ = [
     "dataset_info",
     "dataset_path",
     "delete",
+    "disk_usage",
     "download",
     "list_datasets",
     "match_datasets",
@@ -52,8 +57,11 @@ __all__ = [
     "plan_preprocess",
     "preprocess",
     "preprocess_columns",
+    "prune",
+    "repair",
     "run_demo",
     "run_plan",
+    "scan",
     "verify",
 ]
 
@@ -319,6 +327,103 @@ def convert(
     from datasets_cli.installed.upkeep import convert as convert_installed
 
     return convert_installed(id, layout, choose_config(root, config), progress)
+
+
+def repair(
+    ids: str | Iterable[str] = "*",
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[RepairedDataset]:
+    """Verify installed datasets, and install those again that are damaged.
+
+    A sound dataset is not touched, and raw files that are still there and sound are not fetched
+    again. A dataset comes back in its layout and from the place that it came from; until then the
+    damaged copy stays.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        dry_run: only verify.
+        progress: told of what happens; None draws bars on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        PartialFailure: some are still damaged; ``results`` has every dataset, and why.
+        DatasetNotInstalled: one is not there.
+    """
+    from datasets_cli.install.repair import repair_all
+
+    return repair_all(ids, choose_config(root, config), dry_run=dry_run, progress=progress)
+
+
+def prune(
+    *,
+    older_than_days: float = 7.0,
+    raw: bool = False,
+    dry_run: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[Leftover]:
+    """Delete what killed and abandoned work left, without asking; return it all.
+
+    Args:
+        older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
+            only where nothing was written to it for so many days.
+        raw: also delete raw files of installed datasets, which ``keep_raw`` kept.
+        dry_run: delete nothing, and return what would be deleted, and why the rest stays.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a negative age.
+    """
+    from datasets_cli.installed.leftovers import prune_root
+
+    return prune_root(choose_config(root, config), older_than_days, raw=raw, dry_run=dry_run)
+
+
+def disk_usage(
+    ids: str | Iterable[str] = (), *, root: Root = None, config: Config | None = None
+) -> DiskUsage:
+    """Return what installed datasets take on the disk, and what killed work left there.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+        DatasetNotInstalled: one is not there.
+    """
+    from datasets_cli.installed.usage import usage_of
+
+    return usage_of(ids, choose_config(root, config))
+
+
+def scan(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    *,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[FoundData]:
+    """Return the data on this disk that is not installed, and the command that installs it.
+
+    Args:
+        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is in
+            the cache root without being a dataset.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a folder does not exist.
+    """
+    from datasets_cli.install.scan import find_data
+
+    return find_data(folders, choose_config(root, config))
 
 
 def preprocess(

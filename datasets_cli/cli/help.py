@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from datasets_cli.cli.terminal import wrapped
+from datasets_cli.cli.values import convert_lazily
 from datasets_cli.errors import UsageError
 
 MOST_COLUMNS = 100
@@ -27,6 +28,10 @@ EXAMPLES = {
         "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
         "rlds preprocess --workers 4",
     ),
+    "repair": ("rlds repair", "rlds repair 'd4rl/*' --dry-run"),
+    "prune": ("rlds prune --dry-run", "rlds prune --older-than 0"),
+    "du": ("rlds du",),
+    "scan": ("rlds scan", "rlds scan /data/minari"),
     "demo": ("rlds demo", "rlds demo --keep"),
 }
 OTHER_WORDS = {
@@ -48,6 +53,12 @@ OTHER_WORDS = {
     "check": "verify",
     "where": "path",
     "which": "path",
+    "fix": "repair",
+    "clean": "prune",
+    "gc": "prune",
+    "size": "du",
+    "usage": "du",
+    "import": "scan",
     "map": "preprocess",
     "process": "preprocess",
     "help": "--help",
@@ -56,6 +67,10 @@ OTHER_WORDS = {
 
 class Command(TyperCommand):
     """A command whose help fits the terminal and ends with an example."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, arguments, options and examples."""
@@ -87,6 +102,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """The ``rlds`` command itself; other tools' words lead to ours."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the global options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, options, commands and an example."""

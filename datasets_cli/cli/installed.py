@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of
+from datasets_cli.cli.state import state_of
 from datasets_cli.errors import IntegrityError
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DeepReport, VerifiedDataset

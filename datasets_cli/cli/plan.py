@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from datasets_cli import api
-from datasets_cli.cli.state import State, human_bytes, human_count
+from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import PartialFailure
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import (

@@ -10,7 +10,8 @@ from datasets_cli.errors import PartialFailure, RldsError, UsageError
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.installed.outcomes import Downloads, FailedDataset, InstalledDataset
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.manifest import read_manifest
 
 OnResult = Callable[[InstalledDataset | FailedDataset], None]

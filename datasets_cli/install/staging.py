@@ -84,14 +84,18 @@ def stage(
                 writer.close()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    for note in text_notes:
+    for note in [*text_notes, *_notes_of(files)]:
         progress.note(f"{resolved.id}: {note}")
+    return _manifest(resolved, files, description, transitions.rule, written), folder
+
+
+def _notes_of(files: list[RawFile]) -> Iterator[str]:
+    """Yield what a person should know of the raw files."""
     for file in files:
         if file.version:
-            progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
+            yield f"{file.filename} is the version {file.version}"
         if file.checked.startswith(UNVERIFIED):
-            progress.note(f"{resolved.id}: {file.checked}")
-    return _manifest(resolved, files, description, transitions.rule, written), folder
+            yield file.checked
 
 
 def _manifest(

@@ -15,7 +15,8 @@ from datasets_cli.installed.outcomes import (
     DeletedDataset,
     VerifiedDataset,
 )
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.manifest import read_manifest

@@ -13,7 +13,8 @@ from datasets_cli.preprocessing.requests import request_of
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
 from datasets_cli.preprocessing.run import Run, dest_locked, write_derived
 from datasets_cli.preprocessing.task import Function
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import open_dataset

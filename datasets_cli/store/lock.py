@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.errors import LockedError
-from datasets_cli.parallel.executors import refuse_half_started
 from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
 
@@ -46,7 +45,10 @@ def locked(
         LockedError: another process still holds it.
         UsageError: this is a worker of a script without a guard, which would wait for its parent.
     """
-    import filelock  # on the way to `rlds delete` alone, and slow to import
+    # On the way to `rlds delete` alone, and slow to import.
+    import filelock
+
+    from datasets_cli.parallel.executors import refuse_half_started
 
     refuse_half_started()
     make_folder(path.parent)

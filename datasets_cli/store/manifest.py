@@ -14,6 +14,7 @@ from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.manifest_fields import IDENTITY, check_fields, checked_columns
 from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.json_values import wrong
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 
@@ -179,7 +180,7 @@ def _read_bounded(path: Path) -> bytes:
 def _format_version(document: Mapping[str, Any]) -> int:
     version = document.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"format_version is {str(version)[:20]!r}; expected a number of 1 or more")
+        raise wrong("format_version", "a number of 1 or more", version)
     return version
 
 
@@ -191,7 +192,7 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
     """
     check_fields(document, IDENTITY if version > 1 else {})
     if document["layout"] not in LAYOUTS:
-        raise ValueError(f"layout is {document['layout']!r}; expected one of {', '.join(LAYOUTS)}")
+        raise wrong("layout", f"one of {', '.join(LAYOUTS)}", document["layout"])
     if version == 1:  # its identity is computed
         document.pop("content", None)
     columns, texts = checked_columns(document)

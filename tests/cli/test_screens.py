@@ -14,7 +14,7 @@ from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
-from datasets_cli.progress import Transfer
+from datasets_cli.progress_bars import Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
@@ -76,7 +76,8 @@ def test_rich_is_imported_for_the_families_alone() -> None:
     script = (
         "import sys; sys.stdout.isatty = lambda: {tty};"
         "from datasets_cli.cli.main import main; code = main({arguments});"
-        "print('HEAVY', code, sorted({{'rich', 'numpy', 'torch'}} & sys.modules.keys()))"
+        "heavy = {{'rich', 'pydantic', 'multiprocessing', 'numpy', 'torch'}};"
+        "print('HEAVY', code, sorted(heavy & sys.modules.keys()))"
     )
     for tty, arguments, found in (
         (True, ["list"], "['rich']"),
