@@ -6,9 +6,7 @@ has the very function that it began with, which its text tells.
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 from datasets_cli.errors import UsageError
@@ -18,7 +16,7 @@ from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
 from datasets_cli.preprocessing.work import dest_of, lock_of
-from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.lock import is_held
 
 
@@ -30,9 +28,10 @@ def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
         folder: where the modules of their functions must be.
     """
     found: dict[str, PlannedDataset] = {}
-    for work in _folders(root):
+    for work in root.partial_runs():
         dest = dest_of(work)
-        assert dest is not None, "only such folders are yielded"
+        if dest is None or work.is_symlink() or not work.is_dir():
+            continue
         id = dest.relative_to(root.path / "datasets").as_posix()
         try:
             check_id(id)
@@ -40,18 +39,6 @@ def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
             continue
         found.setdefault(id, _planned(id, work, dest, root, folder))
     return [found[id] for id in sorted(found)]
-
-
-def _folders(root: CacheRoot) -> Iterator[Path]:
-    """Yield the folders of runs; datasets and what is hidden are not entered."""
-    for path, names, _ in os.walk(root.path / "datasets" / FAMILY):
-        here = Path(path)
-        for name in sorted(names):
-            if dest_of(here / name) is not None and not (here / name).is_symlink():
-                yield here / name
-        if has_manifest(here):
-            names.clear()
-        names[:] = [name for name in names if not name.startswith(".")]
 
 
 def _planned(id: str, work: Path, dest: Path, root: CacheRoot, folder: Path) -> PlannedDataset:
