@@ -271,8 +271,9 @@ def verify(
 
     Raises:
         UsageError: ``quick`` and ``deep`` are both asked for.
-        IntegrityError: some are damaged; ``results`` has every dataset that was compared.
-        DatasetNotInstalled: one is not there.
+        IntegrityError: some are damaged; ``results`` has every dataset.
+        PartialFailure: some are not there; ``results`` has every dataset, and the others are done.
+        UnknownDataset, DatasetNotInstalled: none is there.
     """
     from datasets_cli.installed.upkeep import verify_all
 
@@ -295,7 +296,8 @@ def delete(
         config: root, mirrors and offline mode, instead of ``root``.
 
     Raises:
-        DatasetNotInstalled: one is not there; nothing is deleted.
+        UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
+            is deleted.
     """
     from datasets_cli.installed.upkeep import delete_all
 

@@ -1,4 +1,4 @@
-"""Progress on a terminal: one bar for all files of a dataset, and the current file below it."""
+"""Progress on a terminal: one bar for all files of a run, and the current file below it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def shown(
 class Bars:
     """A ``Progress`` that draws on stderr; use it in a ``with`` statement.
 
-    All files of a dataset share one line; the file that is fetched stands on the line below. Both
-    lines go when the work is done.
+    All files share one line, those of several datasets too; the file that is fetched stands on the
+    line below. Both lines go when the work is done.
 
     Args:
         shown: whether anything is drawn; notes are printed either way.
@@ -64,11 +64,15 @@ class Bars:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clear()
+        self.clear()
 
     def expecting(self, sizes: Mapping[str, int | None]) -> None:
         """Learn which files will be fetched, and their bytes where that is known."""
-        self._files = Transfer(dict(sizes))
+        self._files.sizes |= sizes
+
+    def leaving_out(self, prefix: str) -> None:
+        """Learn that what begins like this, and is not here yet, will not be fetched."""
+        self._files.leave_out(prefix)
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
         """Draw the bytes, speed and remaining time of all files, and the current file."""
@@ -82,7 +86,7 @@ class Bars:
 
     def note(self, text: str) -> None:
         """Print one line above what is drawn."""
-        self._clear()
+        self.clear()
         print(text, file=sys.stderr, flush=True)
 
     def _draw(self, line: Callable[[int], str], below: str, *, is_last: bool = False) -> None:
@@ -92,12 +96,13 @@ class Bars:
         # The last column stays free: some terminals would begin another line.
         width = shutil.get_terminal_size().columns - 1
         upper, lower = line(width), _shortened(below, width)
-        self._clear()
+        self.clear()
         end = f"\n{lower}\x1b[A\r" if lower else "\r"
         print(f"{upper}{end}", end="", file=sys.stderr, flush=True)
         self._drawn, self._drawn_at = (upper, lower), now
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Take away what is drawn, until there is more to draw."""
         if self._drawn is None:
             return
         # The cursor stands on the upper line, and all that is drawn is at and below it.
@@ -110,9 +115,51 @@ def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
+class PartOfRun:
+    """The ``Progress`` of one dataset of several, whose files are named after it.
+
+    Use it in a ``with`` statement: at its end nothing is left on the terminal, so that what became
+    of the dataset can be printed.
+
+    Args:
+        id: of the dataset; until its files are known it counts as one.
+        bars: of the whole run.
+    """
+
+    def __init__(self, id: str, bars: Bars) -> None:
+        self._id, self._bars = id, bars
+
+    def __enter__(self) -> PartOfRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.leaving_out(self._id)
+        self._bars.clear()
+
+    def expecting(self, sizes: Mapping[str, int | None]) -> None:
+        """Learn which files the dataset has."""
+        self._bars.leaving_out(self._id)
+        self._bars.expecting({self._named(name): size for name, size in sizes.items()})
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Pass on, with the dataset's id before the file's name."""
+        self._bars.fetching(self._named(filename), done, total)
+
+    def writing(self, num_transitions: int) -> None:
+        """Pass on."""
+        self._bars.writing(num_transitions)
+
+    def note(self, text: str) -> None:
+        """Pass on."""
+        self._bars.note(text)
+
+    def _named(self, filename: str) -> str:
+        return f"{self._id} {filename}"
+
+
 @dataclass
 class Transfer:
-    """How far the files of one dataset are.
+    """How far the files of a run are.
 
     Args:
         sizes: bytes of each file; None where unknown. Files that were not expected join.
@@ -135,6 +182,14 @@ class Transfer:
         self.done[filename] = done
         self.sizes[filename] = total if total is not None else self.sizes.get(filename)
         self._now = now
+
+    def leave_out(self, prefix: str) -> None:
+        """Forget the files whose names begin with ``prefix`` and of which nothing is here yet."""
+        self.sizes = {
+            name: size
+            for name, size in self.sizes.items()
+            if name in self.done or not name.startswith(prefix)
+        }
 
     @property
     def total(self) -> int | None:

@@ -15,7 +15,7 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version", "old_recipes", "quantities"],
+    ["errors", "version", "old_recipes", "quantities", "reinstall"],
     ["config", "progress"],
     ["sources", "parallel", "progress_bars"],
     ["store.schema"],

@@ -81,14 +81,16 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            raise self._all_missing(ctx) from error
+            if type(error).__name__ == "MissingParameter":
+                raise self._all_missing(ctx) from error
+            if "unexpected extra argument" in str(error):
+                raise self._too_many(ctx, str(error)) from error
+            raise
 
     def _all_missing(self, ctx: Any) -> UsageError:
         # What was given is in params already: the parser reads it before it asks for the rest.
         missing = [
-            f"{param.opts[0]} {_metavar(param)}" if _is_option(param) else str(param.metavar)
+            f"{param.opts[0]} {_metavar(param)}" if _is_option(param) else _noun(param)
             for param in self.params
             if param.required and not ctx.params.get(param.name)
         ]
@@ -97,6 +99,15 @@ class Command(TyperCommand):
         return UsageError(
             f"{ctx.command_path} needs {' and '.join(missing)}.{shown} See: {ctx.command_path} "
             "--help"
+        )
+
+    def _too_many(self, ctx: Any, text: str) -> UsageError:
+        # The parser names what is too much in brackets.
+        extra = ", ".join(text.rpartition("(")[2].rstrip(").").split())
+        takes = [_noun(param) for param in self.params if not _is_option(param)]
+        return UsageError(
+            f"{ctx.command_path} takes {f'one {takes[0]}' if takes else 'no argument'}, and was "
+            f"given {extra} as well. See: {ctx.command_path} --help"
         )
 
 
@@ -127,7 +138,8 @@ class Group(TyperGroup):
             near = get_close_matches(name, self.list_commands(ctx), n=1)
             meant = OTHER_WORDS.get(name) or next(iter(near), "")
             hint = f" Did you mean rlds {meant}?" if meant else ""
-            raise UsageError(f"There is no command {name}.{hint} See: rlds --help")
+            shown = name if name.isprintable() and name.strip() else repr(name)
+            raise UsageError(f"There is no command {shown}.{hint} See: rlds --help")
         return super().resolve_command(ctx, args)
 
 
@@ -180,6 +192,11 @@ def _name(param: Any) -> str:
 def _metavar(param: Any) -> str:
     is_number = isinstance(param.default, int | float) and not isinstance(param.default, bool)
     return param.metavar or ("N" if is_number else "TEXT")
+
+
+def _noun(argument: Any) -> str:
+    """Return what an argument is, as a sentence has it: without the dots of several."""
+    return str(argument.metavar).rstrip(".")
 
 
 def _is_option(param: Any) -> bool:

@@ -16,6 +16,7 @@ from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.verification import verify
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
+from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
@@ -96,7 +97,8 @@ def _repair(id: str, config: Config, dry_run: bool, progress: Progress | None) -
         verify(id, config)
     except IntegrityError as damage:
         known = condition_of(root.dataset(id), id).manifest
-        if dry_run:
+        # What a newer version wrote may be whole, and would be replaced by older files.
+        if dry_run or (isinstance(damage, DamagedDataset) and damage.newer):
             return RepairedDataset(id, FAILED, str(damage), error=damage)
         try:
             folder = _make_again(id, known, config, progress)
@@ -117,7 +119,7 @@ def _make_again(id: str, known: Manifest | None, config: Config, progress: Progr
     if known is not None and known.parent is not None:
         raise DamagedDataset(
             f"{id} was derived from {known.parent['id']} by {known.function.get('name')}, which is "
-            f"not kept with it. Delete it and run that rlds preprocess again: rlds delete {id}"
+            f"not kept with it. {reinstall_advice(known)}"
         )
     options = InstallOptions(force=True, num_workers=None)
     if known is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
@@ -150,10 +151,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from error
     if version > FORMAT_VERSION:
-        raise DamagedDataset(
-            f"{path} has format version {version}, and this program reads up to {FORMAT_VERSION}: "
-            "a newer one wrote it, and it may be whole. Upgrade: pip install --upgrade rlds-cli"
-        )
+        raise _newer(path, version)
     try:
         if version > 1:
             check_seal(data, document)
@@ -202,10 +200,17 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
     return Manifest(**{name: document[name] for name in known} | made)
 
 
+def _newer(path: Path, version: int) -> DamagedDataset:
+    error = DamagedDataset(
+        f"{path} has format version {str(version)[:20]}, and this program reads up to "
+        f"{FORMAT_VERSION}: a newer one wrote it, and it may be whole. Upgrade: "
+        "pip install --upgrade rlds-cli"
+    )
+    error.newer = True
+    return error
+
+
 def _damaged(path: Path, problem: object) -> DamagedDataset:
     # What is quoted may be of any length, and break lines.
     plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
-    return DamagedDataset(
-        f"{path} is not a valid manifest: {plain}. Install the dataset again (rlds download "
-        "--force ID) or remove it (rlds delete ID)."
-    )
+    return DamagedDataset(f"{path} is not a valid manifest: {plain}. {reinstall_advice_at(path)}")
