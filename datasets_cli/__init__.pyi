@@ -15,11 +15,13 @@ from datasets_cli.api import list_datasets as list_datasets
 from datasets_cli.api import match_datasets as match_datasets
 from datasets_cli.api import open_dataset as open_dataset
 from datasets_cli.api import plan_download as plan_download
+from datasets_cli.api import plan_preprocess as plan_preprocess
 from datasets_cli.api import preprocess as preprocess
 from datasets_cli.api import preprocess_columns as preprocess_columns
 from datasets_cli.api import prune as prune
 from datasets_cli.api import repair as repair
 from datasets_cli.api import run_demo as run_demo
+from datasets_cli.api import run_plan as run_plan
 from datasets_cli.api import scan as scan
 from datasets_cli.api import verify as verify
 from datasets_cli.config import Config as Config
@@ -56,6 +58,11 @@ from datasets_cli.installed.records import DatasetInfo as DatasetInfo
 from datasets_cli.installed.records import DatasetRecord as DatasetRecord
 from datasets_cli.installed.usage import DatasetUsage as DatasetUsage
 from datasets_cli.installed.usage import DiskUsage as DiskUsage
+from datasets_cli.preparation.results import PlannedDataset as PlannedDataset
+from datasets_cli.preparation.results import PreprocessPlan as PreprocessPlan
+from datasets_cli.preparation.results import PreprocessResults as PreprocessResults
+from datasets_cli.preparation.step_file import StepFile as StepFile
+from datasets_cli.preparation.steps import PreprocessStep as PreprocessStep
 from datasets_cli.preprocessing.results import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.results import DerivedDataset as DerivedDataset
 from datasets_cli.progress import Progress as Progress

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
     from datasets_cli.installed.usage import DiskUsage
+    from datasets_cli.preparation.results import PreprocessPlan, PreprocessResults
+    from datasets_cli.preparation.run import OnPrepared
+    from datasets_cli.preparation.steps import PreprocessStep
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
@@ -51,11 +54,13 @@ __all__ = [
     "match_datasets",
     "open_dataset",
     "plan_download",
+    "plan_preprocess",
     "preprocess",
     "preprocess_columns",
     "prune",
     "repair",
     "run_demo",
+    "run_plan",
     "scan",
     "verify",
 ]
@@ -425,7 +430,7 @@ def scan(
 
 def preprocess(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     num_workers: int | None = 0,
@@ -443,7 +448,8 @@ def preprocess(
 
     Args:
         id: ``family/name``; the family may be left out where the name is unique.
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or its
+            name ``"module:function"``, whose module may be in the working directory.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
@@ -486,7 +492,7 @@ def preprocess(
 
 def preprocess_columns(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     per: Per = "trajectory",
@@ -498,7 +504,7 @@ def preprocess_columns(
 
     Args:
         id: as for ``preprocess``, and so are all other arguments.
-        fn: takes a TensorDict ``[n]`` and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` and returns one ``[n]``; or its name.
         out: name of the new dataset.
         per: with ``"transition"`` the function is applied to two rows.
         seed: seeds torch.
@@ -511,6 +517,70 @@ def preprocess_columns(
     from datasets_cli.preprocessing.derived import derived_columns
 
     return derived_columns(id, fn, out, choose_config(root, config), per=per, seed=seed)
+
+
+def plan_preprocess(
+    step: PreprocessStep | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessPlan:
+    """Return all preparation that is due here, or what one step is to make; imports no user code.
+
+    Args:
+        step: a function over one installed dataset or several. Where None, what is due is: the
+            steps of ``rlds.toml`` whose result is not there, or was made by another function, with
+            other arguments or of other data; then interrupted runs of the root; then killed
+            conversions whose raw files are complete.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
+        UnknownDataset: an input is not known, or its glob matches nothing.
+    """
+    from datasets_cli.preparation.plan import make_plan
+
+    return make_plan(step, folder, choose_config(root, config))
+
+
+def run_plan(
+    plan: PreprocessPlan,
+    *,
+    num_workers: int | None = 0,
+    executor: Executor | None = None,
+    on_result: OnPrepared | None = None,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessResults:
+    """Make what is due of a plan, in its order; this imports and runs the functions of its folder.
+
+    Args:
+        plan: what ``plan_preprocess`` returned.
+        num_workers: processes; all cores where None, this process where 0.
+        executor: where functions run instead; its workers must see the cache root.
+        on_result: called with each dataset as soon as it is made, or could not be.
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    from datasets_cli.preparation.run import run_all
+
+    return run_all(
+        plan,
+        choose_config(root, config),
+        num_workers=num_workers,
+        executor=executor,
+        on_result=on_result,
+        progress=progress,
+    )
 
 
 def open_dataset(

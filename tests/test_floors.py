@@ -28,7 +28,7 @@ FLOORS = [
     ["install", "replay.trajectories", "replay.files"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
-    ["replay.transforms"],
+    ["replay.transforms", "preparation"],
     ["replay.buffers"],
     ["replay.ensembles", "experience"],
     ["replay.loaders", "torchrl", "torchrl.families", "demo"],

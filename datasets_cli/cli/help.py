@@ -23,11 +23,15 @@ EXAMPLES = {
     "verify": ("rlds verify", "rlds verify hopper-medium-v2 --deep"),
     "delete": ("rlds delete hopper-medium-v2", "rlds delete 'derived/*' --dry-run"),
     "convert": ("rlds convert hopper-medium-v2 --layout compact",),
+    "preprocess": (
+        "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
+        "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
+        "rlds preprocess --workers 4",
+    ),
     "repair": ("rlds repair", "rlds repair 'd4rl/*' --dry-run"),
     "prune": ("rlds prune --dry-run", "rlds prune --older-than 0"),
     "du": ("rlds du",),
     "scan": ("rlds scan", "rlds scan /data/minari"),
-    "preprocess": ("rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",),
     "demo": ("rlds demo", "rlds demo --keep"),
 }
 OTHER_WORDS = {

@@ -73,6 +73,23 @@ def locked(
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds a lock now; False where that cannot be told."""
+    import filelock
+
+    if not path.exists():
+        return False
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return True
+    except (OSError, NotImplementedError):
+        return False
+    lock.release()
+    return False
+
+
 def _not_writable(path: Path, error: OSError) -> UsageError:
     """Return what it means that a lock file, the first of all that is written, cannot be made."""
     return UsageError(

@@ -244,9 +244,10 @@ def test_output_on_a_full_disk_exits_with_7(
     ("arguments", "words"),
     [
         (
-            "preprocess",
-            "needs ID and --fn MODULE:FUNCTION and --out NAME. Example: ",
+            "preprocess --fn mycode:scale",
+            "needs ID and --out NAME. Example: ",
         ),
+        ("preprocess", "Begin with: rlds download demo/door-human or rlds demo"),
         ("convert", "needs ID and --layout"),
         (
             "download",
