@@ -111,7 +111,7 @@ IDS = [
     Wrong("info demo/.iris", 2, AN_ID),
     Wrong("path 'demo/*'", 2, A_GLOB),
     Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
-    Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 2, A_GLOB),
+    Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 3, "See: rlds list --installed"),
     Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
     Wrong("download minari", 3, "rlds list 'minari/*'"),
     Wrong("info nosuch", 3, "See: rlds list"),
