@@ -88,7 +88,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         # Rows may have been a batch, perhaps of this buffer.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         takes_priorities = update_priority is not False
-        return self._extend(
+        return self.row_writer.extend(
             data, self._tell_priorities if takes_priorities else self.reader.sampler.on_write
         )
 

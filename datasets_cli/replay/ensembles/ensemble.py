@@ -249,7 +249,9 @@ class ReplayBufferEnsemble:
         with self._locked():
             folders = [Path(path) / str(number) for number in range(len(self.buffers))]
             members = zip(self.buffers, folders, strict=True)
-            for put in [buffer.plan_loads(folder, tensorclass) for buffer, folder in members]:
+            for put in [
+                buffer.persistence.plan_load(folder, tensorclass) for buffer, folder in members
+            ]:
                 put()
         if state is not None:
             self.generator.set_state(state)
@@ -277,7 +279,9 @@ class ReplayBufferEnsemble:
         generator = generator_in(state, self.generator)
         with self._locked():
             members = zip(self.buffers, found, strict=True)
-            for put in [buffer.plan_load_state_dict(own, tensorclass) for buffer, own in members]:
+            for put in [
+                buffer.persistence.plan_restore(own, tensorclass) for buffer, own in members
+            ]:
                 put()
         self.generator.set_state(generator)
 
