@@ -12,7 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
 from datasets_cli.replay.buffers.checkpoint import clear_rows, writable
 from datasets_cli.replay.buffers.dump import Hook
-from datasets_cli.replay.buffers.parts import as_sampler, as_storage
+from datasets_cli.replay.buffers.parts import as_sampler, as_storage, check_room
 from datasets_cli.replay.buffers.persistence import Persistence
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
 from datasets_cli.replay.buffers.row_writer import RowWriter
@@ -96,6 +96,7 @@ class ReplayBuffer:
                 f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
                 f"{dim_extend}."
             )
+        check_room(self.reader.sampler, self.reader.storage)
         self.row_writer = RowWriter(self.reader, writer)
         self.persistence = Persistence(self.reader, self.row_writer)
         self._carry_index(writer)
@@ -243,7 +244,7 @@ class ReplayBuffer:
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        return self.row_writer.extend(data, self.reader.sampler.on_write)
+        return self.row_writer.extend(data)
 
     def empty(self) -> None:
         """Forget every row.
@@ -270,10 +271,16 @@ class ReplayBuffer:
                 sampler.update_priority(rows, priority)
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
-        """Use another storage and return the one before; its rows get the default priority."""
+        """Use another storage and return the one before; its rows get the default priority.
+
+        Raises:
+            UsageError: it has more room than the sampler has priorities for.
+        """
+        found = as_storage(storage)
+        check_room(self.reader.sampler, found)
         self.reader.rewind()
         previous = self.storage
-        self.reader.use_storage(as_storage(storage))
+        self.reader.use_storage(found)
         self.reader.collate_fn = collate_fn or self.reader.collate_fn
         self.row_writer.use_writer(None)
         self._carry_index(None)
@@ -281,9 +288,15 @@ class ReplayBuffer:
         return previous
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Use another sampler and return the one before."""
+        """Use another sampler and return the one before.
+
+        Raises:
+            UsageError: it has priorities for fewer rows than the storage has room for.
+        """
+        found = as_sampler(sampler)
+        check_room(found, self.reader.storage)
         self.reader.rewind()
-        previous, self.reader.sampler = self.sampler, as_sampler(sampler)
+        previous, self.reader.sampler = self.sampler, found
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:

@@ -91,6 +91,8 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")
     rows = row_numbers(index, storage)
+    if not rows.numel() and not len(storage):  # which must not take the form of such rows
+        raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
     columns = storage.flatten(data if rows.ndim else storage.one_row(data))
     if len(columns[0]) != rows.numel():
         raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")

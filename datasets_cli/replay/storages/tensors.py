@@ -57,7 +57,7 @@ class LazyTensorStorage(WritableStorage):
         self._form: Form | None = None
         # What torch cannot move is kept, and handed from flatten() to write(), as its bits.
         self._columns: list[torch.Tensor] = []
-        self._dtypes: list[torch.dtype] = []
+        self._row_types: list[tuple[torch.dtype, torch.Size]] = []
         self._has_bits = False
         self._num_rows = 0
 
@@ -93,25 +93,29 @@ class LazyTensorStorage(WritableStorage):
         check_leading(form, columns, self.ndim)
         side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
-            width = math.prod(side)
-            self._grid = (-(-self.max_size // max(1, width)), *side)
-            self._columns = self._allocate(form, columns)
-            self._set_form(form, inner_shape(data, self.ndim), columns)
-        flat = self._as_kept(form, columns)
-        if self.ndim > 1:
-            flat = [column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1) for column in flat]
-        if self.grid[1:] != side:
+            self._begin(form, data, columns, side)
+        elif self._grid[1:] != side:
             raise UsageError(
                 f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
                 f"are of {_environments(side)}."
             )
-        for name, rows, own in zip(form.names, flat, self._columns, strict=True):
-            if rows.shape[1:] != own.shape[1:]:
-                raise UsageError(
-                    f"{name} has the shape {list(own.shape[1:])} a row in the storage, and "
-                    f"{list(rows.shape[1:])} in these rows."
-                )
-        return flat
+        for name, column, own in zip(form.names, columns, self._row_types, strict=True):
+            if (column.dtype, column.shape[self.ndim :]) != own:
+                raise _other_type(name, own, column.dtype, column.shape[self.ndim :])
+        return self._as_kept(columns)
+
+    def _begin(
+        self, form: Form, data: Rows, columns: list[torch.Tensor], side: tuple[int, ...]
+    ) -> None:
+        """Allocate the rows that fit, of the form of the first ones."""
+        before = self._grid
+        self._grid = (-(-self.max_size // max(1, math.prod(side))), *side)
+        try:
+            self._columns = self._allocate(form, columns)
+        except BaseException:
+            self._grid = before
+            raise
+        self._set_form(form, inner_shape(data, self.ndim), columns)
 
     def _set_form(
         self, form: Form, row_batch_size: tuple[int, ...], columns: list[torch.Tensor]
@@ -119,36 +123,31 @@ class LazyTensorStorage(WritableStorage):
         self._form = form
         self.is_tensordict = isinstance(form, TensorDictForm)
         self.row_batch_size = row_batch_size
-        self._dtypes = [column.dtype for column in columns]
-        self._has_bits = not MOVABLE.issuperset(self._dtypes)
+        self._row_types = [(column.dtype, column.shape[self.ndim :]) for column in columns]
+        self._has_bits = not MOVABLE.issuperset(dtype for dtype, _ in self._row_types)
 
-    def _as_kept(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return columns as they are written: of types that torch cannot move, the bits.
+    def _as_kept(self, columns: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return columns as they are written: flat, time first, on the storage's device.
 
-        Raises:
-            UsageError: torch cannot convert them to the type of the rows that are there.
+        Of types that torch cannot move, they are the bits.
         """
-        if not self._has_bits:
-            return columns
-        kept = []
-        for name, column, dtype in zip(form.names, columns, self._dtypes, strict=True):
-            try:
-                kept.append(column if dtype in MOVABLE else bits_of(column.to(dtype)))
-            except NotImplementedError as error:
-                raise UsageError(
-                    f"{name} is {dtype} in the storage and {column.dtype} in these rows, which "
-                    "torch cannot convert to it. Convert them first."
-                ) from error
-        return kept
+        if self._has_bits:
+            columns = [bits_of(column) for column in columns]
+        if self.ndim > 1:
+            time = self.ndim - 1
+            columns = [column.transpose(0, time).flatten(0, time) for column in columns]
+        # A copy to another device may fail: it must not when half of the leaves are written.
+        return [column.detach().to(self.device) for column in columns]
 
     def _as_given(self, columns: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return what is kept as the columns that were written."""
-        return [column.view(dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
+        pairs = zip(columns, self._row_types, strict=True)
+        return [column.view(dtype) for column, (dtype, _) in pairs]
 
     def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
         """Put columns ``[n, ...]`` into rows."""
         for own, new in zip(self._columns, columns, strict=True):
-            own[rows] = new.detach().to(own.device)
+            own[rows] = new
         if isinstance(rows, slice):
             self.cursor = rows.stop // self.width % self.grid[0]
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
@@ -201,7 +200,7 @@ class LazyTensorStorage(WritableStorage):
         """
         if isinstance(self._form, TensorDictForm) and key in self._form.keys:
             number = self._form.keys.index(key)
-            return self._columns[number][: len(self)].view(self._dtypes[number])
+            return self._columns[number][: len(self)].view(self._row_types[number][0])
         if self._form is None:
             raise UsageError(NO_ROWS)
         known = ", ".join(self._form.names)
@@ -272,8 +271,27 @@ class TensorStorage(LazyTensorStorage):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
         self._grid = grid
         self._set_form(form, inner_shape(storage, ndim), columns)
-        self._columns = [column.flatten(0, ndim - 1) for column in self._as_kept(form, columns)]
+        # Nothing is copied: these are the tensors that were given.
+        self._columns = [bits_of(column).flatten(0, ndim - 1) for column in columns]
         self._num_rows = math.prod(grid)
+
+
+def _other_type(
+    name: str,
+    own: tuple[torch.dtype, torch.Size],
+    dtype: torch.dtype,
+    shape: torch.Size,
+) -> UsageError:
+    """Return the error of a column that is not as that of the storage."""
+    if dtype != own[0]:
+        return UsageError(
+            f"{name} is {own[0]} in the storage and {dtype} in these rows. Nothing is converted "
+            f"when it is written: pass {name} as {own[0]}, such as by .to({own[0]})."
+        )
+    return UsageError(
+        f"{name} has the shape {list(own[1])} a row in the storage, and {list(shape)} in these "
+        "rows. Reshape them, or write them to another storage."
+    )
 
 
 def _as_grid(rows: Rows, side: tuple[int, ...]) -> Rows:
