@@ -232,6 +232,6 @@ def default_writer(storage: Storage) -> Writer:
 
 
 def _rows(column: Rows, numbers: torch.Tensor) -> Rows:
-    if isinstance(column, torch.Tensor):
-        return column[numbers.to(column.device)]
-    return [column[number] for number in numbers.tolist()]
+    if isinstance(column, list):
+        return [column[number] for number in numbers.tolist()]
+    return column[numbers.to(column.device)]

@@ -15,7 +15,7 @@ from datasets_cli.replay.buffers.parts import as_writer
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.buffers.rows import unravel_rows, write_at
 from datasets_cli.replay.samplers.protocol import has_priorities
-from datasets_cli.replay.storages.lists import stack_rows
+from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.writers import Writer, default_writer
 from datasets_cli.store.schema.columns import Key, show_key
 
