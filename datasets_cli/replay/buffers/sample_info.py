@@ -48,7 +48,9 @@ class SampleInfo:
             storage: whose rows.
             sampler: who drew them.
         """
-        rows, inner = _rows_first(rows), storage.row_batch_size
+        if not isinstance(rows, dict):
+            rows = _rows_first(rows)
+        inner = storage.row_batch_size
         numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
         if self.marks and not info and not inner:  # the most common batch, without further steps
             rows["index"] = numbers

@@ -21,8 +21,18 @@ def make_batch(
     The leaves are known to have this leading shape, so tensordict's unchecked constructor serves:
     it takes a tenth of the public one's time, and half of a small batch's time is wrappers.
     """
-    batch: TensorDict = TensorDict._new_unsafe(tree, batch_size, device=device)
+    batch: TensorDict = TensorDict._new_unsafe(tree, batch_size)
+    if device is not None:
+        _tell_device(batch, device)
     return batch
+
+
+def _tell_device(batch: TensorDict, device: torch.device) -> None:
+    """Let a TensorDict know where its leaves are; in the constructor that takes twice the time."""
+    batch._device = device
+    for entry in batch._tensordict.values():
+        if type(entry) is TensorDict:
+            _tell_device(entry, device)
 
 
 def map_rows(function: Callable[[Any], Any], batch: Rows) -> Rows:

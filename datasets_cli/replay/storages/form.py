@@ -69,6 +69,7 @@ class TensorDictForm:
         self._plan = TreePlan(self.leaves)
         self._places = [self._plan.slot(key) for key in self.leaves]
         self._root = self.nodes.get((), Node(()))
+        self.is_plain = not self.nodes or self.nodes == {(): Node(())}
         # The deepest first, because each is put into the one that holds it.
         below = [(key, node) for key, node in self.nodes.items() if key]
         self._below = sorted(below, key=lambda item: -len(item[0]))

@@ -15,7 +15,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.storages.batch import map_rows
+from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.storages.form import (
     Form,
     TensorDictForm,
@@ -230,8 +230,9 @@ class LazyTensorStorage(WritableStorage):
         if index.device != self.device:
             index = index.to(self.device)
         columns = [column.index_select(0, index) for column in self._columns]
-        values = [column.index_select(0, index) for column in self._values]
-        return self._unflatten(columns, values)
+        if not self._values and not self._has_bits:
+            return self._form.unflatten(columns)
+        return self._unflatten(columns, [each.index_select(0, index) for each in self._values])
 
     def _unflatten(self, columns: list[torch.Tensor], values: list[ValueColumn]) -> Rows:
         """Return columns of rows in their form; of TensorDicts the nested dict."""
@@ -246,8 +247,11 @@ class LazyTensorStorage(WritableStorage):
 
         Nested ones have the batch sizes and classes that were written.
         """
-        assert isinstance(self._form, TensorDictForm)
-        return self._form.batch(tree, shape, self.device)
+        form = self._form
+        assert isinstance(form, TensorDictForm)
+        if form.is_plain:
+            return make_batch(tree, shape, self.device)
+        return form.batch(tree, shape, self.device)
 
     def contents(self) -> Rows:
         """Return copies of all rows, as ``flatten`` takes them: time last."""
