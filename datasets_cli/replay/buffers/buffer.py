@@ -334,8 +334,9 @@ class ReplayBuffer:
         Of a dataset its id and content are written, and no rows. Tensorclasses become TensorDicts.
 
         Raises:
-            UsageError: rows are not TensorDicts, or have an entry that is neither a tensor nor
-                text, bytes, a number, bool, None, or lists, tuples and dicts of these.
+            UsageError: rows are neither TensorDicts nor tensors in lists, tuples and dicts; or
+                TensorDicts with an entry that is neither a tensor nor text, bytes, a number, bool,
+                None, or lists, tuples and dicts of these.
         """
         self.persistence.dump(path)
 

@@ -54,6 +54,10 @@ class TensorDictForm:
         keys: its tensors.
         values: its leaves that are no tensors; their columns come after those of the tensors.
         nodes: its TensorDicts that are more than a dict, by key; the root has the key ``()``.
+
+    Attributes:
+        leaves: its tensors, and then what is none.
+        is_plain: whether every TensorDict in it has the batch size of the rows and no class.
     """
 
     def __init__(

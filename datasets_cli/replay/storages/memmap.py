@@ -22,6 +22,8 @@ from datasets_cli.store.schema.meta_files import write_meta_files
 class LazyMemmapStorage(LazyTensorStorage):
     """Tensors in memory-mapped files, allocated when the first rows are written.
 
+    Text and other values that are no tensors stay in memory.
+
     Args:
         max_size: most rows.
         scratch_dir: the folder of the files; a temporary one, deleted with the storage, by default.

@@ -35,6 +35,9 @@ from datasets_cli.store.schema.tree import Tree
 class LazyTensorStorage(WritableStorage):
     """Tensors in memory, allocated when the first rows are written.
 
+    Rows may have text and other values, too: each row keeps its own. Later rows have the keys,
+    shapes and element types of the first ones; ``rb[:] = rows`` may add keys to all rows.
+
     With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
     each environment's steps are a run of their own; ``max_size`` counts all of them, and is
     rounded up to a whole step, as TorchRL does.
