@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.old_names import adapt, lacks
+from datasets_cli.replay.old_names import adapt, lacks, original
 from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
@@ -19,6 +19,9 @@ def as_storage(part: Any) -> Storage:
     Raises:
         UsageError: it is none.
     """
+    if original(part) is not part:  # what it lacks was added before
+        known: Storage = part
+        return known
     if isinstance(part, type) or not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
         kind = part if isinstance(part, type) else type(part)
         raise UsageError(
