@@ -108,6 +108,7 @@ _LAZY_IMPORTS = {
     "ListStorage": "replay.storages.lists",
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
+    "LazyStackStorage": "replay.storages.lists",
     "TensorStorage": "replay.storages.tensors",
     # samplers
     "PrioritizedSampler": "replay.samplers.prioritized",

@@ -85,6 +85,7 @@ from datasets_cli.replay.samplers.random import (
 )
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
+from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
 from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage

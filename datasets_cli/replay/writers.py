@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from abc import abstractmethod
 from typing import NoReturn, Protocol
 
@@ -128,12 +129,8 @@ class TensorDictMaxValueWriter(Writer):
         """
         if storage.ndim > 1:
             raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
-        numbers = self._numbers(data)
+        ranks = self._ranks(data)  # first, so that rows that are refused leave no trace
         columns = storage.flatten(data)
-        numbers = numbers.double().reshape(len(columns[0]), -1)
-        ranks = RANKS[self.reduction](numbers).cpu()
-        if bool(ranks.isnan().any()):
-            raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
         last: dict[int, int] = {}  # of those written to the same row, the last one is there
         for number, rank in enumerate(ranks.tolist()):
             if len(self._heap) < storage.capacity:
@@ -149,6 +146,19 @@ class TensorDictMaxValueWriter(Writer):
             index[taken] = rows
             storage.write(rows, [_rows(column, taken) for column in columns])
         return index
+
+    def _ranks(self, data: Rows) -> torch.Tensor:
+        """Return the rank of each row float64 ``[n]``.
+
+        Raises:
+            UsageError: there is nothing to rank by, or a rank is NaN.
+        """
+        numbers = self._numbers(data)
+        several = numbers.double().reshape(len(numbers), math.prod(numbers.shape[1:]))
+        ranks: torch.Tensor = RANKS[self.reduction](several).cpu()
+        if bool(ranks.isnan().any()):
+            raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
+        return ranks
 
     def _numbers(self, data: Rows) -> torch.Tensor:
         """Return the column to rank by."""
@@ -222,6 +232,6 @@ def default_writer(storage: Storage) -> Writer:
 
 
 def _rows(column: Rows, numbers: torch.Tensor) -> Rows:
-    if isinstance(column, torch.Tensor):
-        return column[numbers.to(column.device)]
-    return [column[number] for number in numbers.tolist()]
+    if isinstance(column, list):
+        return [column[number] for number in numbers.tolist()]
+    return column[numbers.to(column.device)]

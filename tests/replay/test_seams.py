@@ -59,6 +59,7 @@ class Reversed:
     is_writable = True
     takes_lists = False
     device_options: DeviceOptions = ON_DISK
+    device: torch.device | None = None
     width = 1
 
     def __init__(self, max_size: int) -> None:
@@ -80,6 +81,9 @@ class Reversed:
 
     def collate(self, rows: Any) -> Any:
         raise AssertionError("only rows that are not TensorDicts are collated")
+
+    def as_batch(self, tree: dict[str, Any], shape: torch.Size) -> TensorDict:
+        return TensorDict(tree, shape)
 
     def get(self, index: torch.Tensor) -> TensorDict:
         return torch.stack([self._rows[-number] for number in index.tolist()])
@@ -238,6 +242,16 @@ def test_prioritised_buffers_ensembles_and_dumps_work_on_it(tmp_path: Any) -> No
     other = TensorDictPrioritizedReplayBuffer(alpha=0.6, beta=0.4, storage=Reversed(ROWS))
     other.loads(tmp_path)
     assert torch.equal(other["number"], named["number"])
+
+
+def test_a_storage_without_what_has_a_default_works_in_every_buffer() -> None:
+    without = {"as_batch", "device", "__dict__", "__weakref__"}
+    members = {name: member for name, member in vars(Reversed).items() if name not in without}
+    earlier = type("Earlier", (), members)
+    for kind in (PrioritizedReplayBuffer, TensorDictPrioritizedReplayBuffer):
+        made = kind(alpha=0.6, beta=0.4, storage=earlier(ROWS), batch_size=4)
+        made.extend(rows())
+        assert set(made.sample()["number"].tolist()) <= set(rows()["number"].tolist())
 
 
 def test_writers_that_choose_rows_write_into_it() -> None:

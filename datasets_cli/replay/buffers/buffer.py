@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,21 +10,22 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
-from datasets_cli.replay.buffers.checkpoint import clear_rows, plan_restore, rows_state, writable
-from datasets_cli.replay.buffers.dump import Hook, dump
-from datasets_cli.replay.buffers.load import plan_load
-from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer
+from datasets_cli.replay.buffers.checkpoint import clear_rows, writable
+from datasets_cli.replay.buffers.dump import Hook
+from datasets_cli.replay.buffers.parts import as_sampler, as_storage, check_room
+from datasets_cli.replay.buffers.persistence import Persistence
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
-from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at, unravel_rows, write_at
+from datasets_cli.replay.buffers.row_writer import RowWriter
+from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at
 from datasets_cli.replay.buffers.sample_info import SampleInfo, warn_of_index
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.storages.lists import ListStorage, stack_rows
+from datasets_cli.replay.storages.lists import ListStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer, default_writer
+from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer
 
 DEFAULT_SIZE = 1000
 
@@ -56,6 +57,8 @@ class ReplayBuffer:
 
     Attributes:
         reader: what makes the batches; it has the parts that are in use.
+        row_writer: what writes the rows.
+        persistence: what dumps and restores the buffer.
     """
 
     _sample_info = SampleInfo()
@@ -93,9 +96,10 @@ class ReplayBuffer:
                 f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
                 f"{dim_extend}."
             )
-        self._use_writer(default_writer(self.reader.storage) if writer is None else writer)
-        self._save_hooks: list[Hook] = []
-        self._load_hooks: list[Hook] = []
+        check_room(self.reader.sampler, self.reader.storage)
+        self.row_writer = RowWriter(self.reader, writer)
+        self.persistence = Persistence(self.reader, self.row_writer)
+        self._carry_index(writer)
 
     @property
     def storage(self) -> Storage:
@@ -112,7 +116,7 @@ class ReplayBuffer:
     @property
     def writer(self) -> Writer:
         """Where rows are written."""
-        found: Writer = original(self._writer)
+        found: Writer = original(self.row_writer.writer)
         return found
 
     @property
@@ -206,10 +210,7 @@ class ReplayBuffer:
         """
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
-        data = self.transform.inv(data)
-        with self.reader.lock:
-            write_at(writable(self.reader), index, data)
-            self.reader.rewind()
+        self.row_writer.replace(index, data)
 
     def __getitems__(self, index: list[int]) -> Rows:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
@@ -243,7 +244,7 @@ class ReplayBuffer:
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
-        return self._extend(data, self.reader.sampler.on_write)
+        return self.row_writer.extend(data)
 
     def empty(self) -> None:
         """Forget every row.
@@ -252,7 +253,7 @@ class ReplayBuffer:
             ImmutableError: they are a dataset.
         """
         with self.reader.lock:
-            clear_rows(self.reader, self._writer)
+            clear_rows(self.reader, self.row_writer.writer)
 
     def update_priority(self, index: torch.Tensor, priority: Any) -> None:
         """Give rows new priorities; nothing happens unless the sampler has any.
@@ -270,25 +271,39 @@ class ReplayBuffer:
                 sampler.update_priority(rows, priority)
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
-        """Use another storage and return the one before; its rows get the default priority."""
+        """Use another storage and return the one before; its rows get the default priority.
+
+        Raises:
+            UsageError: it has more room than the sampler has priorities for.
+        """
+        found = as_storage(storage)
+        check_room(self.reader.sampler, found)
         self.reader.rewind()
         previous = self.storage
-        self.reader.use_storage(as_storage(storage))
+        self.reader.use_storage(found)
         self.reader.collate_fn = collate_fn or self.reader.collate_fn
-        self._use_writer(default_writer(self.reader.storage))
+        self.row_writer.use_writer(None)
+        self._carry_index(None)
         self.reader.sampler.on_clear()
         return previous
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Use another sampler and return the one before."""
+        """Use another sampler and return the one before.
+
+        Raises:
+            UsageError: it has priorities for fewer rows than the storage has room for.
+        """
+        found = as_sampler(sampler)
+        check_room(found, self.reader.storage)
         self.reader.rewind()
-        previous, self.reader.sampler = self.sampler, as_sampler(sampler)
+        previous, self.reader.sampler = self.sampler, found
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
         """Use another writer and return the one before."""
         previous = self.writer
-        self._use_writer(writer)
+        self.row_writer.use_writer(writer)
+        self._carry_index(writer)
         return previous
 
     def set_rng(self, generator: torch.Generator) -> None:
@@ -319,11 +334,11 @@ class ReplayBuffer:
         Of a dataset its id and content are written, and no rows. Tensorclasses become TensorDicts.
 
         Raises:
-            UsageError: rows are not TensorDicts, or have an entry that is neither a tensor nor
-                text, bytes, a number, bool, None, or lists, tuples and dicts of these.
+            UsageError: rows are neither TensorDicts nor tensors in lists, tuples and dicts; or
+                TensorDicts with an entry that is neither a tensor nor text, bytes, a number, bool,
+                None, or lists, tuples and dicts of these.
         """
-        with self.reader.lock:
-            dump(self.reader, self._writer, path, self._save_hooks)
+        self.persistence.dump(path)
 
     def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
         """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
@@ -343,18 +358,10 @@ class ReplayBuffer:
                 this one, or there is something pickled.
         """
         with self.reader.lock:
-            self.plan_loads(path, tensorclass)()
-
-    def plan_loads(self, path: str | Path, tensorclass: Any = None) -> Callable[[], None]:
-        """Return what does as ``loads``; all that may be refused is refused here already."""
-        return plan_load(self.reader, self._writer, path, self._load_hooks, tensorclass)
+            self.persistence.plan_load(path, tensorclass)()
 
     save = dump = dumps  # TorchRL's other names
     load = loads
-
-    def draw_state(self) -> StateDict:
-        """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
-        return self.reader.draw_state()
 
     def state_dict(self) -> StateDict:
         """Return the state of the draws, and copies of the rows where these can be written.
@@ -366,8 +373,7 @@ class ReplayBuffer:
             UsageError: a row has something else than tensors, text, bytes, numbers, bool, None, and
                 lists, tuples, dicts and TensorDicts of these.
         """
-        with self.reader.lock:
-            return self.draw_state() | rows_state(self.reader, self._writer)
+        return self.persistence.state()
 
     def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
         """Continue where ``state`` was taken, with the rows that were there.
@@ -381,38 +387,19 @@ class ReplayBuffer:
                 another dataset.
         """
         with self.reader.lock:
-            self.plan_load_state_dict(state, tensorclass)()
-
-    def plan_load_state_dict(self, state: StateDict, tensorclass: Any = None) -> Callable[[], None]:
-        """Return what does as ``load_state_dict``; see ``plan_loads``."""
-        return plan_restore(self.reader, self._writer, state, tensorclass)
+            self.persistence.plan_restore(state, tensorclass)()
 
     def register_save_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
-        self._save_hooks.append(hook)
+        self.persistence.save_hooks.append(hook)
 
     def register_load_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
-        self._load_hooks.append(hook)
+        self.persistence.load_hooks.append(hook)
 
-    def _use_writer(self, writer: Writer) -> None:
-        self._writer = as_writer(writer)
+    def _carry_index(self, writer: Writer | None) -> None:
+        """Let batches carry the rows' numbers where the writer asks for it."""
         indexed = isinstance(writer, TensorDictRoundRobinWriter)
         info = self._sample_info
         self.reader.sample_info = SampleInfo(info.index or indexed, info.marks)
         warn_of_index(self.reader.storage, self.reader.sample_info)
-
-    def _extend(self, data: Rows, tell: Callable[[torch.Tensor], None]) -> torch.Tensor:
-        """Write rows, tell of them, and return their numbers; see ``extend``."""
-        is_list = isinstance(data, list) and bool(data)
-        if is_list and (self.transform or not self.reader.storage.takes_lists):
-            data = stack_rows(data)
-        data = self.transform.inv(data)
-        if data is None:  # a transform keeps the rows until it has more
-            return torch.empty(0, dtype=torch.int64)
-        with self.reader.lock:
-            storage = writable(self.reader)
-            rows = self._writer.write(storage, data)
-            tell(rows)
-            self.reader.rewind()
-        return unravel_rows(storage, rows)

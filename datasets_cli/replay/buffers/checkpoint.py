@@ -138,7 +138,7 @@ def _counted(storage: WritableStorage, rows: Rows) -> tuple[int, int]:
         return 0, 1
     width = 1
     if isinstance(storage, LazyTensorStorage):
-        form = form_of(rows)
+        form = form_of(rows, storage.ndim)
         columns = form.flatten(rows)
         check_leading(form, columns, storage.ndim)
         *side, num_steps = columns[0].shape[: storage.ndim]  # time is last

@@ -18,17 +18,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tensordict import TensorDictBase, is_tensorclass
+import torch
+from tensordict import TensorDictBase, is_tensor_collection, is_tensorclass
+from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.dataset_reference import dataset_of
 from datasets_cli.replay.buffers.draws import GENERATOR, SAMPLER, write_draws
 from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.files.json_files import write_state
+from datasets_cli.replay.files.structures import to_numbered
 from datasets_cli.replay.files.write_folder import as_tensordict, plan_files, write_files
+from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.form import outline
-from datasets_cli.replay.storages.lists import as_one
 from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.stacks import as_one, stack_rows
 from datasets_cli.replay.writers import Writer
 
 Hook = Callable[[Any], Any]
@@ -39,6 +43,8 @@ ROWS_META = "storage_metadata.json"
 WRITER = "writer"
 WRITER_META = "metadata.json"
 DATASET = "dataset.json"
+STRUCTURE = "structure"  # of rows that are no TensorDicts, among the counts
+EMPTY = "empty"
 PARTS = (ROWS, SAMPLER, WRITER, GENERATOR, DATASET)
 SEAL = "buffer_metadata.json"
 PARTIAL = ".partial"
@@ -52,72 +58,91 @@ def dump(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
     is killed leaves the older one, or none.
 
     Args:
-        reader: of a buffer of TensorDicts, or of tensorclasses, which become TensorDicts.
+        reader: of a buffer of TensorDicts, of tensorclasses, which become TensorDicts, or of
+            tensors in lists, tuples and dicts.
         writer: of the buffer.
         path: a folder; made with those above it.
         hooks: called one after the other with the rows; what the last one returns is written. Not
-            called where the rows are a dataset.
+            called where the rows are a dataset, or there are none.
 
     Raises:
-        UsageError: there are no rows, or they are not TensorDicts, or hold what no file can.
+        UsageError: rows are something else, or hold what no file can.
     """
     dataset = dataset_of(reader.storage)
-    rows = None if dataset else _rows_of(reader.storage, hooks)
+    rows, structure = (None, None) if dataset else _rows_of(reader.storage, hooks)
     files = [] if rows is None else list(plan_files(rows))  # refuses before anything is written
     folder = Path(path)
     partial = folder / PARTIAL
     shutil.rmtree(partial, ignore_errors=True)  # of a dump that was killed
     partial.mkdir(parents=True)
     try:
-        if rows is None:
-            write_state(partial / DATASET, dataset or {})
+        if dataset:
+            write_state(partial / DATASET, dataset)
         else:
             write_files(partial / ROWS, files)
-            _write_counts(reader.storage, writer, rows, partial)
-        write_draws(reader, partial, dumps_global=rows is None)
+            _write_counts(reader.storage, writer, rows, structure, partial)
+        write_draws(reader, partial, dumps_global=bool(dataset))
         write_state(partial / SEAL, {"batch_size": reader.batch_size})
         _put_in_place(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _rows_of(storage: Storage, hooks: list[Hook]) -> TensorDictBase:
-    """Return the rows ``[steps, ...]`` that are dumped, time first."""
+def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Any]:
+    """Return the rows ``[steps, ...]`` that are dumped, time first, and the structure they are in.
+
+    None for no rows; without a structure where they are TensorDicts.
+    """
     if not len(storage):
-        raise UsageError("The buffer is empty: there is nothing to dump. Write rows first.")
-    if is_writable(storage) and storage.takes_lists:
-        rows = as_one(storage.contents())
-    else:
-        rows = storage.run(0, len(storage))
-    rows = _checked(rows)
-    if storage.ndim > 1:
-        rows = rows.reshape(-1, *storage.grid[1:], *storage.row_batch_size)
+        return None, None
+    rows = storage.contents() if is_writable(storage) else storage.run(0, len(storage))
+    if isinstance(rows, list):
+        rows = as_one(rows)
+    if isinstance(rows, list):
+        rows = stack_rows(rows) if all(map(_is_of_tensors, rows)) else rows
+    elif storage.ndim > 1:
+        time = storage.ndim - 1
+        rows = map_rows(lambda part: part.transpose(0, time), rows)
+    is_tensordict = is_tensor_collection(rows)
     for hook in hooks:
-        rows = _checked(hook(rows))
-    return rows
-
-
-def _checked(rows: Any) -> TensorDictBase:
-    """Return rows that can be dumped; a tensorclass as a TensorDict."""
+        rows = hook(rows)
     found = as_tensordict(rows) if is_tensorclass(rows) else rows
+    if not is_tensordict and not isinstance(found, TensorDictBase):
+        return to_numbered(found, storage.ndim)
     if not isinstance(found, TensorDictBase) or not found.batch_size:
         raise UsageError(
-            f"Only rows that are TensorDicts can be dumped, not {outline(rows)}. Write "
-            "TensorDicts, or keep the rows by other means."
+            f"Only rows that are TensorDicts can be dumped of such rows, not {outline(rows)}, "
+            "which a hook returned. Let it return rows [steps, ...]."
         )
-    return found
+    return found, None
 
 
-def _write_counts(storage: Storage, writer: Writer, rows: TensorDictBase, folder: Path) -> None:
+def _is_of_tensors(row: Any) -> bool:
+    """Tell whether a row of a list is tensors alone, which it is after it was joined, too."""
+    return all(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(row))
+
+
+def _write_counts(
+    storage: Storage,
+    writer: Writer,
+    rows: TensorDictBase | None,
+    structure: Any,
+    folder: Path,
+) -> None:
     """Write how many rows there are, and where the next one goes."""
-    width = math.prod(rows.shape[1 : storage.ndim])
+    steps = 0 if rows is None else len(rows)
+    width = 1 if rows is None else math.prod(rows.shape[1 : storage.ndim])
     # TorchRL knows nothing of the names that are stored in another form.
-    counts = {"metadata": {}, "is_pytree": False, "len": len(rows) * width, "escaped_names": True}
+    counts = {"metadata": {}, "is_pytree": False, "len": steps * width, "escaped_names": True}
+    if structure is not None:
+        counts[STRUCTURE] = structure
+    if rows is None:
+        counts[EMPTY] = True
     write_state(folder / ROWS / ROWS_META, counts)
     state = writer.state_dict()
-    if "cursor" in state:  # TorchRL counts time steps
-        is_whole = len(rows) * width == len(storage)  # a hook may leave rows out
-        state["cursor"] = state["cursor"] // width if is_whole else len(rows)
+    if "cursor" in state and rows is not None:  # TorchRL counts time steps
+        is_whole = steps * width == len(storage)  # a hook may leave rows out
+        state["cursor"] = state["cursor"] // width if is_whole else steps
     write_state(folder / WRITER / WRITER_META, state)
 
 

@@ -13,16 +13,18 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
 from datasets_cli.replay.buffers.dataset_reference import check_dataset
 from datasets_cli.replay.buffers.draws import SAMPLER, read_generator, read_sampler
 from datasets_cli.replay.buffers.dump import (
     DATASET,
+    EMPTY,
     ROWS,
     ROWS_META,
     SEAL,
+    STRUCTURE,
     WRITER,
     WRITER_META,
     Hook,
@@ -37,9 +39,10 @@ from datasets_cli.replay.files.json_files import (
     wrong,
 )
 from datasets_cli.replay.files.read_folder import read_tensordict
+from datasets_cli.replay.files.structures import from_numbered, to_numbered
 from datasets_cli.replay.files.write_folder import as_class
-from datasets_cli.replay.storages.lists import stack_rows
 from datasets_cli.replay.storages.protocol import WritableStorage
+from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
 
@@ -76,7 +79,10 @@ def plan_load(
             of another dataset.
     """
     folder = Path(path)
-    read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
+    seal = read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
+    size = seal.get("batch_size")
+    if size is not None and (type(size) is not int or size < 1):
+        raise wrong(folder / SEAL, "batch_size", "a whole number from 1 on, or null", size)
     # TorchRL, which dumps rows, may have written over a dump of a dataset.
     if os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS):
         check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(folder))
@@ -110,12 +116,25 @@ def _plan_rows(
 ) -> tuple[StateDict | None, Callable[[], None]]:
     """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
-    state = _read_writer(folder / WRITER)
+    state = _read_writer(folder / WRITER, writer)
+    counts = _read_counts(folder / ROWS)
+    if counts.get(EMPTY) is True:
+        drawn = read_sampler(reader.sampler, folder / SAMPLER)
+        empty = copy.copy(writer)
+        empty.on_clear()  # a writer of another kind may have been dumped
+        return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
     # Our tensor storages copy what they are given; others, and hooks, may write into it.
     mapped = isinstance(storage, LazyTensorStorage) and not hooks
-    rows = dumped = _read_rows(folder / ROWS, storage.ndim, mapped)
-    for hook in hooks:
-        rows = hook(rows)
+    rows = dumped = _read_rows(folder / ROWS, counts, storage.ndim, mapped)
+    structure = counts.get(STRUCTURE)
+    if structure is not None:
+        given = _from_numbered(folder / ROWS, structure, rows)
+        for hook in hooks:
+            given = hook(given)
+        rows, structure = to_numbered(given, storage.ndim)
+    else:
+        for hook in hooks:
+            rows = hook(rows)
     width = max(1, math.prod(rows.shape[1 : storage.ndim]))
     num_steps, room = len(rows), -(-storage.max_size // width)
     if num_steps > room:
@@ -134,7 +153,7 @@ def _plan_rows(
     drawn = read_sampler(reader.sampler, folder / SAMPLER)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     try:
-        columns = _columns(storage, rows, tensorclass)
+        columns = _columns(storage, rows, structure, tensorclass)
     except UsageError as error:
         raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
     columns = [_rolled(column, shift * width) for column in columns]
@@ -148,11 +167,25 @@ def _plan_rows(
     return drawn if drawn and ("priorities" in drawn or not shift) else None, put
 
 
-def _read_rows(folder: Path, ndim: int, mapped: bool) -> TensorDictBase:
-    """Return the rows ``[steps, ...]`` that were dumped, time first."""
+def _read_counts(folder: Path) -> StateDict:
+    """Return what is known of the rows that were dumped."""
     check_folder(folder)
+    return read_state(folder / ROWS_META, SETTINGS_BYTES)
+
+
+def _from_numbered(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
+    try:
+        return from_numbered(structure, rows)
+    except ValueError as error:
+        raise DamagedDataset(
+            f"{folder / ROWS_META}: {STRUCTURE} is not that of these rows: {error}. Dump the "
+            "buffer again."
+        ) from error
+
+
+def _read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
+    """Return the rows ``[steps, ...]`` that were dumped, time first."""
     path = folder / ROWS_META
-    known = read_state(path, SETTINGS_BYTES)
     if known.get("is_pytree"):
         raise UsageError(
             f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
@@ -167,13 +200,16 @@ def _read_rows(folder: Path, ndim: int, mapped: bool) -> TensorDictBase:
     return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
 
 
-def _read_writer(folder: Path) -> StateDict:
+def _read_writer(folder: Path, writer: Writer) -> StateDict:
     """Return where the writer stood."""
     check_folder(folder)
     path = folder / WRITER_META
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
         state[name] = whole(state, name, path)  # TorchRL's may be 3.0
+    # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
+    if "cursor" in writer.state_dict() and not state.keys() & {"cursor", "ranks", "rank_key"}:
+        raise wrong(path, "cursor", "the row that is written next", None)
     return state
 
 
@@ -183,8 +219,17 @@ def _oldest_step(state: StateDict, num_steps: int) -> int:
     return cursor if 0 <= cursor < num_steps else 0
 
 
-def _columns(storage: WritableStorage, rows: TensorDictBase, tensorclass: Any) -> list[Rows]:
+def _columns(
+    storage: WritableStorage, rows: TensorDictBase, structure: Any, tensorclass: Any
+) -> list[Rows]:
     """Return the columns of rows ``[steps, ...]``, as a storage flattens them."""
+    if structure is not None:
+        if tensorclass is not None:
+            raise UsageError("The rows are tensors, which cannot be made a tensorclass.")
+        if storage.takes_lists:
+            return storage.flatten([from_numbered(structure, row) for row in rows.unbind(0)])
+        time = storage.ndim - 1
+        return storage.flatten(from_numbered(structure, rows.transpose(0, time) if time else rows))
     if isinstance(rows, LazyStackedTensorDict) and not storage.takes_lists:
         rows = stack_rows(list(rows.unbind(0)))
     made: Any = as_class(rows, tensorclass)
@@ -199,7 +244,7 @@ def _rolled(column: Rows, shift: int) -> Rows:
         return column
     if isinstance(column, list):
         return column[shift:] + column[:shift]
-    return torch.cat([column[shift:], column[:shift]])
+    return column.roll(-shift, 0)
 
 
 def _ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:

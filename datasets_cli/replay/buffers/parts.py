@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.old_names import adapt, lacks
+from datasets_cli.replay.old_names import adapt, lacks, original
+from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
-from datasets_cli.replay.storages.protocol import Storage, WritableStorage
+from datasets_cli.replay.storages.lists import NO_LIMIT
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.writers import Writer
 
 
@@ -17,6 +19,9 @@ def as_storage(part: Any) -> Storage:
     Raises:
         UsageError: it is none.
     """
+    if original(part) is not part:  # what it lacks was added before
+        known: Storage = part
+        return known
     if isinstance(part, type) or not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
         kind = part if isinstance(part, type) else type(part)
         raise UsageError(
@@ -44,6 +49,18 @@ def as_sampler(part: Any) -> Sampler:
         has_slices=getattr(part, "has_slices", hasattr(part, "truncated_key")),
     )
     return found
+
+
+def check_room(sampler: Sampler, storage: Storage) -> None:
+    """Check that a sampler has room for all the rows that a storage may get.
+
+    Raises:
+        UsageError: it has priorities for fewer rows, or the storage has no limit.
+    """
+    if isinstance(sampler, Prioritized):
+        if is_writable(storage) and storage.max_size >= NO_LIMIT:
+            raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
+        sampler.follow(storage)
 
 
 def as_writer(part: Any) -> Writer:

@@ -14,7 +14,7 @@ from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.buffers.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Info, Sampler
-from datasets_cli.replay.storages.batch import make_batch, map_rows
+from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.store.schema.device_options import can_page_lock
@@ -161,8 +161,7 @@ class BatchReader:
         storage, collate_fn = self.storage, self.collate_fn
         if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
             self.sample_info.describe(rows, index, info, storage, self.sampler)
-            inner = storage.row_batch_size
-            batch = make_batch(rows, index.shape + inner if inner else index.shape)
+            batch = storage.as_batch(rows, index.shape)
             if collate_fn is not None:
                 batch = collate_fn(batch)
         else:

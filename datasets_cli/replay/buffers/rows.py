@@ -12,6 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, WritableStorage
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
 
 
 def is_key(index: Index) -> TypeGuard[NestedKey]:
@@ -82,7 +83,8 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     Args:
         storage: whose rows; of one dimension.
         index: see ``row_numbers``; an int means one row.
-        data: the same number of rows.
+        data: the same number of rows. Those that replace all rows, ``rb[:] = rows``, may have more
+            keys than are there: the rows have these, too, from then on, until ``empty``.
 
     Raises:
         IndexError: a row does not exist.
@@ -91,7 +93,12 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")
     rows = row_numbers(index, storage)
-    columns = storage.flatten(data if rows.ndim else storage.one_row(data))
+    if not rows.numel() and not len(storage):  # which must not take the form of such rows
+        raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
+    data = data if rows.ndim else storage.one_row(data)
+    if isinstance(storage, LazyTensorStorage) and torch.equal(rows, torch.arange(len(storage))):
+        storage.add_keys(data)
+    columns = storage.flatten(data)
     if len(columns[0]) != rows.numel():
         raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
     storage.write(rows.flatten(), columns)

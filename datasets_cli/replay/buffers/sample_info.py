@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
@@ -48,6 +48,8 @@ class SampleInfo:
             storage: whose rows.
             sampler: who drew them.
         """
+        if not isinstance(rows, dict):
+            rows = _rows_first(rows)
         inner = storage.row_batch_size
         numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
         if self.marks and not info and not inner:  # the most common batch, without further steps
@@ -69,11 +71,22 @@ class SampleInfo:
         """Put back into a transformed batch what a transform took and priorities need."""
         if not self.marks or not isinstance(batch, TensorDictBase):
             return
+        batch = _rows_first(batch)
         if batch.batch_size[:1] != index.shape:
             return
         for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
             if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
                 batch[key[0]] = expand_to_rows(mark, storage.row_batch_size)
+
+
+def _rows_first(rows: Any) -> Any:
+    """Return a batch whose first dimension counts rows: what is put into it is in ``rows`` too.
+
+    A lazy stack may count them along another one; its rows are the same objects.
+    """
+    if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
+        return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
+    return rows
 
 
 def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:

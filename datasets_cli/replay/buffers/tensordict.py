@@ -11,7 +11,7 @@ from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.rows import without_index
 from datasets_cli.replay.buffers.sample_info import SampleInfo
-from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
@@ -87,10 +87,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
             raise UsageError(f"This buffer takes TensorDicts, not {type(data).__name__}.")
         # Rows may have been a batch, perhaps of this buffer.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
-        takes_priorities = update_priority is not False
-        return self._extend(
-            data, self._tell_priorities if takes_priorities else self.reader.sampler.on_write
-        )
+        key = None if update_priority is False else key_of(self.priority_key)
+        return self.row_writer.extend(data, key)
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
@@ -109,13 +107,3 @@ class TensorDictReplayBuffer(ReplayBuffer):
         for _ in self.reader.storage.row_batch_size:  # the same all over a row
             index = index.select(1, 0)
         self.update_priority(index, batch[self.priority_key])
-
-    def _tell_priorities(self, rows: torch.Tensor) -> None:
-        """Tell the sampler which flat rows were written, and the priorities they came with."""
-        sampler = self.reader.sampler
-        sampler.on_write(rows)
-        rows = rows[rows >= 0]
-        if has_priorities(sampler) and len(rows):
-            priority = self.reader.storage.entry(key_of(self.priority_key), rows)
-            if priority is not None:
-                sampler.update_priority(rows, priority)

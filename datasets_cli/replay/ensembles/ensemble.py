@@ -22,6 +22,7 @@ from datasets_cli.replay.ensembles.member_batches import (
     check_sizes,
     draw_member_batch,
     joined,
+    stacked,
 )
 from datasets_cli.replay.ensembles.members import (
     SamplerEnsemble,
@@ -43,7 +44,8 @@ class ReplayBufferEnsemble:
         sample_flat()   [B]                                   each row from a member drawn for it
 
     A member's own transforms run first, then the ensemble's. Batches carry ``index``, a TensorDict
-    of ``buffer_ids`` and of ``index`` in that member. ``len`` counts the rows of all members.
+    of ``buffer_ids`` and of ``index`` in that member; where rows are plain tensors, or tensors in
+    lists, tuples and dicts, it is in ``info`` alone. ``len`` counts the rows of all members.
 
     Args:
         buffers: the members; one that prefetches makes parts of its own batch size ahead.
@@ -111,7 +113,7 @@ class ReplayBufferEnsemble:
             self.set_rng(self.generator)
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
         self.transform = Compose() if transform is None else Compose(transform)
-        self._collate_fn = collate_fn or LazyStackedTensorDict.lazy_stack
+        self._collate_fn = collate_fn or stacked
 
     def __len__(self) -> int:
         return sum(self._sizes())
@@ -249,7 +251,9 @@ class ReplayBufferEnsemble:
         with self._locked():
             folders = [Path(path) / str(number) for number in range(len(self.buffers))]
             members = zip(self.buffers, folders, strict=True)
-            for put in [buffer.plan_loads(folder, tensorclass) for buffer, folder in members]:
+            for put in [
+                buffer.persistence.plan_load(folder, tensorclass) for buffer, folder in members
+            ]:
                 put()
         if state is not None:
             self.generator.set_state(state)
@@ -277,7 +281,9 @@ class ReplayBufferEnsemble:
         generator = generator_in(state, self.generator)
         with self._locked():
             members = zip(self.buffers, found, strict=True)
-            for put in [buffer.plan_load_state_dict(own, tensorclass) for buffer, own in members]:
+            for put in [
+                buffer.persistence.plan_restore(own, tensorclass) for buffer, own in members
+            ]:
                 put()
         self.generator.set_state(generator)
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
+from tensordict import (
+    LazyStackedTensorDict,
+    TensorDict,
+    TensorDictBase,
+    is_leaf_nontensor,
+    is_tensor_collection,
+)
+from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import key_of
+from datasets_cli.replay.arguments import Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.sample_info import expand_to_rows
+from datasets_cli.replay.storages.form import outline
 from datasets_cli.store.schema.columns import Key, show_key
 
 
@@ -22,7 +30,8 @@ class MemberBatch:
 
     Args:
         member: which one.
-        rows: a batch of its own, with ``index`` as a TensorDict of ``buffer_ids`` and ``index``.
+        rows: a batch of its own; of TensorDicts with ``index`` as one of ``buffer_ids`` and
+            ``index``.
         info: what its sampler says of the rows it drew, with an ``index`` of theirs.
         is_last: whether its epoch ended.
     """
@@ -40,13 +49,13 @@ def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -
     what is missing, so theirs stays short.
 
     Raises:
-        UsageError: its rows are not TensorDicts, or it cannot give that many.
+        UsageError: its rows have something else than tensors, or it cannot give that many.
     """
     part = _sampled(buffers[member], member, size)
     while len(part.info) < size and part.is_last and not _has_slices(buffers[member]):
         rest = _sampled(buffers[member], member, size - len(part.info))
-        rows, info = torch.cat((part.rows, rest.rows)), torch.cat((part.info, rest.info))
-        part = MemberBatch(member, rows, info, is_last=True)
+        rows = _each(torch.cat, [part.rows, rest.rows])
+        part = MemberBatch(member, rows, torch.cat((part.info, rest.info)), is_last=True)
     return part
 
 
@@ -56,7 +65,7 @@ def check_sizes(parts: Iterable[MemberBatch]) -> None:
     Raises:
         UsageError: they do not have the same size.
     """
-    sizes = [part.rows.batch_size for part in parts]
+    sizes = [_size(part.rows) for part in parts]
     if len(set(sizes)) > 1:
         raise UsageError(
             f"Members gave parts of unequal sizes: {', '.join(str(list(size)) for size in sizes)}. "
@@ -65,7 +74,16 @@ def check_sizes(parts: Iterable[MemberBatch]) -> None:
         )
 
 
-def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDictBase:
+def stacked(parts: list[Rows]) -> Rows:
+    """Return what members gave side by side, ``[members, B]``: a lazy stack of TensorDicts.
+
+    Raises:
+        UsageError: some are TensorDicts and others are not, or tensors differ in their shapes.
+    """
+    return _each(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
+
+
+def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
     """Return what members gave as one, ``[B]``.
 
     Raises:
@@ -79,20 +97,78 @@ def joined(members: Sequence[int], parts: Sequence[TensorDictBase]) -> TensorDic
                 f"Buffers {members[0]} and {member} differ in {names}: give these the same shape, "
                 "or leave them out, with a transform of each; or sample() parts that may differ."
             )
-    return torch.cat(tuple(parts))
+    return _each(torch.cat, list(parts))
 
 
-def _form(part: TensorDictBase) -> dict[Key, torch.Size]:
-    """Return the shape of each entry after the row dimension."""
+def _size(rows: Rows) -> torch.Size:
+    """Return the batch size of rows, or the number of those that are tensors."""
+    if is_tensor_collection(rows):
+        found: torch.Size = rows.batch_size
+        return found
+    return torch.Size(_pytree.tree_leaves(rows)[0].shape[:1])
+
+
+def _each(
+    function: Callable[[list[Any]], Any],
+    parts: list[Rows],
+    of_tensors: Callable[[list[Any]], Any] | None = None,
+) -> Rows:
+    """Return a function of TensorDicts, or of the tensors at each place of equal structures.
+
+    Args:
+        function: of a list of TensorDicts.
+        parts: rows of several members.
+        of_tensors: of a list of tensors; the same function by default.
+
+    Raises:
+        UsageError: the structures differ, or the shapes of tensors do.
+    """
+    if all(is_tensor_collection(part) for part in parts):
+        return function(_of_one_device(parts))
+
+    def of_equal(*several: torch.Tensor) -> Any:
+        types = {getattr(tensor, "dtype", None) for tensor in several}
+        if len(types) > 1:  # which torch would convert, or are no tensors
+            raise TypeError("element types differ")
+        return (of_tensors or function)(list(several))
+
+    try:
+        return _pytree.tree_map(of_equal, parts[0], *parts[1:])
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise UsageError(
+            f"Members gave rows that cannot be joined: {', '.join(map(outline, parts))}. Expected "
+            "tensors of the same structure, types and shapes, or TensorDicts. Give the ensemble a "
+            "collate_fn, or members that agree."
+        ) from error
+
+
+def _of_one_device(parts: list[Any]) -> list[Any]:
+    """Return TensorDicts of which all know the same device, or none does."""
+    if len({part.device for part in parts}) > 1:
+        return [part.copy().clear_device_() for part in parts]
+    return parts
+
+
+def _form(part: Rows) -> dict[Key, torch.Size]:
+    """Return the shape of each entry after the row dimension; nothing where rows are tensors."""
+    if not is_tensor_collection(part):
+        return {}
     leaves = part.items(True, True, is_leaf=is_leaf_nontensor)  # text too
     return {key_of(key): leaf.shape[1:] for key, leaf in leaves}
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
     rows, info = buffer.sample(size, return_info=True)
-    if not isinstance(rows, TensorDictBase):
-        raise UsageError(f"Buffer {member} has rows that are not TensorDicts.")
     drawn = info["index"]
+    marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
+    if not isinstance(rows, TensorDictBase):  # these have no place for an index
+        leaves = [rows] if is_tensor_collection(rows) else _pytree.tree_leaves(rows)
+        if not all(isinstance(leaf, torch.Tensor) or leaf is rows for leaf in leaves):
+            raise UsageError(
+                f"Buffer {member} has rows that are not TensorDicts or tensors but {outline(rows)}."
+                " Give that buffer a collate_fn that makes such of them."
+            )
+        return MemberBatch(member, rows, marks.clone(), buffer.ran_out)
     # A transform may have made other rows of those that were drawn.
     numbers = rows.get("index", expand_to_rows(drawn, buffer.reader.storage.row_batch_size))
     if numbers.shape[: rows.ndim] != rows.batch_size:
@@ -102,7 +178,6 @@ def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
             "the index through transforms."
         )
     rows.set("index", _owned(member, numbers, rows.batch_size))
-    marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
     return MemberBatch(member, rows, marks.clone(), buffer.ran_out)
 
 

@@ -1,6 +1,7 @@
 """Priorities on disk: one file of numbers and one of settings.
 
-    sampler_metadata.json   _alpha, _beta, _eps, _max_priority, _max_capacity, _schema_version 2
+    sampler_metadata.json   _alpha, _beta, _eps, _max_priority, _max_capacity, _schema_version 2,
+                            and _num_rows, which earlier versions did not write
     priorities.memmap       float64, little-endian, one a row; -1 where a row has none
 
 TorchRL 0.14 writes schema 1, or none: the transformed priorities ``(p + eps)^alpha`` of its whole
@@ -42,15 +43,22 @@ def write_priorities(folder: Path, state: Mapping[str, Any], max_capacity: int) 
     np.asarray(state["priorities"].cpu().numpy(), "<f8").tofile(folder / PRIORITIES)
     metadata = {f"_{name}": state[name] for name in ("alpha", "beta", "eps", "max_priority")}
     metadata |= {"_max_capacity": max_capacity, "_schema_version": SCHEMA_VERSION}
+    metadata["_num_rows"] = len(state["priorities"])
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
 
 
-def read_priorities(folder: Path, max_capacity: int) -> StateDict:
+def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) -> StateDict:
     """Return the state of ``Priorities`` that a folder holds.
+
+    Args:
+        folder: where they are.
+        max_capacity: that of the sampler that is to take them.
+        rounds_up: whether there may be more rows than that, since a storage rounded its size up.
 
     Raises:
         FileNotFoundError: nothing was written there.
-        DamagedDataset: a number is not what it should be, or a file no regular one.
+        DamagedDataset: a number is not what it should be, or a file is too short or too long, or
+            no regular one.
         UsageError: it was written with another capacity, or by another version.
     """
     path = folder / METADATA
@@ -71,7 +79,10 @@ def read_priorities(folder: Path, max_capacity: int) -> StateDict:
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
     state = {name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")}
     if version == SCHEMA_VERSION:
-        priorities = _numbers(folder / PRIORITIES, capacity, -1)
+        num_rows = None
+        if "_num_rows" in metadata:
+            num_rows = whole(metadata, "_num_rows", path, 2**56 if rounds_up else capacity)
+        priorities = _numbers(folder / PRIORITIES, capacity, -1, num_rows)
         highest = _number(metadata, "_max_priority", path, -1)
     else:
         priorities = _from_leaves(_numbers(folder / SUM_TREE, capacity, 0), **state)
@@ -110,15 +121,20 @@ def _highest(metadata: StateDict, path: Path) -> float:
     return _number({"_max_priority": first}, "_max_priority", path, -1)
 
 
-def _numbers(path: Path, capacity: int, least: float) -> np.ndarray:
-    """Return the float64 ``[n]`` of a file, at most ``capacity``, finite and from ``least`` on."""
+def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = None) -> np.ndarray:
+    """Return the float64 ``[n]`` of a file, finite and from ``least`` on.
+
+    They are ``num_rows``, or at most ``capacity`` where that is not known.
+    """
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
-            if size % 8 or size > 8 * capacity:
+            fits = size <= 8 * capacity if num_rows is None else size == 8 * num_rows
+            if size % 8 or not fits:
+                expected = f"at most {capacity}" if num_rows is None else f"{num_rows}"
                 raise DamagedDataset(
-                    f"{path} has {size} bytes; expected float64 of at most {capacity} rows. Dump "
-                    "the buffer again."
+                    f"{path} has {size} bytes; expected float64 of {expected} rows. Dump the "
+                    "buffer again."
                 )
             numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
     except FileNotFoundError as error:

@@ -20,7 +20,7 @@ from datasets_cli.replay.samplers.priority_files import (
     write_priorities,
 )
 from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import Storage, is_writable
 
 
 class Prioritized(PrioritySampler):
@@ -65,6 +65,7 @@ class Prioritized(PrioritySampler):
         self.max_priority_within_buffer = max_priority_within_buffer
         self.device = torch.device("cpu" if device is None else device)
         self.revision = 0  # raised whenever rows were written or cleared
+        self._rounds_up = False  # whether the storage may have more rows than were asked for
         self._beta = _not_negative("beta", beta)
         self._start(_not_negative("alpha", alpha), _not_negative("eps", eps))
 
@@ -112,6 +113,24 @@ class Prioritized(PrioritySampler):
             highest = float(known.max()) if len(known) else -1.0
         return highest if highest >= 0 else 1.0
 
+    def follow(self, storage: Storage) -> None:
+        """Take the rows of a storage from now on.
+
+        One of several dimensions rounds its size up to a whole step with its first rows; the
+        sampler then gets room for as many.
+
+        Raises:
+            UsageError: the storage has room for more rows than this sampler.
+        """
+        room = storage.max_size if is_writable(storage) else len(storage)
+        if room > self.max_capacity:
+            raise UsageError(
+                f"{type(self).__name__} has priorities for {self.max_capacity} rows, and the "
+                f"storage has room for {room}. Give the sampler max_capacity={room}, or the "
+                f"storage max_size={self.max_capacity}."
+            )
+        self._rounds_up = storage.ndim > 1
+
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Give rows new priorities.
 
@@ -138,6 +157,7 @@ class Prioritized(PrioritySampler):
 
     def on_write(self, rows: torch.Tensor) -> None:
         """Give rows int64 ``[B]`` that were just written the default priority."""
+        self._reserve(int(rows.max()) + 1 if rows.numel() else 0)
         if self.max_priority_within_buffer:
             self.priorities.clear(rows.reshape(-1))  # what they replace does not count any more
         self.update_priority(rows, self.default_priority)
@@ -174,7 +194,7 @@ class Prioritized(PrioritySampler):
                 "The state's priorities are not finite numbers from 0 on, one a row, with -1 for a "
                 "row that has none. Save it again."
             )
-        if len(priorities) > self.max_capacity:
+        if len(priorities) > self.max_capacity and not self._rounds_up:
             raise UsageError(
                 f"The state has the priorities of {len(priorities)} rows; this sampler's "
                 f"max_capacity is {self.max_capacity}."
@@ -183,6 +203,7 @@ class Prioritized(PrioritySampler):
         alpha, beta, eps = (_not_negative(name, state[name]) for name in names)
         self._beta = beta
         self._start(alpha, eps)
+        self._reserve(len(priorities))
         self._highest = float(highest)
         self.priorities.fill(priorities)
 
@@ -197,16 +218,27 @@ class Prioritized(PrioritySampler):
             FileNotFoundError: nothing was written there.
             UsageError: they were written with another capacity.
         """
-        self.load_state_dict(read_priorities(Path(path), self.max_capacity))
+        self.load_state_dict(read_priorities(Path(path), self.max_capacity, self._rounds_up))
 
     def _start(self, alpha: float, eps: float) -> None:
         self.priorities = priorities_on(self.device, self.max_capacity, alpha, eps)
         self._highest = -1.0
         self.revision += 1
 
+    def _reserve(self, num_rows: int) -> None:
+        """Make room for the rows of a storage that rounded its size up."""
+        if not self._rounds_up or num_rows <= self.priorities.capacity:
+            return
+        known = self.priorities.known
+        room = max(num_rows, 2 * self.priorities.capacity)  # rarely: each time all are copied
+        self.priorities = priorities_on(self.device, room, self.alpha, self.eps)
+        self.priorities.fill(known)
+        self.revision += 1  # what was masked is masked once more
+
     def _fit(self, storage: Storage) -> None:
         """Make the rows that can be drawn those of the storage."""
         if not self.priorities.has_size(len(storage)):
+            self._reserve(len(storage))
             default = self.default_priority
             self.priorities.resize(len(storage), default)
             self._highest = max(self._highest, default)

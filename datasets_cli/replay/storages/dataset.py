@@ -10,7 +10,6 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.texts import put_texts, stack_texts
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -37,6 +36,7 @@ class DatasetStorage(Storage):
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.device_options = dataset.device_options
+        self.device = self.device_options.device or torch.device("cpu")
         self._texts = dataset.texts
         # One call less in every batch, where none is overridden and there is no text.
         if type(self) is DatasetStorage and self._texts is None:
@@ -118,7 +118,7 @@ class DatasetStorage(Storage):
             UsageError: they would take more than half of the free memory.
         """
         self.dataset.check_memory(len(index))
-        return make_batch(self.gather(index), index.shape)
+        return self.as_batch(self.gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
         """Return a copy of one leaf, or of every leaf below a key; text as lists of str.
@@ -137,7 +137,7 @@ class DatasetStorage(Storage):
             self.dataset.check_memory(len(self))
         entries = {name: self._stacked(name, values) for name, values in texts.items()}
         below = {name[len(key) :]: rows for name, rows in (columns | entries).items()}
-        return make_batch(grow_tree(below), torch.Size((len(self),)))
+        return self.as_batch(grow_tree(below), torch.Size((len(self),)))
 
     def _text_below(self, key: Key) -> dict[Key, Values]:
         """Return all rows of every column of text at or below a key."""

@@ -3,56 +3,134 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import (
+    NonTensorData,
+    TensorDictBase,
+    is_non_tensor,
+    is_tensor_collection,
+    is_tensorclass,
+)
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.storages.values import Column, ValueColumn
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import TreePlan
+from datasets_cli.store.schema.tree import Tree, TreePlan, entry
+
+
+@dataclass(frozen=True)
+class Node:
+    """A TensorDict of rows that is more than a dict of its entries.
+
+    Args:
+        inner: the batch size that each row has in it.
+        kind: its class, where that is a tensorclass.
+    """
+
+    inner: tuple[int, ...]
+    kind: type | None = None
+
+    def made(self, tree: Tree, shape: torch.Size, device: torch.device | None) -> Any:
+        """Return the entries of rows ``[*shape]`` as what they were."""
+        if self.kind is None:
+            return make_batch(tree, shape + self.inner, device)
+        # What a batch carries beside its rows, such as index, has no place in a tensorclass.
+        names = self.kind.__dataclass_fields__  # type: ignore[attr-defined]
+        known = {name: item for name, item in tree.items() if name in names}
+        kind: Any = self.kind
+        return kind.from_tensordict(make_batch(known, shape + self.inner, device))
 
 
 class TensorDictForm:
-    """The form of a TensorDict.
+    """The form of a TensorDict, or of a tensorclass.
 
     Args:
-        keys: its leaves.
+        keys: its tensors.
+        values: its leaves that are no tensors; their columns come after those of the tensors.
+        nodes: its TensorDicts that are more than a dict, by key; the root has the key ``()``.
+
+    Attributes:
+        leaves: its tensors, and then what is none.
+        is_plain: whether every TensorDict in it has the batch size of the rows and no class.
     """
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        values: Sequence[Key] = (),
+        nodes: Mapping[Key, Node] | None = None,
+    ) -> None:
         self.keys = tuple(keys)
-        self._plan = TreePlan(self.keys)
-        self._places = [self._plan.slot(key) for key in self.keys]
+        self.values = tuple(values)
+        self.nodes = dict(nodes or {})
+        self.leaves = (*self.keys, *self.values)
+        self._plan = TreePlan(self.leaves)
+        self._places = [self._plan.slot(key) for key in self.leaves]
+        self._root = self.nodes.get((), Node(()))
+        self.is_plain = not self.nodes or self.nodes == {(): Node(())}
+        # The deepest first, because each is put into the one that holds it.
+        below = [(key, node) for key, node in self.nodes.items() if key]
+        self._below = sorted(below, key=lambda item: -len(item[0]))
 
     @property
     def names(self) -> list[str]:
         """The columns' names."""
-        return [show_key(key) for key in self.keys]
+        return [show_key(key) for key in self.leaves]
 
-    def flatten(self, rows: Rows) -> list[torch.Tensor]:
-        """Return the leaves in the order of the keys."""
-        if not isinstance(rows, TensorDictBase):
+    def extended(self, other: TensorDictForm) -> TensorDictForm:
+        """Return this form with the leaves that another one has beside its own."""
+        keys = [key for key in other.keys if key not in self.keys]
+        values = [key for key in other.values if key not in self.values]
+        nodes = other.nodes | self.nodes
+        return TensorDictForm((*self.keys, *keys), (*self.values, *values), nodes)
+
+    def flatten(self, rows: Rows) -> list[Column]:
+        """Return the leaves in the order of the keys, those that are no tensors after the others.
+
+        Raises:
+            UsageError: the rows have other keys, or an entry is a tensor in one and a value in the
+                other.
+        """
+        if not is_tensor_collection(rows):
             raise UsageError(
                 f"The buffer holds TensorDicts with {', '.join(self.names)}, not {outline(rows)}."
             )
         found = leaves_of(rows)
-        if found.keys() != set(self.keys):
+        if found.keys() != set(self.leaves):
             raise UsageError(
                 f"The buffer holds rows with {', '.join(self.names)}; these have "
                 f"{', '.join(map(show_key, found)) or 'nothing'}. Rows must have the same keys."
             )
-        return [found[key] for key in self.keys]
+        for key in self.values:
+            if isinstance(found[key], torch.Tensor):
+                raise UsageError(
+                    f"{show_key(key)} is text or another value in the storage, and a tensor in "
+                    "these rows. Write it as what it was, or to another storage."
+                )
+        for key in self.keys:
+            if isinstance(value := found[key], ValueColumn):
+                raise no_tensor(show_key(key), next(iter(value.values.flat), None))
+        return [found[key] for key in self.leaves]
 
-    def unflatten(self, columns: Sequence[torch.Tensor]) -> Rows:
+    def unflatten(self, columns: Sequence[Rows]) -> Rows:
         """Return the nested dict of the leaves."""
         nodes = self._plan.new()
         for column, (node, name) in zip(columns, self._places, strict=True):
             nodes[node][name] = column
         return nodes[0]
+
+    def batch(self, tree: Tree, shape: torch.Size, device: torch.device | None) -> Rows:
+        """Return the nested dict of rows ``[*shape]`` as what they were."""
+        for key, node in self._below:
+            above = entry(tree, key[:-1])
+            above[key[-1]] = node.made(above[key[-1]], shape, device)
+        return self._root.made(tree, shape, device)
 
 
 class PytreeForm:
@@ -67,7 +145,7 @@ class PytreeForm:
         self._outline = outline(rows)
         self.names = _names(rows, len(leaves))
 
-    def flatten(self, rows: Rows) -> list[torch.Tensor]:
+    def flatten(self, rows: Rows) -> list[Column]:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
         if structure != self._structure:
@@ -79,7 +157,7 @@ class PytreeForm:
                 raise no_tensor(name, leaf)
         return leaves
 
-    def unflatten(self, columns: Sequence[torch.Tensor]) -> Rows:
+    def unflatten(self, columns: Sequence[Rows]) -> Rows:
         """Return the structure with other tensors."""
         return _pytree.tree_unflatten(list(columns), self._structure)
 
@@ -88,11 +166,23 @@ Form = TensorDictForm | PytreeForm
 """The form of rows: of TensorDicts, or of any other structure of tensors."""
 
 
-def form_of(rows: Rows) -> Form:
-    """Return the form of some rows."""
-    if isinstance(rows, TensorDictBase):
-        return TensorDictForm(tuple(leaves_of(rows)))
-    return PytreeForm(rows)
+def form_of(rows: Rows, ndim: int) -> Form:
+    """Return the form of some rows.
+
+    Args:
+        rows: an example.
+        ndim: its leading dimensions that are rows.
+    """
+    if not is_tensor_collection(rows):
+        return PytreeForm(rows)
+    leaves = leaves_of(rows)
+    tensors = [key for key, leaf in leaves.items() if isinstance(leaf, torch.Tensor)]
+    values = [key for key in leaves if key not in tensors]
+    plain = Node(inner_shape(rows, ndim))
+    inside = {key[:depth] for key in leaves for depth in range(1, len(key))}
+    nodes = {key: _node(_entry(rows, key), ndim) for key in inside}
+    nodes = {key: node for key, node in nodes.items() if node != plain}
+    return TensorDictForm(tensors, values, nodes | {(): _node(rows, ndim)})
 
 
 def outline(rows: Rows) -> str:
@@ -115,19 +205,58 @@ def no_tensor(name: str, item: Any) -> UsageError:
     )
 
 
-def leaves_of(rows: TensorDictBase, above: Key = ()) -> dict[Key, torch.Tensor]:
-    """Return the leaves of a TensorDict.
+def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:
+    """Return the leaves of a TensorDict or a tensorclass.
 
     Raises:
-        UsageError: one is not a tensor.
+        UsageError: one is neither a tensor nor a value.
     """
-    found: dict[Key, torch.Tensor] = {}
-    for name, item in rows.items():
+    found: dict[Key, Column] = {}
+    for name, item in _items(rows, above):
         key = (*above, name)
-        if is_non_tensor(item) or not isinstance(item, TensorDictBase | torch.Tensor):
+        if isinstance(item, torch.Tensor):
+            found[key] = item
+        elif is_non_tensor(item):
+            found[key] = ValueColumn.of(item)
+        elif is_tensor_collection(item):
+            found |= leaves_of(item, key)
+        else:
             raise no_tensor(show_key(key), item)
-        found |= {key: item} if isinstance(item, torch.Tensor) else leaves_of(item, key)
     return found
+
+
+def _items(rows: Rows, above: Key) -> list[tuple[str, Any]]:
+    """Return the entries of a TensorDict or a tensorclass, by name.
+
+    Raises:
+        UsageError: rows differ in their shapes, so that they have no columns.
+    """
+    shared: dict[str, Any] = {}  # by all rows of a tensorclass; None is what it has by itself
+    if is_tensorclass(rows):
+        others = rows._non_tensordict.items()
+        shared = {name: value for name, value in others if value is not None}
+        rows = rows._tensordict
+    try:
+        found = list(rows.items())
+    except RuntimeError as error:
+        raise UsageError(
+            f"{show_key(above) or 'These rows'} cannot be one tensor each: {error} Rows of unequal "
+            "shapes are kept by ListStorage and LazyStackStorage."
+        ) from error
+    values = [(name, NonTensorData(value, rows.batch_size)) for name, value in shared.items()]
+    return found + values
+
+
+def _node(rows: Rows, ndim: int) -> Node:
+    kind = type(rows) if is_tensorclass(rows) else None
+    return Node(inner_shape(rows, ndim), kind)
+
+
+def _entry(rows: Rows, key: Key) -> Rows:
+    """Return a TensorDict or tensorclass within another."""
+    for name in key:
+        rows = rows.get(name)
+    return rows
 
 
 def _names(rows: Rows, count: int) -> list[str]:
@@ -139,7 +268,7 @@ def _names(rows: Rows, count: int) -> list[str]:
     return [".".join(str(astuple(part)[0]) for part in path) or "data" for path, _ in leaves]
 
 
-def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> None:
+def check_leading(form: Form, columns: Sequence[Column], ndim: int) -> None:
     """Check that there are columns, and that their first ``ndim`` dimensions are the same.
 
     Raises:
@@ -164,5 +293,5 @@ def check_leading(form: Form, columns: Sequence[torch.Tensor], ndim: int) -> Non
 
 
 def inner_shape(data: Rows, ndim: int) -> tuple[int, ...]:
-    """Return the batch size that each row has by itself, of a TensorDict."""
-    return tuple(data.batch_size[ndim:]) if isinstance(data, TensorDictBase) else ()
+    """Return the batch size that each row has by itself, of a TensorDict or tensorclass."""
+    return tuple(data.batch_size[ndim:]) if is_tensor_collection(data) else ()

@@ -10,7 +10,6 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
-from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.texts import put_texts
@@ -68,6 +67,7 @@ class FrameStack(Storage):
             )
         self.dataset = dataset
         self.device_options = dataset.device_options
+        self.device = self.device_options.device or torch.device("cpu")
         self._storage = storage
         self._padding = padding
         self._key = key
@@ -131,7 +131,7 @@ class FrameStack(Storage):
             UsageError: they would take more than half of the free memory.
         """
         self.dataset.check_memory(len(index) * (self.length + 1))
-        return make_batch(self.gather(index), index.shape)
+        return self.as_batch(self.gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
         """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""

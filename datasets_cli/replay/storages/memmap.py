@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,12 +15,14 @@ from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.replay.storages.form import Form, TensorDictForm
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.store.schema.bits import bits_dtype, torch_dtype, type_name
-from datasets_cli.store.schema.columns import Column, check_key, one_file_each
+from datasets_cli.store.schema.columns import Column, Key, check_key, one_file_each, show_key
 from datasets_cli.store.schema.meta_files import write_meta_files
 
 
 class LazyMemmapStorage(LazyTensorStorage):
     """Tensors in memory-mapped files, allocated when the first rows are written.
+
+    Text and other values that are no tensors stay in memory.
 
     Args:
         max_size: most rows.
@@ -63,6 +66,13 @@ class LazyMemmapStorage(LazyTensorStorage):
             return self._make_files(self.scratch_dir, leaves)
         except SourceError as error:  # what these rows have for names is their user's to change
             raise UsageError(str(error)) from error
+
+    def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
+        raise UsageError(
+            f"The keys of {type(self).__name__} are fixed by its files, when the first rows are "
+            f"written; these rows have {', '.join(map(show_key, keys))}. Write all keys at first, "
+            "or use LazyTensorStorage, where rb[:] = rows adds some."
+        )
 
     def _make_files(self, folder: Path, leaves: list[Column]) -> list[torch.Tensor]:
         """Make the files of leaves, all zeros, as tensordict has them; return what they hold."""

@@ -16,6 +16,7 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_tra
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.tree import Tree
 
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
@@ -34,6 +35,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
         is_writable: whether this is a ``WritableStorage``.
         takes_lists: whether that takes a list of rows of any kind, and not only rows as one batch.
         revision: a number that changes whenever rows are written or cleared.
+        device: the device of batches that are TensorDicts; None where it is not known.
         device_options: where batches go.
     """
 
@@ -43,6 +45,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
     is_writable: ClassVar[bool] = False
     takes_lists: ClassVar[bool] = False
     revision: int = 0
+    device: torch.device | None = None
     device_options: DeviceOptions = ON_DISK
 
     @abstractmethod
@@ -83,12 +86,21 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
         """Return what ``gather`` returned as one batch, where rows are not TensorDicts."""
         return rows
 
+    def as_batch(self, tree: Tree, shape: torch.Size) -> Rows:
+        """Return what ``gather`` returned as one batch ``[*shape]``, where rows are TensorDicts.
+
+        Args:
+            tree: the nested dict of leaves; others may have been put into it.
+            shape: that of the rows' numbers.
+        """
+        return make_batch(tree, shape + self.row_batch_size, self.device)
+
     def get(self, index: torch.Tensor) -> Rows:
         """Return copies of the rows ``index`` int64 ``[B]`` as one batch."""
         rows = self.gather(index)
         if not self.is_tensordict:
             return self.collate(rows)
-        return make_batch(rows, index.shape + self.row_batch_size)
+        return self.as_batch(rows, index.shape)
 
     def item(self, row: int) -> Rows:
         """Return a copy of one row."""

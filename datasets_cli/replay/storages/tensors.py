@@ -8,28 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_tensor_collection
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.storages.batch import map_rows
+from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.storages.form import (
     Form,
     TensorDictForm,
     check_leading,
     form_of,
     inner_shape,
+    leaves_of,
 )
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.replay.storages.values import Column, ValueColumn
 from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.tree import Tree
 
 
 class LazyTensorStorage(WritableStorage):
     """Tensors in memory, allocated when the first rows are written.
+
+    Rows may have text and other values, too: each row keeps its own. Later rows have the keys,
+    shapes and element types of the first ones; ``rb[:] = rows`` may add keys to all rows.
 
     With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
     each environment's steps are a run of their own; ``max_size`` counts all of them, and is
@@ -47,7 +54,7 @@ class LazyTensorStorage(WritableStorage):
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)
         self.ndim = whole_number("ndim", ndim, 1)
-        self.device = torch.device(device)
+        self.device: torch.device = torch.device(device)
         self.revision = 0
         self.cursor = 0
         cpu = self.device.type == "cpu"
@@ -57,7 +64,9 @@ class LazyTensorStorage(WritableStorage):
         self._form: Form | None = None
         # What torch cannot move is kept, and handed from flatten() to write(), as its bits.
         self._columns: list[torch.Tensor] = []
-        self._dtypes: list[torch.dtype] = []
+        self._values: list[ValueColumn] = []  # of the leaves that are no tensors
+        self._first_form: TensorDictForm | None = None  # before keys were added
+        self._row_types: list[tuple[Any, torch.Size]] = []  # of all columns
         self._has_bits = False
         self._num_rows = 0
 
@@ -82,73 +91,129 @@ class LazyTensorStorage(WritableStorage):
         """Rows that fit, more than ``max_size`` where environments do not divide it."""
         return math.prod(self.grid)
 
-    def flatten(self, data: Rows) -> list[torch.Tensor]:
+    def flatten(self, data: Rows) -> list[Column]:
         """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
 
         Raises:
             UsageError: they have another form than the rows that are there.
         """
-        form = self._form or form_of(data)
+        if self._first_form is not None and not len(self):
+            self._forget_added_keys(data)
+        form = self._form or form_of(data, self.ndim)
         columns = form.flatten(data)
         check_leading(form, columns, self.ndim)
         side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
-            width = math.prod(side)
-            self._grid = (-(-self.max_size // max(1, width)), *side)
-            self._columns = self._allocate(form, columns)
-            self._set_form(form, inner_shape(data, self.ndim), columns)
-        flat = self._as_kept(form, columns)
-        if self.ndim > 1:
-            flat = [column.transpose(0, self.ndim - 1).flatten(0, self.ndim - 1) for column in flat]
-        if self.grid[1:] != side:
+            self._begin(form, data, columns, side)
+        elif self._grid[1:] != side:
             raise UsageError(
                 f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
                 f"are of {_environments(side)}."
             )
-        for name, rows, own in zip(form.names, flat, self._columns, strict=True):
-            if rows.shape[1:] != own.shape[1:]:
-                raise UsageError(
-                    f"{name} has the shape {list(own.shape[1:])} a row in the storage, and "
-                    f"{list(rows.shape[1:])} in these rows."
-                )
-        return flat
+        for name, column, own in zip(form.names, columns, self._row_types, strict=True):
+            if (column.dtype, column.shape[self.ndim :]) != own:
+                raise _other_type(name, own, column.dtype, column.shape[self.ndim :])
+        return self._as_kept(columns)
 
-    def _set_form(
-        self, form: Form, row_batch_size: tuple[int, ...], columns: list[torch.Tensor]
-    ) -> None:
+    def _begin(self, form: Form, data: Rows, columns: list[Column], side: tuple[int, ...]) -> None:
+        """Allocate the rows that fit, of the form of the first ones."""
+        before = self._grid
+        self._grid = (-(-self.max_size // max(1, math.prod(side))), *side)
+        try:
+            self._columns = self._allocate(form, _tensors(columns))
+        except BaseException:
+            self._grid = before
+            raise
+        self._values = self._empty_values(columns)
+        self._set_form(form, inner_shape(data, self.ndim), columns)
+
+    def _set_form(self, form: Form, row_batch_size: tuple[int, ...], columns: list[Column]) -> None:
         self._form = form
         self.is_tensordict = isinstance(form, TensorDictForm)
         self.row_batch_size = row_batch_size
-        self._dtypes = [column.dtype for column in columns]
-        self._has_bits = not MOVABLE.issuperset(self._dtypes)
+        self._row_types = [(column.dtype, column.shape[self.ndim :]) for column in columns]
+        self._has_bits = not MOVABLE.issuperset(column.dtype for column in _tensors(columns))
 
-    def _as_kept(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return columns as they are written: of types that torch cannot move, the bits.
+    def _empty_values(self, columns: list[Column]) -> list[ValueColumn]:
+        return [
+            ValueColumn.empty((self.capacity, *column.shape[self.ndim :]))
+            for column in columns
+            if isinstance(column, ValueColumn)
+        ]
+
+    def add_keys(self, data: Rows) -> None:
+        """Make room for the keys that rows in place of all rows have beside those that are there.
+
+        They are forgotten when rows without them are written to the storage after ``clear``.
+
+        Args:
+            data: a TensorDict; nothing happens where it has no other keys, or not all of those that
+                are there.
 
         Raises:
-            UsageError: torch cannot convert them to the type of the rows that are there.
+            UsageError: what the rows have under the other keys is not as it was, or the keys of
+                this storage are fixed.
         """
-        if not self._has_bits:
-            return columns
-        kept = []
-        for name, column, dtype in zip(form.names, columns, self._dtypes, strict=True):
-            try:
-                kept.append(column if dtype in MOVABLE else bits_of(column.to(dtype)))
-            except NotImplementedError as error:
-                raise UsageError(
-                    f"{name} is {dtype} in the storage and {column.dtype} in these rows, which "
-                    "torch cannot convert to it. Convert them first."
-                ) from error
-        return kept
+        form = self._form
+        if not isinstance(form, TensorDictForm) or not isinstance(data, TensorDictBase):
+            return
+        found = form_of(data, self.ndim)
+        assert isinstance(found, TensorDictForm)
+        if not set(found.leaves) > set(form.leaves):
+            return
+        before = self.flatten(data.select(*form.leaves))  # refuses what is not as it was
+        whole = form.extended(found)
+        columns = whole.flatten(data)
+        check_leading(whole, columns, self.ndim)
+        if len(before[0]) != len(self):
+            return
+        tensors, values = _tensors(columns), self._empty_values(columns)
+        self._check_keys_may_be_added(whole.leaves)
+        self._columns += self._allocate(whole, tensors[len(self._columns) :])
+        self._values += values[len(self._values) :]
+        self._first_form = self._first_form or form
+        self._set_form(whole, self.row_batch_size, columns)
+
+    def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
+        """Refuse keys where they cannot be added."""
+
+    def _forget_added_keys(self, data: Rows) -> None:
+        """Be as before keys were added, where the rows that are written do not have them."""
+        first = self._first_form
+        assert first is not None and isinstance(self._form, TensorDictForm)
+        if not is_tensor_collection(data) or leaves_of(data).keys() != set(first.leaves):
+            return
+        types = dict(zip(self._form.leaves, self._row_types, strict=True))
+        del self._columns[len(first.keys) :], self._values[len(first.values) :]
+        self._form, self._first_form = first, None
+        self._row_types = [types[key] for key in first.leaves]
+
+    def _as_kept(self, columns: list[Column]) -> list[Column]:
+        """Return columns as they are written: flat, time first, on the storage's device.
+
+        Of types that torch cannot move, they are the bits.
+        """
+        if self._has_bits:
+            columns = [_bits_of(column) for column in columns]
+        if self.ndim > 1:
+            time = self.ndim - 1
+            columns = [column.transpose(0, time).flatten(0, time) for column in columns]
+        # A copy to another device may fail: it must not when half of the leaves are written.
+        return [
+            column.detach().to(self.device) if isinstance(column, torch.Tensor) else column
+            for column in columns
+        ]
 
     def _as_given(self, columns: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return what is kept as the columns that were written."""
-        return [column.view(dtype) for column, dtype in zip(columns, self._dtypes, strict=True)]
+        pairs = zip(columns, self._row_types, strict=False)  # those of values come last
+        return [column.view(dtype) for column, (dtype, _) in pairs]
 
-    def write(self, rows: slice | torch.Tensor, columns: list[torch.Tensor]) -> None:
+    def write(self, rows: slice | torch.Tensor, columns: list[Column]) -> None:
         """Put columns ``[n, ...]`` into rows."""
-        for own, new in zip(self._columns, columns, strict=True):
-            own[rows] = new.detach().to(own.device)
+        own: list[Any] = [*self._columns, *self._values]
+        for kept, new in zip(own, columns, strict=True):
+            kept[rows] = new
         if isinstance(rows, slice):
             self.cursor = rows.stop // self.width % self.grid[0]
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
@@ -158,6 +223,7 @@ class LazyTensorStorage(WritableStorage):
     def clear(self) -> None:
         """Forget every row."""
         self._num_rows = self.cursor = 0
+        self._values = [ValueColumn.empty(tuple(column.shape)) for column in self._values]
         self.revision += 1
 
     def gather(self, index: torch.Tensor) -> Rows:
@@ -167,15 +233,47 @@ class LazyTensorStorage(WritableStorage):
         if index.device != self.device:
             index = index.to(self.device)
         columns = [column.index_select(0, index) for column in self._columns]
-        return self._form.unflatten(self._as_given(columns) if self._has_bits else columns)
+        if not self._values and not self._has_bits:
+            return self._form.unflatten(columns)
+        return self._unflatten(columns, [each.index_select(0, index) for each in self._values])
+
+    def _unflatten(self, columns: list[torch.Tensor], values: list[ValueColumn]) -> Rows:
+        """Return columns of rows in their form; of TensorDicts the nested dict."""
+        assert self._form is not None
+        given = self._as_given(columns) if self._has_bits else columns
+        if not values:
+            return self._form.unflatten(given)
+        return self._form.unflatten([*given, *(column.as_entry() for column in values)])
+
+    def as_batch(self, tree: Tree, shape: torch.Size) -> Rows:
+        """Return what ``gather`` returned as one batch ``[*shape]``: TensorDicts, or tensorclasses.
+
+        Nested ones have the batch sizes and classes that were written.
+        """
+        form = self._form
+        assert isinstance(form, TensorDictForm)
+        if form.is_plain:
+            return make_batch(tree, shape, self.device)
+        return form.batch(tree, shape, self.device)
 
     def contents(self) -> Rows:
         """Return copies of all rows, as ``flatten`` takes them: time last."""
-        rows = self.run(0, len(self))
-        time, side = self.ndim - 1, self.grid[1:]
+        time = self.ndim - 1
         if not time:
-            return rows
-        return map_rows(lambda part: _as_grid(part, side).transpose(0, time), rows)
+            return self.run(0, len(self))
+        # By column: reshaped in a TensorDict, values that are no tensors get lost.
+        steps, side = len(self) // self.width, self.grid[1:]
+        columns = [
+            column[: len(self)].reshape(steps, *side, *column.shape[1:]).transpose(0, time).clone()
+            for column in self._columns
+        ]
+        values = [
+            column[: len(self)].reshape(steps, *side, *column.shape[1:]).transpose(0, time)
+            for column in self._values
+        ]
+        rows = self._unflatten(columns, values)
+        shape = torch.empty(steps, *side, device="meta").transpose(0, time).shape
+        return self.as_batch(rows, shape) if self.is_tensordict else rows
 
     def one_row(self, data: Rows) -> Rows:
         """Return one row, or one step of all environments, as ``flatten`` takes several.
@@ -185,8 +283,8 @@ class LazyTensorStorage(WritableStorage):
         """
         return map_rows(self._with_time, data)
 
-    def _with_time(self, leaf: Rows) -> torch.Tensor | TensorDictBase:
-        if not isinstance(leaf, torch.Tensor | TensorDictBase):
+    def _with_time(self, leaf: Rows) -> Rows:
+        if not isinstance(leaf, torch.Tensor) and not is_tensor_collection(leaf):
             raise UsageError(
                 f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
                 "tensors; ListStorage takes anything."
@@ -201,7 +299,7 @@ class LazyTensorStorage(WritableStorage):
         """
         if isinstance(self._form, TensorDictForm) and key in self._form.keys:
             number = self._form.keys.index(key)
-            return self._columns[number][: len(self)].view(self._dtypes[number])
+            return self._columns[number][: len(self)].view(self._row_types[number][0])
         if self._form is None:
             raise UsageError(NO_ROWS)
         known = ", ".join(self._form.names)
@@ -263,22 +361,47 @@ class TensorStorage(LazyTensorStorage):
         device: str | torch.device = "cpu",
         ndim: int = 1,
     ) -> None:
-        form = form_of(storage)
+        form = form_of(storage, whole_number("ndim", ndim, 1))
         columns = form.flatten(storage)
-        check_leading(form, columns, whole_number("ndim", ndim, 1))
+        check_leading(form, columns, ndim)
         grid = tuple(columns[0].shape[:ndim])
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
         self._grid = grid
         self._set_form(form, inner_shape(storage, ndim), columns)
-        self._columns = [column.flatten(0, ndim - 1) for column in self._as_kept(form, columns)]
+        # Nothing is copied: these are the tensors that were given.
+        self._columns = [bits_of(column).flatten(0, ndim - 1) for column in _tensors(columns)]
+        self._values = [
+            column.flatten(0, ndim - 1) for column in columns if isinstance(column, ValueColumn)
+        ]
         self._num_rows = math.prod(grid)
 
 
-def _as_grid(rows: Rows, side: tuple[int, ...]) -> Rows:
-    """Return rows ``[N, ...]`` as ``[T, *side, ...]``."""
-    return rows.reshape(-1, *side, *rows.shape[1:])
+def _tensors(columns: Sequence[Column]) -> list[torch.Tensor]:
+    return [column for column in columns if isinstance(column, torch.Tensor)]
+
+
+def _bits_of(column: Column) -> Column:
+    return bits_of(column) if isinstance(column, torch.Tensor) else column
+
+
+def _other_type(
+    name: str,
+    own: tuple[Any, torch.Size],
+    dtype: Any,
+    shape: torch.Size,
+) -> UsageError:
+    """Return the error of a column that is not as that of the storage."""
+    if dtype != own[0]:
+        return UsageError(
+            f"{name} is {own[0]} in the storage and {dtype} in these rows. Nothing is converted "
+            f"when it is written: pass {name} as {own[0]}, such as by .to({own[0]})."
+        )
+    return UsageError(
+        f"{name} has the shape {list(own[1])} a row in the storage, and {list(shape)} in these "
+        "rows. Reshape them, or write them to another storage."
+    )
 
 
 def _environments(side: Sequence[int]) -> str:

@@ -29,6 +29,7 @@ class Compose(Transform):
 
     def __init__(self, *transforms: TransformLike | Iterable[TransformLike]) -> None:
         self._steps: list[Transform] = []
+        self._inverted: list[Transform] = []  # those whose ``inv`` the last write has called
         for one in transforms:
             several = one if isinstance(one, list | tuple) and len(transforms) == 1 else [one]
             self._steps += map(as_transform, several)
@@ -53,9 +54,23 @@ class Compose(Transform):
     def inv(self, data: TensorDict) -> TensorDict | None:
         """Return what is to be stored for ``data``, or None for nothing yet."""
         stored: TensorDict | None = data
+        self._inverted.clear()
         for step in reversed(self._steps):
-            stored = None if stored is None else step.inv(stored)
+            if stored is None:
+                break
+            try:
+                stored = step.inv(stored)
+            except BaseException:
+                self.undo_inv()
+                raise
+            self._inverted.append(step)
         return stored
+
+    def undo_inv(self) -> None:
+        """Let transforms be as before the last ``inv``: its rows could not be stored."""
+        for step in self._inverted:
+            step.undo_inv()
+        self._inverted.clear()
 
     def on_clear(self) -> None:
         """Let go of rows that a transform keeps back."""

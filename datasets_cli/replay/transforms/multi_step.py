@@ -98,6 +98,7 @@ class MultiStepTransform(Transform):
         self.done_keys = keys_of(list(FLAGS if done_keys is None else done_keys))
         self.mask_key = key_of(mask_key or "mask")
         self._kept: TensorDict | None = None
+        self._kept_before: TensorDict | None = None
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the batch as it is."""
@@ -105,7 +106,11 @@ class MultiStepTransform(Transform):
 
     def on_clear(self) -> None:
         """Forget the rows that were kept back: the buffer's are gone too."""
-        self._kept = None
+        self._kept = self._kept_before = None
+
+    def undo_inv(self) -> None:
+        """Keep back what was kept back before the rows that could not be stored."""
+        self._kept = self._kept_before
 
     def inv(self, data: TensorDict) -> TensorDict | None:
         """Return the rows ``[*B, T']`` that can be stored now, or None.
@@ -120,12 +125,14 @@ class MultiStepTransform(Transform):
                 "Multi-step rows are made of steps in a row, [*B, T], not of one step."
             )
         if self._kept is not None:
-            data = torch.cat([self._kept, data], -1)
-        self._kept = data[..., -self.n_steps :].clone()
-        if data.shape[-1] <= self.n_steps:
-            return None
-        span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, self.done_keys)
-        return span.of(data, self.mask_key)[..., : -self.n_steps]
+            data = _joined(self._kept, data)
+        spanned = None
+        if data.shape[-1] > self.n_steps:
+            span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, self.done_keys)
+            spanned = span.of(data, self.mask_key)[..., : -self.n_steps]
+        # Last, so that rows that are refused leave nothing here.
+        self._kept_before, self._kept = self._kept, data[..., -self.n_steps :].clone()
+        return spanned
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,18 @@ class _Span:
             later = self.gamma**ahead * reward[ahead:]
             total[:-ahead] += torch.where(steps[:-ahead] > ahead, later, 0)
         return total.movedim(0, dim)
+
+
+def _joined(kept: TensorDict, data: TensorDict) -> TensorDict:
+    """Return the rows that were kept back and those after them, ``[*B, T]``."""
+    try:
+        found: TensorDict = torch.cat([kept, data], -1)
+    except (RuntimeError, KeyError) as error:
+        raise UsageError(
+            f"These rows do not continue those that MultiStepTransform keeps back: {error}. Write "
+            "rows of one form, or empty() the buffer first."
+        ) from error
+    return found
 
 
 def _discount(gamma: float) -> float:

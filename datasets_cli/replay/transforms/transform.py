@@ -37,6 +37,10 @@ class Transform(Protocol):
         """
         return data
 
+    def undo_inv(self) -> None:
+        """Be as before the last ``inv``: what it returned could not be stored."""
+        return
+
     def on_clear(self) -> None:
         """Let go of rows that the transform keeps back: those of the buffer are gone too."""
         return
@@ -64,6 +68,11 @@ class CallableTransform(Transform):
         inverse: Callable[[TensorDict], TensorDict | None] | None
         inverse = getattr(self.function, "inv", None)
         return data if inverse is None else inverse(data)
+
+    def undo_inv(self) -> None:
+        """Call the callable's own ``undo_inv``, where it has one."""
+        if undo_inv := getattr(self.function, "undo_inv", None):
+            undo_inv()
 
     def on_clear(self) -> None:
         """Call the callable's own ``on_clear``, or its name of 0.1, where it has one."""

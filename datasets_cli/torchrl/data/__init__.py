@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datasets_cli import (
         ImmutableDatasetWriter,
         LazyMemmapStorage,
+        LazyStackStorage,
         LazyTensorStorage,
         ListStorage,
         MultiStep,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ImmutableDatasetWriter",
     "LazyMemmapStorage",
+    "LazyStackStorage",
     "LazyTensorStorage",
     "ListStorage",
     "MultiStep",

@@ -396,3 +396,49 @@ def test_a_leaf_or_folder_that_the_json_lost_is_refused(tmp_path: Path, lost: st
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedDataset, match=f"no entry for {lost}"):
         made("random").loads(folder)
+
+
+def test_a_short_file_of_priorities_is_found(tmp_path: Path) -> None:
+    folder = dumped(tmp_path, "priorities")
+    path = folder / "sampler" / "priorities.memmap"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DamagedDataset, match=r"priorities\.memmap has 56 bytes; .* 8 rows"):
+        made("priorities").loads(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("writer/metadata.json", {}, r"writer/metadata\.json: cursor is None, expected the row"),
+        ("writer/metadata.json", {"write_count": 8}, r"cursor is None"),
+        ("buffer_metadata.json", {"batch_size": "3"}, r"batch_size is '3', expected a whole"),
+        ("buffer_metadata.json", {"batch_size": 0}, r"batch_size is 0, expected a whole"),
+    ],
+)
+def test_settings_that_are_wrong_are_refused(
+    tmp_path: Path, name: str, content: Any, message: str
+) -> None:
+    folder = dumped(tmp_path, "random")
+    (folder / name).write_text(json.dumps(content))
+    buffer = made("random")
+    buffer.extend(steps(5))
+    with pytest.raises(DamagedDataset, match=message):
+        buffer.loads(folder)
+    assert len(buffer) == 5
+
+
+STRUCTURES = [
+    *(0, 7, {"list": [0]}, {"list": [0, 0]}, {"dict": [["a", 0]]}, {"dict": [[[], 0], ["b", 1]]}),
+    *({"tuple": 3}, {"set": [0, 1]}, [0, 1], "x", {"dict": [["a", 0], ["b", 1]], "list": []}),
+]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_a_structure_that_is_not_of_the_rows_is_damage(tmp_path: Path, structure: Any) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4))
+    buffer.extend((torch.arange(4), torch.zeros(4)))
+    buffer.dumps(tmp_path)
+    path = tmp_path / "storage" / "storage_metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"structure": structure}))
+    with pytest.raises(DamagedDataset, match=r"storage_metadata\.json: structure is not that of"):
+        buffer.loads(tmp_path)

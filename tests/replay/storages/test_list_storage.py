@@ -16,7 +16,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.lists import stack_rows
+from datasets_cli.replay.storages.stacks import stack_rows
 from tests.replay.storages.test_storages import steps
 
 
@@ -50,11 +50,15 @@ def test_rows_that_differ_make_no_batch(items: list[Any]) -> None:
         stack_rows(items)
 
 
-def test_a_tensor_storage_refuses_what_is_no_tensor() -> None:
+def test_a_tensor_storage_keeps_what_is_no_tensor_where_it_was() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))
-    with pytest.raises(UsageError, match=r"next\.text is not a tensor .* takes anything"):
-        buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
-    assert len(buffer) == 0 and buffer.extend(steps(1)).tolist() == [0]
+    buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
+    assert buffer[:]["next", "text"] == ["x", "y", "z"]
+    with pytest.raises(UsageError, match=r"next\.text is text or another value in the storage"):
+        buffer.extend(steps(3).set(("next", "text"), torch.zeros(3)))
+    with pytest.raises(UsageError, match=r"number is not a tensor but str"):
+        buffer.extend(buffer[:].set("number", NonTensorStack("x", "y", "z")))
+    assert len(buffer) == 3
 
 
 @pytest.mark.parametrize("key", [("collector", "traj_ids"), ("episode",), ("next", "done")])

@@ -129,8 +129,9 @@ def test_a_list_keeps_anything_and_its_collate_fn_makes_the_batch() -> None:
     ("data", "message"),
     [
         (TensorDict({"number": torch.zeros(2)}, [2]), "same keys"),
-        (steps(2).set("number", torch.zeros(2, 3)), "number has the shape"),
-        (steps(2).set("text", NonTensorData("x", [2])), "text is not a tensor"),
+        (steps(2).set("number", torch.zeros(2, 3).long()), "number has the shape"),
+        (steps(2).set("number", torch.zeros(2)), "number is torch.int64 .* torch.float32"),
+        (steps(2).set("text", NonTensorData("x", [2])), "text. Rows must have the same keys"),
         (torch.zeros(2), "holds TensorDicts with"),
     ],
 )

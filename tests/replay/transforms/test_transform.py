@@ -19,7 +19,7 @@ from datasets_cli import (
 )
 from datasets_cli.replay.transforms.transform import Inverted
 
-MEMBERS = {"__call__", "inv", "on_clear"}
+MEMBERS = {"__call__", "inv", "undo_inv", "on_clear"}
 
 
 class Whole:
@@ -33,6 +33,9 @@ class Whole:
 
     def inv(self, data: TensorDict, /) -> TensorDict | None:
         return data.copy().set("written", data["x"] - 1) if len(data) > 1 else None
+
+    def undo_inv(self) -> None:
+        return
 
     def on_clear(self) -> None:
         self.cleared += 1

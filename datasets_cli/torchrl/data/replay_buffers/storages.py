@@ -9,6 +9,7 @@ from datasets_cli.torchrl.names import lazy_names
 if TYPE_CHECKING:
     from datasets_cli import (
         LazyMemmapStorage,
+        LazyStackStorage,
         LazyTensorStorage,
         ListStorage,
         Storage,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LazyMemmapStorage",
+    "LazyStackStorage",
     "LazyTensorStorage",
     "ListStorage",
     "Storage",

@@ -1,0 +1,54 @@
+"""Keeping a replay buffer: in a folder, or in a state beside a model's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.buffers.checkpoint import plan_restore, rows_state
+from datasets_cli.replay.buffers.dump import Hook, dump
+from datasets_cli.replay.buffers.load import plan_load
+from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.buffers.row_writer import RowWriter
+
+
+class Persistence:
+    """Dumps and states of a replay buffer; ``ReplayBuffer`` says what they hold.
+
+    Args:
+        reader: of the buffer.
+        row_writer: of the buffer.
+
+    Attributes:
+        save_hooks: called one after the other with the rows that are dumped.
+        load_hooks: called one after the other with the rows that were read.
+    """
+
+    def __init__(self, reader: BatchReader, row_writer: RowWriter) -> None:
+        self._reader = reader
+        self._row_writer = row_writer
+        self.save_hooks: list[Hook] = []
+        self.load_hooks: list[Hook] = []
+
+    def dump(self, path: str | Path) -> None:
+        """Write the buffer into a folder; see ``ReplayBuffer.dumps``."""
+        with self._reader.lock:
+            dump(self._reader, self._row_writer.writer, path, self.save_hooks)
+
+    def plan_load(self, path: str | Path, tensorclass: Any = None) -> Callable[[], None]:
+        """Return what does as ``ReplayBuffer.loads``; all that may be refused is refused here."""
+        with self._reader.lock:
+            writer = self._row_writer.writer
+            return plan_load(self._reader, writer, path, self.load_hooks, tensorclass)
+
+    def state(self) -> StateDict:
+        """Return the state of the buffer; see ``ReplayBuffer.state_dict``."""
+        with self._reader.lock:
+            return self._reader.draw_state() | rows_state(self._reader, self._row_writer.writer)
+
+    def plan_restore(self, state: StateDict, tensorclass: Any = None) -> Callable[[], None]:
+        """Return what does as ``load_state_dict``; all that may be refused is refused here."""
+        with self._reader.lock:
+            return plan_restore(self._reader, self._row_writer.writer, state, tensorclass)

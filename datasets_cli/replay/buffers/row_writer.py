@@ -1,0 +1,118 @@
+"""Writing rows: transforms, the writer and the sampler each have a part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Index, Rows
+from datasets_cli.replay.buffers.checkpoint import writable
+from datasets_cli.replay.buffers.parts import as_writer
+from datasets_cli.replay.buffers.reader import BatchReader
+from datasets_cli.replay.buffers.rows import unravel_rows, write_at
+from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.storages.stacks import stack_rows
+from datasets_cli.replay.writers import Writer, default_writer
+from datasets_cli.store.schema.columns import Key, show_key
+
+
+class RowWriter:
+    """Writes the rows of a replay buffer, and tells its sampler of them.
+
+    Args:
+        reader: of the buffer; it has the storage, the sampler and the transform.
+        writer: where rows are written; None takes the default for the storage.
+
+    Attributes:
+        writer: where rows are written.
+    """
+
+    def __init__(self, reader: BatchReader, writer: Writer | None) -> None:
+        self._reader = reader
+        self.use_writer(writer)
+
+    def use_writer(self, writer: Writer | None) -> None:
+        """Write with a writer from now on; see the class."""
+        self.writer = as_writer(default_writer(self._reader.storage) if writer is None else writer)
+
+    def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
+        """Write rows and return their numbers; see ``ReplayBuffer.extend``.
+
+        Args:
+            data: rows.
+            priority_key: the entry that has the rows' priorities, where it is there.
+
+        Raises:
+            UsageError: the rows are of another form than those that are there, or a priority is no
+                finite number. Then nothing was written.
+        """
+        reader = self._reader
+        is_list = isinstance(data, list) and bool(data)
+        if is_list and (reader.transform or not reader.storage.takes_lists):
+            data = stack_rows(data)
+        data = reader.transform.inv(data)
+        if data is None:  # a transform keeps the rows until it has more
+            return torch.empty(0, dtype=torch.int64)
+        with self._undoing(), reader.lock:
+            storage = writable(reader)
+            key = priority_key if has_priorities(reader.sampler) else None
+            if key is not None:
+                check_priorities(data, key)
+            rows = self.writer.write(storage, data)
+            reader.sampler.on_write(rows)
+            if key is not None:
+                self._update_priorities(rows[rows >= 0], key)
+            reader.rewind()
+        return unravel_rows(storage, rows)
+
+    def replace(self, index: Index, data: Rows) -> None:
+        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
+        data = self._reader.transform.inv(data)
+        with self._undoing(), self._reader.lock:
+            write_at(writable(self._reader), index, data)
+            self._reader.rewind()
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Let transforms forget rows that are refused."""
+        try:
+            yield
+        except BaseException:
+            self._reader.transform.undo_inv()
+            raise
+
+    def _update_priorities(self, rows: torch.Tensor, key: Key) -> None:
+        """Give flat rows int64 ``[n]`` that were written the priorities they came with."""
+        sampler = self._reader.sampler
+        if has_priorities(sampler) and len(rows):
+            priority = self._reader.storage.entry(key, rows)
+            if priority is not None:
+                sampler.update_priority(rows, priority)
+
+
+def check_priorities(data: Rows, key: Key) -> None:
+    """Check the priorities that rows come with, before the rows are written.
+
+    Args:
+        data: rows; where they are not TensorDicts, or do not have the entry, nothing is checked.
+        key: the entry.
+
+    Raises:
+        UsageError: one is no finite number, or a row has none.
+    """
+    for part in data if isinstance(data, list) else [data]:
+        if not isinstance(part, TensorDictBase):
+            return
+        found = part.get(key, None)
+        if found is None:
+            continue
+        is_number = isinstance(found, torch.Tensor) and bool(found.isfinite().all())
+        if not is_number or ((len(part) if part.ndim else 1) and not found.numel()):
+            raise UsageError(
+                f"{show_key(key)}, the priority of these rows, is no finite number. Is the loss "
+                "finite? Leave the entry out, or pass update_priority=False."
+            )

@@ -1,0 +1,103 @@
+"""Columns of what is no tensor: text, bytes, and any other values that rows have.
+
+They stay in memory whatever the storage: each row keeps its own value, and a row that is written
+over lets go of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from tensordict import NonTensorData, NonTensorStack
+
+from datasets_cli.replay.storages.texts import stack_texts
+
+
+class ValueColumn:
+    """Values ``[n, ...]`` that are no tensors, with what storages and writers do with a tensor.
+
+    Args:
+        values: an array of objects, which is not copied.
+    """
+
+    dtype = "values that are no tensors"
+    device = torch.device("cpu")
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...]) -> ValueColumn:
+        """Return a column whose values are all None."""
+        return cls(np.empty(shape, object))
+
+    @classmethod
+    def of(cls, entry: NonTensorData | NonTensorStack) -> ValueColumn:
+        """Return the values of a non-tensor entry, in the shape of its batch."""
+        found = np.empty(tuple(entry.batch_size), object)
+        if isinstance(entry, NonTensorData):
+            for place in np.ndindex(found.shape):  # one value for all rows
+                found[place] = entry.data
+            return cls(found)
+        nested = entry.tolist()
+        for place in np.ndindex(found.shape):
+            value = nested
+            for number in place:
+                value = value[number]
+            found[place] = value
+        return cls(found)
+
+    @property
+    def shape(self) -> torch.Size:
+        """The rows, and the shape of the values in each."""
+        return torch.Size(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.values.ndim
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> ValueColumn:
+        return ValueColumn(self.values[_places(rows)])
+
+    def __setitem__(self, rows: slice | torch.Tensor, new: ValueColumn) -> None:
+        self.values[_places(rows)] = new.values
+
+    def index_select(self, dim: int, index: torch.Tensor) -> ValueColumn:
+        """Return the values at places int64 ``[B]`` of a dimension."""
+        return ValueColumn(self.values.take(index.numpy(force=True), dim))
+
+    def transpose(self, first: int, second: int) -> ValueColumn:
+        """Return the values with two dimensions exchanged."""
+        return ValueColumn(self.values.swapaxes(first, second))
+
+    def flatten(self, first: int, last: int) -> ValueColumn:
+        """Return the values with the dimensions ``first`` to ``last`` as one."""
+        shape = self.values.shape
+        size = math.prod(shape[first : last + 1])
+        return ValueColumn(self.values.reshape(*shape[:first], size, *shape[last + 1 :]))
+
+    def reshape(self, *shape: int) -> ValueColumn:
+        """Return the values in another shape."""
+        return ValueColumn(self.values.reshape(shape))
+
+    def roll(self, shift: int, dim: int) -> ValueColumn:
+        """Return the values moved by a number of places along a dimension, around its end."""
+        return ValueColumn(np.roll(self.values, shift, dim))
+
+    def as_entry(self) -> NonTensorStack:
+        """Return the values as an entry of a TensorDict, which shares no object with others."""
+        return stack_texts(self.values.tolist(), tuple(self.values.shape[1:]))
+
+
+Column = torch.Tensor | ValueColumn
+"""A column ``[n, ...]`` of rows: numbers, or values that are no tensors."""
+
+
+def _places(rows: slice | torch.Tensor) -> slice | np.ndarray:
+    return rows if isinstance(rows, slice) else rows.numpy(force=True)
