@@ -25,7 +25,7 @@ FLOORS = [
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names"],
     ["installed"],
-    ["install", "replay.trajectories", "replay.files"],
+    ["install", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms", "preparation"],

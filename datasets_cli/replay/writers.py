@@ -14,6 +14,7 @@ from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, w
 from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.store.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
@@ -48,11 +49,40 @@ class RoundRobinWriter(Writer):
     """Writes row after row, and over the oldest rows once the storage is full."""
 
     def __init__(self) -> None:
-        self.cursor = 0
-        self.write_count = 0
+        self._cursor = 0
+        self._write_count = 0
+        self._followed: LazyTensorStorage | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
+
+    def follow(self, storage: LazyTensorStorage) -> None:
+        """Write from now on where the storage stands, to which other processes write too."""
+        self._followed = storage
+
+    @property
+    def cursor(self) -> int:
+        """The row that is written next."""
+        if self._followed is None:
+            return self._cursor
+        return self._followed.cursor * self._followed.width
+
+    @cursor.setter
+    def cursor(self, row: int) -> None:
+        self._cursor = row
+        if self._followed is not None:
+            self._followed.cursor = row // self._followed.width
+
+    @property
+    def write_count(self) -> int:
+        """Rows that were written since the storage was empty, by all who write there."""
+        return self._write_count if self._followed is None else self._followed.write_count
+
+    @write_count.setter
+    def write_count(self, count: int) -> None:
+        self._write_count = count
+        if self._followed is not None:
+            self._followed.write_count = count
 
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``.
@@ -64,14 +94,15 @@ class RoundRobinWriter(Writer):
         index = torch.arange(self.cursor, self.cursor + count)
         if self.cursor + count > capacity:
             index %= capacity
-        self.write_count += count
         done, cursor = 0, self.cursor
         while done < count:
             step = min(count - done, capacity - cursor)
             part = columns if step == count else [c[done : done + step] for c in columns]
             storage.write(slice(cursor, cursor + step), part)
             done, cursor = done + step, (cursor + step) % capacity
-        self.cursor = cursor
+        if self._followed is None:
+            self.cursor = cursor
+            self.write_count += count
         return index
 
     def on_clear(self) -> None:

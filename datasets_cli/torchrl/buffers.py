@@ -35,6 +35,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
 
     Raises:
         UsageError: the storage has no limit, or arguments exclude one another.
@@ -57,6 +58,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        shared: bool = False,
     ) -> None:
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
         super().__init__(
@@ -71,6 +73,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             dim_extend=dim_extend,
             generator=generator,
             seed=seed,
+            shared=shared,
         )
 
 
@@ -93,6 +96,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
 
     Raises:
         UsageError: the storage has no limit, or arguments exclude one another.
@@ -116,6 +120,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        shared: bool = False,
     ) -> None:
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
         super().__init__(
@@ -131,6 +136,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
             dim_extend=dim_extend,
             generator=generator,
             seed=seed,
+            shared=shared,
         )
 
 

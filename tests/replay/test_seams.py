@@ -60,6 +60,7 @@ class Reversed:
     takes_lists = False
     device_options: DeviceOptions = ON_DISK
     device: torch.device | None = None
+    sharing = None
     width = 1
 
     def __init__(self, max_size: int) -> None:
@@ -126,6 +127,9 @@ class Reversed:
 
     def one_row(self, data: TensorDict) -> TensorDict:
         return data.unsqueeze(0)
+
+    def share(self) -> None:
+        raise UsageError("rows in a dict of this process")
 
     def clear(self) -> None:
         self._rows.clear()

@@ -51,9 +51,10 @@ class ReplayBuffer:
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``share``.
 
     Raises:
-        UsageError: arguments that exclude one another.
+        UsageError: arguments that exclude one another, or a storage that cannot be shared.
 
     Attributes:
         reader: what makes the batches; it has the parts that are in use.
@@ -77,6 +78,7 @@ class ReplayBuffer:
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        shared: bool = False,
     ) -> None:
         if collate_fn is not None and not callable(collate_fn):
             raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
@@ -100,6 +102,26 @@ class ReplayBuffer:
         self.row_writer = RowWriter(self.reader, writer)
         self.persistence = Persistence(self.reader, self.row_writer)
         self._carry_index(writer)
+        if shared:
+            self.share()
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes that the buffer reaches read and write the same rows."""
+        return self.reader.storage.sharing is not None
+
+    def share(self) -> Self:
+        """Let other processes read and write the same rows from now on; return the buffer.
+
+        It reaches them as an argument of a process, forked or spawned, or by a pickle. One writes
+        at a time; priorities stay with this process, which samples by them.
+
+        Raises:
+            ImmutableError: the rows are a dataset, which needs no sharing.
+            UsageError: the storage cannot be shared: it is a list, or on another device.
+        """
+        self.row_writer.share()
+        return self
 
     @property
     def storage(self) -> Storage:
@@ -265,6 +287,7 @@ class ReplayBuffer:
         sampler = self.reader.sampler
         if has_priorities(sampler):
             with self.reader.lock:
+                self.reader.others.check_draws(self.reader.storage, sampler)
                 rows = flat_rows(self.reader.storage, torch.as_tensor(index))
                 if rows.numel() and int(rows.max()) >= len(self):
                     raise UsageError(f"There is no row {int(rows.max())}, only {len(self)} rows.")

@@ -20,7 +20,12 @@ from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer, refuse_to_write
+from datasets_cli.replay.writers import (
+    RoundRobinWriter,
+    TensorDictMaxValueWriter,
+    Writer,
+    refuse_to_write,
+)
 
 STATE_FORMAT = 2
 """Since 2, rows in a state are plain values; before, they were as they were stored."""
@@ -221,6 +226,8 @@ def replace_rows(
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
     """Forget a buffer's rows, and tell all who know of them."""
     storage = writable(reader)
+    if not isinstance(writer, RoundRobinWriter):
+        reader.others.check_writes(storage, writer=type(writer).__name__)
     writer.on_clear()  # first, because it may refuse
     storage.clear()
     reader.transform.on_clear()
@@ -233,7 +240,9 @@ def writable(reader: BatchReader) -> WritableStorage:
 
     Raises:
         ImmutableError: its rows are a dataset.
+        UsageError: they are a copy of those of another process.
     """
     if not is_writable(reader.storage):
         refuse_to_write()
+    reader.others.check_writes(reader.storage, writer=None)
     return reader.storage

@@ -27,6 +27,7 @@ class Draw:
         is_last: whether they end an epoch.
         revision: that of the storage they were drawn from.
         state_before: what it takes to draw them once more.
+        rows: what was gathered already, because other processes write too; None otherwise.
     """
 
     index: torch.Tensor
@@ -34,6 +35,7 @@ class Draw:
     is_last: bool
     revision: int
     state_before: StateDict
+    rows: Rows | None = None
 
 
 class Prefetch:

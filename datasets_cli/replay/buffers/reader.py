@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, seed_of, seeded, whole_number
+from datasets_cli.replay.buffers.other_writers import OtherWriters
 from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.buffers.rows import unravel_rows
 from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.buffers.shared_draw import SharedDraw
 from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.sharing.process import tell_after_fork
+from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
@@ -65,12 +70,44 @@ class BatchReader:
         self.sample_info = sample_info
         self.ran_out = False
         self._pin_memory = can_page_lock(pin_memory)
+        self.others = OtherWriters()
         self.use_storage(storage)
+        self._begin()
+        tell_after_fork(self)
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What is held while rows are written, or must not be: by a thread, and by its process."""
+        sharing = self.storage.sharing
+        return self._threads if sharing is None else self._locked(sharing)
+
+    @contextmanager
+    def _locked(self, sharing: Sharing) -> Iterator[None]:
+        with self._threads, sharing:
+            is_first = not self._held
+            if is_first:
+                self._learn()
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+                if is_first:
+                    self.others.note(self.storage)
+
+    def _learn(self) -> None:
+        """Learn what other processes did."""
+        if self.others.tell(self.storage, self.sampler):
+            self.drop()
+
+    def after_fork(self) -> None:
+        """Begin as the part of a new process: no thread of the other one is here."""
         self._begin()
 
     def use_storage(self, storage: Storage) -> None:
         """Read the rows of a storage from now on."""
         self.storage = storage
+        self.others.note(storage)
         options = storage.device_options
         moves = options.device is not None or options.pin_memory
         self._to_output = options.to_output if moves else None
@@ -113,7 +150,7 @@ class BatchReader:
 
     def rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
-        with self.lock:
+        with self._threads:
             if self._prefetch and (ahead := self._prefetch.oldest):
                 self._give_back(ahead)
 
@@ -124,31 +161,47 @@ class BatchReader:
 
     def _begin(self) -> None:
         """Make what a process has of its own."""
-        self.lock = threading.RLock()
+        self._threads = threading.RLock()
+        self._held = 0  # how often the lock of shared rows is held
         self._prefetch: Prefetch | None = None
         if self._depth and self.batch_size:
             steps = self._draw_ahead, self._make_ahead, self._give_back
-            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.lock)
+            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads)
 
     def _take(self, size: int) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; no row is written in between."""
         if not self.storage.is_writable:  # rows that never change need no lock
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self.storage.gather(index)
-        with self.lock:
+        with self._threads:
+            if self.storage.sharing is not None:
+                return self._take_shared(self.storage.sharing, size)
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self.storage.gather(index)
 
+    def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
+        """Draw rows and gather them; what another process wrote in between does not count."""
+        self.others.check_draws(self.storage, self.sampler)
+        self._learn()
+        draw = SharedDraw(self.storage, self.sampler, size, self.generator)
+        return sharing.read(draw.attempt, draw.take_back)
+
     def _draw_ahead(self, size: int) -> Draw:
         state = self._draws()
-        index, info = self.sampler.sample(self.storage, size, self.generator)
-        return Draw(index, info, self.sampler.ran_out, self.storage.revision, state)
+        if self.storage.sharing is not None:  # another process may write before the thread is there
+            index, info, rows = self._take(size)
+        else:
+            index, info = self.sampler.sample(self.storage, size, self.generator)
+            rows = None
+        return Draw(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
 
     def _make_ahead(self, draw: Draw) -> Rows:
-        if not self.storage.is_writable:
+        if draw.rows is not None:
+            rows = draw.rows
+        elif not self.storage.is_writable:
             rows = self.storage.gather(draw.index)
         else:
-            with self.lock:
+            with self._threads:
                 if self.storage.revision != draw.revision:
                     return STALE
                 rows = self.storage.gather(draw.index)
@@ -198,9 +251,10 @@ class BatchReader:
         # drawn ahead.
         self.rewind()
         seed = seed_of(self.generator)
-        return {**self.__dict__, "generator": seed, "lock": None, "_prefetch": None}
+        return {**self.__dict__, "generator": seed, "_threads": None, "_prefetch": None}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._begin()
+        tell_after_fork(self)
         self.generator = seeded(state["generator"])

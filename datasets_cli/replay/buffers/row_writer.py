@@ -16,7 +16,8 @@ from datasets_cli.replay.buffers.reader import BatchReader
 from datasets_cli.replay.buffers.rows import unravel_rows, write_at
 from datasets_cli.replay.samplers.protocol import has_priorities
 from datasets_cli.replay.storages.stacks import stack_rows
-from datasets_cli.replay.writers import Writer, default_writer
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.writers import RoundRobinWriter, Writer, default_writer
 from datasets_cli.store.schema.columns import Key, show_key
 
 
@@ -38,6 +39,24 @@ class RowWriter:
     def use_writer(self, writer: Writer | None) -> None:
         """Write with a writer from now on; see the class."""
         self.writer = as_writer(default_writer(self._reader.storage) if writer is None else writer)
+        self._follow()
+
+    def share(self) -> None:
+        """Share the rows with other processes, and where the next one goes."""
+        storage, state = writable(self._reader), self.writer.state_dict()
+        storage.share()
+        if self._follow():
+            self.writer.load_state_dict(state)
+
+    def _follow(self) -> bool:
+        """Write where the last process did, if the rows are shared and the writer can be."""
+        storage = self._reader.storage
+        if not isinstance(storage, LazyTensorStorage) or storage.sharing is None:
+            return False
+        if not isinstance(self.writer, RoundRobinWriter):
+            return False
+        self.writer.follow(storage)
+        return True
 
     def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
         """Write rows and return their numbers; see ``ReplayBuffer.extend``.
@@ -59,6 +78,8 @@ class RowWriter:
             return torch.empty(0, dtype=torch.int64)
         with self._undoing(), reader.lock:
             storage = writable(reader)
+            if not isinstance(self.writer, RoundRobinWriter):
+                reader.others.check_writes(storage, writer=type(self.writer).__name__)
             key = priority_key if has_priorities(reader.sampler) else None
             if key is not None:
                 check_priorities(data, key)

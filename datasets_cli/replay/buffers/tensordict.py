@@ -33,6 +33,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``share``.
 
     Raises:
         UsageError: arguments that exclude one another.
@@ -55,6 +56,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         dim_extend: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        shared: bool = False,
     ) -> None:
         super().__init__(
             storage=storage,
@@ -68,8 +70,10 @@ class TensorDictReplayBuffer(ReplayBuffer):
             dim_extend=dim_extend,
             generator=generator,
             seed=seed,
+            shared=shared,
         )
         self.priority_key = priority_key
+        self.reader.others.priority_key = key_of(priority_key)
 
     def extend(
         self,

@@ -141,14 +141,14 @@ class PytreeForm:
     """
 
     def __init__(self, rows: Rows) -> None:
-        leaves, self._structure = _pytree.tree_flatten(rows)
+        leaves, self.structure = _pytree.tree_flatten(rows)
         self._outline = outline(rows)
         self.names = _names(rows, len(leaves))
 
     def flatten(self, rows: Rows) -> list[Column]:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
-        if structure != self._structure:
+        if structure != self.structure:
             raise UsageError(
                 f"The buffer holds rows of the form {self._outline}, not {outline(rows)}."
             )
@@ -159,7 +159,7 @@ class PytreeForm:
 
     def unflatten(self, columns: Sequence[Rows]) -> Rows:
         """Return the structure with other tensors."""
-        return _pytree.tree_unflatten(list(columns), self._structure)
+        return _pytree.tree_unflatten(list(columns), self.structure)
 
 
 Form = TensorDictForm | PytreeForm

@@ -11,6 +11,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
+from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batch import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -37,6 +38,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
         revision: a number that changes whenever rows are written or cleared.
         device: the device of batches that are TensorDicts; None where it is not known.
         device_options: where batches go.
+        sharing: by what processes that share the rows agree; None where no other has them.
     """
 
     ndim: int = 1
@@ -47,6 +49,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
     revision: int = 0
     device: torch.device | None = None
     device_options: DeviceOptions = ON_DISK
+    sharing: Sharing | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -166,6 +169,17 @@ class WritableStorage(Storage, Protocol):
     @abstractmethod
     def clear(self) -> None:
         """Forget every row."""
+
+    def share(self) -> None:
+        """Share the rows with other processes, which write and read the same from then on.
+
+        Raises:
+            UsageError: this storage cannot be shared.
+        """
+        raise UsageError(
+            f"{type(self).__name__} keeps its rows in this process and cannot be shared by "
+            "several. Use LazyTensorStorage or LazyMemmapStorage."
+        )
 
     def contents(self) -> Rows:
         """Return copies of all rows, as ``flatten`` takes them."""

@@ -7,15 +7,27 @@ column, never an indexing of a TensorDict.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, whole_number
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.sharing.control import delete_with, temporary_folder
+from datasets_cli.replay.sharing.counters import Counters, SharedCounters
+from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 from datasets_cli.replay.storages.batch import make_batch, map_rows
+from datasets_cli.replay.storages.description import (
+    RowsForm,
+    RowType,
+    describe,
+    from_description,
+)
 from datasets_cli.replay.storages.form import (
     Form,
     TensorDictForm,
@@ -26,7 +38,8 @@ from datasets_cli.replay.storages.form import (
 )
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.values import Column, ValueColumn
-from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take
+from datasets_cli.store.schema import columns as leaf_columns
+from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take, type_name
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
@@ -55,8 +68,10 @@ class LazyTensorStorage(WritableStorage):
         self.max_size = whole_number("max_size", max_size, 1)
         self.ndim = whole_number("ndim", ndim, 1)
         self.device: torch.device = torch.device(device)
-        self.revision = 0
-        self.cursor = 0
+        self._counters = Counters()
+        self.sharing: Sharing | None = None
+        self._must_share = False  # not only because it can
+        self._alone: tuple[Sharing, str] | None = None  # what could have been shared, and by whom
         cpu = self.device.type == "cpu"
         self.device_options = ON_DISK if cpu else DeviceOptions(self.device)
         self.is_tensordict = False  # as long as nothing was written
@@ -66,12 +81,44 @@ class LazyTensorStorage(WritableStorage):
         self._columns: list[torch.Tensor] = []
         self._values: list[ValueColumn] = []  # of the leaves that are no tensors
         self._first_form: TensorDictForm | None = None  # before keys were added
-        self._row_types: list[tuple[Any, torch.Size]] = []  # of all columns
+        self._row_types: list[RowType] = []  # of all columns
         self._has_bits = False
-        self._num_rows = 0
 
     def __len__(self) -> int:
-        return self._num_rows
+        num_rows = self.counters.num_rows
+        if num_rows and not self._columns:
+            self.find_form()
+        return num_rows
+
+    @property
+    def counters(self) -> Counters | SharedCounters:
+        """What is counted of the rows."""
+        return self._counters if self.sharing is None else self.sharing.counters
+
+    @property
+    def cursor(self) -> int:
+        """The time step that is written next."""
+        return self.counters.cursor
+
+    @cursor.setter
+    def cursor(self, step: int) -> None:
+        with self._changing() as counters:
+            counters.cursor = step
+
+    @property
+    def write_count(self) -> int:
+        """Rows that were written one after the other since the storage was empty."""
+        return self.counters.write_count
+
+    @write_count.setter
+    def write_count(self, count: int) -> None:
+        with self._changing() as counters:
+            counters.write_count = count
+
+    @property  # set by what is counted, never as such
+    def revision(self) -> int:  # type: ignore[override]
+        """A number that changes whenever rows are written or cleared."""
+        return self.counters.revision
 
     def __repr__(self) -> str:
         names = ", ".join(self._form.names) if self._form else "nothing yet"
@@ -84,6 +131,7 @@ class LazyTensorStorage(WritableStorage):
     @property
     def grid(self) -> tuple[int, ...]:
         """The rows that fit, as a grid: steps, then the environments side by side."""
+        self.find_form()
         return self._grid
 
     @property
@@ -97,6 +145,7 @@ class LazyTensorStorage(WritableStorage):
         Raises:
             UsageError: they have another form than the rows that are there.
         """
+        self.find_form()
         if self._first_form is not None and not len(self):
             self._forget_added_keys(data)
         form = self._form or form_of(data, self.ndim)
@@ -119,20 +168,22 @@ class LazyTensorStorage(WritableStorage):
         """Allocate the rows that fit, of the form of the first ones."""
         before = self._grid
         self._grid = (-(-self.max_size // max(1, math.prod(side))), *side)
+        self._set_form(form, inner_shape(data, self.ndim), _row_types(columns, self.ndim))
         try:
-            self._columns = self._allocate(form, _tensors(columns))
+            self._allocate(form)
         except BaseException:
-            self._grid = before
+            self._grid, self._form, self.is_tensordict = before, None, False
             raise
         self._values = self._empty_values(columns)
-        self._set_form(form, inner_shape(data, self.ndim), columns)
 
-    def _set_form(self, form: Form, row_batch_size: tuple[int, ...], columns: list[Column]) -> None:
+    def _set_form(
+        self, form: Form, row_batch_size: tuple[int, ...], row_types: list[RowType]
+    ) -> None:
         self._form = form
         self.is_tensordict = isinstance(form, TensorDictForm)
         self.row_batch_size = row_batch_size
-        self._row_types = [(column.dtype, column.shape[self.ndim :]) for column in columns]
-        self._has_bits = not MOVABLE.issuperset(column.dtype for column in _tensors(columns))
+        self._row_types = row_types
+        self._has_bits = not MOVABLE.issuperset(_dtypes(row_types))
 
     def _empty_values(self, columns: list[Column]) -> list[ValueColumn]:
         return [
@@ -167,15 +218,20 @@ class LazyTensorStorage(WritableStorage):
         check_leading(whole, columns, self.ndim)
         if len(before[0]) != len(self):
             return
-        tensors, values = _tensors(columns), self._empty_values(columns)
+        row_types, values = _row_types(columns, self.ndim), self._empty_values(columns)
         self._check_keys_may_be_added(whole.leaves)
-        self._columns += self._allocate(whole, tensors[len(self._columns) :])
+        self._columns += self._empty_columns(row_types[len(self._columns) :])
         self._values += values[len(self._values) :]
         self._first_form = self._first_form or form
-        self._set_form(whole, self.row_batch_size, columns)
+        self._set_form(whole, self.row_batch_size, row_types)
 
     def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
         """Refuse keys where they cannot be added."""
+        if self.sharing is not None:
+            raise UsageError(
+                f"The keys of shared rows are fixed; these have {', '.join(map(show_key, keys))}. "
+                "Write all keys at first, or add them before the buffer is shared."
+            )
 
     def _forget_added_keys(self, data: Rows) -> None:
         """Be as before keys were added, where the rows that are written do not have them."""
@@ -211,25 +267,162 @@ class LazyTensorStorage(WritableStorage):
 
     def write(self, rows: slice | torch.Tensor, columns: list[Column]) -> None:
         """Put columns ``[n, ...]`` into rows."""
+        if self.sharing is not None:
+            self.sharing.write(rows, _tensors(columns), self._count)
+            return
         own: list[Any] = [*self._columns, *self._values]
         for kept, new in zip(own, columns, strict=True):
             kept[rows] = new
+        self._count(rows)
+
+    def _count(self, rows: slice | torch.Tensor) -> None:
+        """Count rows that were written."""
+        counters = self.counters
         if isinstance(rows, slice):
-            self.cursor = rows.stop // self.width % self.grid[0]
+            counters.cursor = rows.stop // self.width % self.grid[0]
+            counters.write_count += rows.stop - rows.start
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
-        self._num_rows = max(self._num_rows, last)
-        self.revision += 1
+        counters.num_rows = max(counters.num_rows, last)
+        counters.revision += 1
 
     def clear(self) -> None:
         """Forget every row."""
-        self._num_rows = self.cursor = 0
+        with self._changing() as counters:
+            counters.num_rows = counters.cursor = counters.write_count = 0
+            counters.revision += 1
+            counters.clears += 1
         self._values = [ValueColumn.empty(tuple(column.shape)) for column in self._values]
-        self.revision += 1
+
+    def share(self) -> None:
+        """Share the rows with other processes; what is there is copied into shared memory.
+
+        Raises:
+            UsageError: the rows are on another device or are no tensors, or memory has no room.
+        """
+        if self._values:
+            raise _values_stay()
+        self._must_share = True
+        if self.sharing is not None:
+            return
+        if self.device.type != "cpu":
+            raise UsageError(
+                f"Rows on {self.device} cannot be shared by processes. Keep them on the CPU, and "
+                "move batches."
+            )
+        folder = temporary_folder(in_memory=True)
+        try:
+            self._share_in(folder)
+        finally:
+            delete_with(self if self.sharing is None else self.sharing, folder)
+
+    def _share_in(self, folder: Path) -> None:
+        """Share the rows in a folder from now on."""
+        known, columns = self._counters, self._columns
+        self.sharing = make_sharing(folder)
+        if self._form is not None:
+            self._make_files(self.sharing, self._form)
+            for own, old in zip(self._columns, columns, strict=True):
+                own[: known.num_rows] = old[: known.num_rows]
+        with self.sharing.changing() as counters:
+            for name, value in vars(known).items():
+                setattr(counters, name, value)
+
+    def _make_files(self, sharing: Sharing, form: Form) -> None:
+        """Make shared files for the columns of a form, and tell the other processes."""
+        plain = [(str(number),) for number, _ in enumerate(self._row_types)]
+        keys = form.keys if isinstance(form, TensorDictForm) else plain
+        leaves = [
+            leaf_columns.Column(key, type_name(dtype), tuple(size))
+            for key, (dtype, size) in zip(keys, self._row_types, strict=False)  # values are last
+        ]
+        types = self._row_types[: len(leaves)]
+        known = describe(RowsForm(form, self._grid, self.row_batch_size, types))
+        try:
+            sharing.allocate(leaves, self.capacity, self.width, known)
+        except SourceError as error:  # what these rows have for names is their user's to change
+            raise UsageError(str(error)) from error
+        self._columns = sharing.columns
+
+    def _stay_alone(self, sharing: Sharing, form: Form) -> None:
+        """Keep the tensors of rows in files, and do not share them: their values are in memory.
+
+        Raises:
+            UsageError: another process has the storage already, or it was to be shared.
+        """
+        if self._must_share or sharing.has_others:
+            raise _values_stay()
+        self._make_files(sharing, form)
+        self._counters = self._counted()
+        self._alone, self.sharing = (sharing, this_process()), None
+
+    def _counted(self) -> Counters:
+        """Return a copy of the counters."""
+        known = Counters()
+        for name in vars(known):
+            setattr(known, name, getattr(self.counters, name))
+        return known
+
+    def find_form(self) -> None:
+        """Learn the form of the rows where another process wrote the first ones.
+
+        Raises:
+            UsageError: it is a form that cannot be told.
+        """
+        if self._columns or self.sharing is None or not self.sharing.find_form():
+            return
+        if self._form is None:
+            known = from_description(self.sharing.form)
+            self._grid = known.grid
+            self._set_form(known.form, known.row_batch_size, known.row_types)
+        self._columns = self.sharing.columns
+
+    def __getstate__(self) -> StateDict:
+        # Shared rows travel as the folder that they are in.
+        return vars(self) | {"_columns": []} if self.sharing is not None else self._snapshot()
+
+    def _snapshot(self) -> StateDict:
+        """Return a state with copies of the rows there are, which is not shared."""
+        known = self._counted()
+        # As bytes: multiprocessing would share the memory of tensors instead of copying it.
+        columns = [
+            column[: known.num_rows].cpu().reshape(-1).view(torch.uint8).numpy()
+            for column in self._columns
+        ]
+        alone = {"sharing": None, "_must_share": False, "_alone": None}
+        return vars(self) | alone | {"_counters": known, "_columns": columns}
+
+    def __setstate__(self, state: StateDict) -> None:
+        vars(self).update(state)
+        self._columns = []
+        self.find_form()
+        for values, (dtype, size) in zip(state["_columns"], self._row_types, strict=False):
+            rows = torch.from_numpy(values).view(bits_dtype(dtype)).view(len(self), *size)
+            column = rows.new_empty((self.capacity, *size), device=self.device)
+            column[: len(rows)] = rows
+            self._columns.append(column)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return a storage with copies of the rows, which is not shared."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__setstate__(self._snapshot())
+        return copied
+
+    @contextmanager
+    def _changing(self) -> Iterator[Counters | SharedCounters]:
+        """Let counters be set."""
+        if self.sharing is None:
+            yield self._counters
+            return
+        with self.sharing.changing() as counters:
+            yield counters
 
     def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         if self._form is None:
             raise UsageError(NO_ROWS)
+        if self._alone is not None and self._alone[1] != this_process():
+            raise _values_stay()  # this process has their tensors, which change, and old values
         if index.device != self.device:
             index = index.to(self.device)
         columns = [column.index_select(0, index) for column in self._columns]
@@ -307,6 +500,7 @@ class LazyTensorStorage(WritableStorage):
 
     def has(self, key: Key) -> bool:
         """Tell whether rows have a column."""
+        self.find_form()
         return isinstance(self._form, TensorDictForm) and key in self._form.keys
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
@@ -329,14 +523,19 @@ class LazyTensorStorage(WritableStorage):
             )
         return column.reshape(-1, self.width)
 
-    def _allocate(self, form: Form, columns: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _allocate(self, form: Form) -> None:
+        """Make room for rows of a form."""
+        if self.sharing is not None:
+            has_values = isinstance(form, TensorDictForm) and form.values
+            (self._stay_alone if has_values else self._make_files)(self.sharing, form)
+            return
+        self._columns = self._empty_columns(self._row_types)
+
+    def _empty_columns(self, row_types: Sequence[RowType]) -> list[torch.Tensor]:
         return [
-            torch.empty(
-                (self.capacity, *column.shape[self.ndim :]),
-                dtype=bits_dtype(column.dtype),
-                device=self.device,
-            )
-            for column in columns
+            torch.empty((self.capacity, *size), dtype=bits_dtype(dtype), device=self.device)
+            for dtype, size in row_types
+            if isinstance(dtype, torch.dtype)
         ]
 
 
@@ -369,13 +568,34 @@ class TensorStorage(LazyTensorStorage):
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
         self._grid = grid
-        self._set_form(form, inner_shape(storage, ndim), columns)
+        self._set_form(form, inner_shape(storage, ndim), _row_types(columns, ndim))
         # Nothing is copied: these are the tensors that were given.
         self._columns = [bits_of(column).flatten(0, ndim - 1) for column in _tensors(columns)]
         self._values = [
             column.flatten(0, ndim - 1) for column in columns if isinstance(column, ValueColumn)
         ]
-        self._num_rows = math.prod(grid)
+        self._counters.num_rows = math.prod(grid)
+
+    def share(self) -> None:
+        """Refuse: these are tensors of the user's, in the memory of this process."""
+        WritableStorage.share(self)
+
+
+def _row_types(columns: Sequence[Column], ndim: int) -> list[RowType]:
+    """Return what a row of each column is."""
+    return [(column.dtype, torch.Size(column.shape[ndim:])) for column in columns]
+
+
+def _dtypes(row_types: Sequence[RowType]) -> list[torch.dtype]:
+    """Return the element types of those columns that are tensors."""
+    return [dtype for dtype, _ in row_types if isinstance(dtype, torch.dtype)]
+
+
+def _values_stay() -> UsageError:
+    return UsageError(
+        "Text and other values that are no tensors stay in one process, and cannot be shared. Keep "
+        "them out of the rows, or write them as tensors, such as numbers of a list of texts."
+    )
 
 
 def _tensors(columns: Sequence[Column]) -> list[torch.Tensor]:
@@ -388,7 +608,7 @@ def _bits_of(column: Column) -> Column:
 
 def _other_type(
     name: str,
-    own: tuple[Any, torch.Size],
+    own: RowType,
     dtype: Any,
     shape: torch.Size,
 ) -> UsageError:

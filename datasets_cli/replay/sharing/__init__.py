@@ -1,0 +1,1 @@
+"""Rows that several processes share: one writes at a time, all read."""

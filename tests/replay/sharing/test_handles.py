@@ -1,0 +1,404 @@
+"""Shared rows as two holders of one storage see them: a pickle makes another holder."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import threading
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+from datasets_cli import (
+    ExperienceReplay,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+    TensorStorage,
+)
+from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.replay.sharing import control
+from datasets_cli.replay.sharing.journal import Journal
+from datasets_cli.replay.sharing.sharing import Sharing
+
+STORAGES = [LazyMemmapStorage, LazyTensorStorage]
+Pair = namedtuple("Pair", "left right")
+
+
+def rows(numbers: range) -> TensorDict:
+    number = torch.tensor([*numbers])
+    done = (number % 5 == 4).unsqueeze(1)
+    following = TensorDict({"done": done, "number": number + 1}, [len(number)])
+    return TensorDict({"number": number, "next": following}, [len(number)])
+
+
+def made(kind: Any = LazyTensorStorage, size: int = 20, **arguments: Any) -> TensorDictReplayBuffer:
+    return TensorDictReplayBuffer(storage=kind(size), batch_size=4, shared=True, **arguments)
+
+
+def other(buffer: Any) -> Any:
+    return pickle.loads(pickle.dumps(buffer))
+
+
+def numbers(buffer: ReplayBuffer) -> list[int]:
+    found: list[int] = buffer[:]["number"].tolist()
+    return found
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_a_pickle_is_a_place_and_both_write_where_the_other_stopped(kind: Any) -> None:
+    buffer = made(kind, 10_000)
+    buffer.extend(rows(range(4000)))
+    assert len(pickle.dumps(buffer)) < 6000
+    second = other(buffer)
+    assert second.extend(rows(range(3))).tolist() == [4000, 4001, 4002]
+    assert buffer.add(rows(range(9, 10))[0]) == 4003
+    assert len(second) == 4004 and second[4003]["number"] == 9
+    assert buffer.writer.write_count == second.writer.write_count == 4004
+    assert buffer.writer.cursor == second.storage.cursor == 4004
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        torch.arange(6),
+        (torch.arange(6), {"deep": [torch.arange(6.0)]}),
+        TensorDict({"a": torch.arange(6).to(torch.uint16), ("b", "c"): torch.ones(6, 0)}, [6]),
+    ],
+    ids=["tensor", "structure", "tensordict"],
+)
+def test_who_was_there_before_the_first_rows_learns_their_form(data: Any) -> None:
+    first = ReplayBuffer(storage=LazyTensorStorage(8), shared=True)
+    second = other(first)
+    first.extend(data)
+    one, same = first[2:4], second[2:4]
+    assert type(one) is type(same) and len(second) == 6
+    if isinstance(data, TensorDict):
+        assert {*one.keys(True, True)} == {*same.keys(True, True)}
+        assert same["a"].dtype == torch.uint16
+        assert same["a"].long().tolist() == [2, 3] and same["b", "c"].shape == (2, 0)
+    else:
+        assert repr(one) == repr(same)
+    assert second.extend(data).tolist() == [6, 7, 0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of its own pickles
+def test_a_form_that_cannot_be_told_is_refused_where_it_is_not_known() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(8), shared=True)
+    early = other(buffer)
+    buffer.extend(Pair(torch.arange(3), torch.ones(3)))
+    with pytest.raises(UsageError, match="Write the first rows before"):
+        len(early)
+    assert torch.equal(other(buffer)[:].left, torch.arange(3))
+
+
+def test_batch_sizes_of_nested_rows_are_told() -> None:
+    buffer = made(size=8)
+    second = other(buffer)
+    agents = TensorDict({"seen": torch.rand(6, 3, 2)}, [6, 3])
+    buffer.extend(TensorDict({"agents": agents}, [6]))
+    assert second[:4]["agents"].batch_size == (4, 3)
+    assert torch.equal(second[:]["agents", "seen"], agents["seen"])
+
+
+def test_text_stays_in_one_process() -> None:
+    texts = TensorDict({"number": torch.arange(3), "text": NonTensorStack(*"abc")}, [3])
+    alone = TensorDictReplayBuffer(storage=LazyMemmapStorage(8), batch_size=2)
+    alone.extend(texts)
+    assert not alone.shared and alone[:]["text"] == [*"abc"]
+    assert alone.writer.cursor == alone.writer.write_count == 3
+    copied = other(alone)
+    alone.extend(texts)
+    assert len(copied) == 3 and copied[:]["text"] == [*"abc"] and len(alone) == 6
+    with pytest.raises(UsageError, match="stay in one process"):
+        alone.share()
+    for buffer in (made(), TensorDictReplayBuffer(storage=LazyMemmapStorage(8))):
+        other(buffer)
+        with pytest.raises(UsageError, match="stay in one process"):
+            buffer.extend(texts)
+        assert len(buffer) == 0 and buffer.extend(rows(range(2))).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_several_dimensions_are_shared_too(kind: Any) -> None:
+    buffer = ReplayBuffer(storage=kind(12, ndim=2), shared=True)
+    second = other(buffer)
+    grid = torch.arange(8).view(2, 4)  # two environments, four steps
+    buffer.extend(TensorDict({"number": grid}, [2, 4]))
+    second.extend(TensorDict({"number": grid + 100}, [2, 4]))
+    assert buffer.storage.cursor == second.storage.cursor == 2
+    assert buffer[:]["number"].tolist() == [
+        [102, 103, 2, 3, 100, 101],
+        [106, 107, 6, 7, 104, 105],
+    ]
+
+
+def test_sharing_keeps_the_rows_that_are_there_and_where_the_next_one_goes() -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(6), batch_size=2)
+    buffer.extend(rows(range(8)))
+    assert not buffer.shared
+    assert buffer.share() is buffer and buffer.shared
+    assert numbers(buffer) == [6, 7, 2, 3, 4, 5] and buffer.writer.write_count == 8
+    assert other(buffer).extend(rows(range(20, 21))).tolist() == [2]
+    assert numbers(buffer) == [6, 7, 20, 3, 4, 5]
+
+
+def test_a_copy_in_this_process_is_a_copy(tmp_path: Path) -> None:
+    for kind in (LazyTensorStorage(9), LazyMemmapStorage(9, scratch_dir=tmp_path / "rows")):
+        buffer = ReplayBuffer(storage=kind)
+        buffer.extend(rows(range(4)))
+        copied = copy.deepcopy(buffer)
+        copied.extend(rows(range(50, 52)))
+        assert numbers(copied) == [0, 1, 2, 3, 50, 51] and not copied.shared
+        assert numbers(buffer) == [0, 1, 2, 3] and buffer.writer.cursor == 4
+
+
+@pytest.mark.parametrize(
+    ("storage", "problem"),
+    [
+        (lambda: ListStorage(5), "ListStorage keeps its rows in this process"),
+        (lambda: TensorStorage(torch.zeros(3)), "TensorStorage keeps its rows in this process"),
+        (lambda: LazyTensorStorage(5, device="meta"), "Rows on meta cannot be shared"),
+    ],
+)
+def test_what_cannot_be_shared_says_so(storage: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        ReplayBuffer(storage=storage(), shared=True)
+
+
+def test_memory_that_is_not_there_is_refused_before_a_write_kills_the_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(control, "_MEMORY", tmp_path)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(2**40), shared=True)
+    with pytest.raises(UsageError, match=r"needs 1.87e\+04 GB of shared memory.*--shm-size"):
+        buffer.extend(rows(range(3)))
+    assert len(buffer) == 0
+
+
+def test_rows_whose_files_are_gone_say_so(tmp_path: Path) -> None:
+    buffer = made(LazyMemmapStorage)
+    place = pickle.dumps(buffer)
+    del buffer
+    with pytest.raises(UsageError, match=r"shared rows in .* are gone"):
+        pickle.loads(place)
+    first = LazyMemmapStorage(5, scratch_dir=tmp_path)
+    place = pickle.dumps(first)
+    LazyMemmapStorage(5, scratch_dir=tmp_path)  # nothing was written: another one may begin
+    with pytest.raises(UsageError, match="are gone"):
+        pickle.loads(place)
+
+
+def test_what_the_key_does_not_sign_is_not_believed(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path))
+    second = other(buffer)
+    buffer.extend(rows(range(3)))
+    form = tmp_path / ".sharing" / "form"
+    form.write_bytes(form.read_bytes().replace(b"number", b"numbed"))
+    with pytest.raises(UsageError, match="are gone"):
+        len(second)
+
+
+def test_rows_outlive_their_maker_in_a_folder_of_the_users(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path))
+    buffer.extend(rows(range(3)))
+    place = pickle.dumps(buffer)
+    del buffer
+    assert numbers(pickle.loads(place)) == [0, 1, 2]
+
+
+def test_an_epoch_begins_again_when_another_clears_the_rows() -> None:
+    buffer = made(sampler=SamplerWithoutReplacement(), prefetch=2)
+    buffer.extend(rows(range(10)))
+    buffer.sample()
+    second = other(buffer)
+    second.empty()
+    assert len(buffer) == 0 and buffer.writer.cursor == 0
+    second.extend(rows(range(30, 40)))
+    found = torch.cat([batch["number"] for batch in buffer])
+    assert sorted(found.tolist()) == [*range(30, 40)]
+
+
+def test_rows_of_others_get_their_priorities_as_own_ones_do() -> None:
+    buffer = TensorDictPrioritizedReplayBuffer(
+        alpha=1.0, beta=1.0, eps=0.0, storage=LazyTensorStorage(6), batch_size=2, shared=True
+    )
+    second = other(buffer)
+    buffer.extend(rows(range(6)))
+    buffer.update_priority(torch.arange(6), torch.arange(1.0, 7.0))
+    second.extend(rows(range(6, 8)))  # over rows 0 and 1, without a priority: the highest so far
+    buffer.sample()
+    assert buffer.sampler.priorities.known.tolist() == [6.0, 6.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def meddle(monkeypatch: pytest.MonkeyPatch, buffer: ReplayBuffer, times: int) -> list[int]:
+    """Let another holder write in the middle of some gathers; return how many there were."""
+    second, gather, calls = other(buffer), buffer.storage.gather, [0]
+
+    def gather_late(index: torch.Tensor) -> Any:
+        found = gather(index)
+        calls[0] += 1
+        if calls[0] <= times:
+            thread = threading.Thread(target=second.extend, args=(rows(range(40, 60)),))
+            thread.start()
+            thread.join()
+        return found
+
+    monkeypatch.setattr(buffer.storage, "gather", gather_late)
+    return calls
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_rows_are_read_again_where_a_write_came_between(
+    monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    buffer = made()
+    buffer.extend(rows(range(20)))
+    calls = meddle(monkeypatch, buffer, times)
+    assert buffer.sample(50)["number"].min() >= 40
+    assert calls == [times + 1]
+
+
+@pytest.mark.parametrize("slices", [True, False])
+def test_an_epoch_loses_nothing_where_a_write_came_between(
+    monkeypatch: pytest.MonkeyPatch, slices: bool
+) -> None:
+    sampler: Any = SamplerWithoutReplacement()
+    if slices:
+        sampler = SliceSamplerWithoutReplacement(num_slices=2, end_key=("next", "done"))
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(20), sampler=sampler, batch_size=10, shared=True
+    )
+    buffer.extend(rows(range(20)))
+    meddle(monkeypatch, buffer, 1)
+    found = torch.cat([buffer.sample()["number"] for _ in range(2)])
+    assert sorted(found.tolist()) == [*range(40, 60)] and buffer.ran_out
+
+
+def test_slices_do_not_cross_what_was_written_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = SliceSampler(slice_len=3, end_key=("next", "done"))
+    buffer = made(sampler=sampler, size=20)
+    buffer.extend(rows(range(2, 22)))
+    meddle(monkeypatch, buffer, 1)
+    found = buffer.sample(30)["number"].view(-1, 3)
+    assert torch.equal(found, found[:, :1] + torch.arange(3)) and found.min() >= 40
+    assert (found[:, 0] // 5 == found[:, 2] // 5).all()
+
+
+def test_an_error_of_rows_that_nobody_changed_is_raised() -> None:
+    with pytest.raises(UsageError, match="empty storage"):
+        made().sample()
+
+
+def test_large_writes_over_rows_go_through_the_journal_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("datasets_cli.replay.sharing.journal.JOURNAL_BYTES", 200)
+    buffer = made()
+    kept: list[int] = []
+    record = Journal.record
+    monkeypatch.setattr(
+        Journal, "record", lambda *given: (kept.append(len(given[2][0])), record(*given))
+    )
+    second = other(buffer)
+    buffer.extend(rows(range(20)))
+    assert not kept  # nothing was written over
+    second.extend(rows(range(20, 40)))
+    assert sum(kept) == 20 and len(kept) > 2
+    assert numbers(buffer) == [*range(20, 40)] and buffer.writer.write_count == 40
+    buffer[torch.tensor([3, 19, 0])] = rows(range(3))
+    assert numbers(second)[3:0:-16] == [0] and numbers(second)[19] == 1 and numbers(second)[0] == 2
+
+
+def test_nothing_is_kept_in_a_journal_as_long_as_nobody_else_reads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = made(LazyMemmapStorage)
+    buffer.extend(rows(range(20)))
+    buffer.extend(rows(range(20, 25)))
+    copy_rows = Sharing._copy
+    monkeypatch.setattr(Sharing, "_copy", lambda *_: torch.zeros(2).view(3))
+    with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError):
+        buffer.extend(rows(range(25, 28)))
+    monkeypatch.setattr(Sharing, "_copy", copy_rows)
+    assert "the rows from 5 on, of 20, are dropped" in caplog.text
+    assert numbers(buffer) == [*range(20, 25)]  # what is torn is never read
+    buffer.extend(rows(range(25, 28)))
+    assert numbers(buffer) == [*range(20, 28)]
+
+
+def test_a_journal_of_a_write_that_never_began_is_of_no_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer = made()
+    buffer.extend(rows(range(5)))
+    other(buffer)
+
+    def killed(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    for name, write in [
+        ("_put", lambda: buffer.__setitem__(0, rows(range(50, 51))[0])),  # just after the journal
+        ("_copy", lambda: buffer.extend(rows(range(5, 8)))),
+    ]:
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+            patch.setattr(Sharing, name, killed)
+            write()
+        assert numbers(buffer) == [*range(5)]
+    assert buffer.extend(rows(range(5, 6))).tolist() == [5]
+
+
+def test_an_interrupt_waits_until_the_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = made()
+    buffer.extend(rows(range(20)))
+    copy_rows, calls = Sharing._copy, []
+
+    def interrupted(sharing: Sharing, *given: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        copy_rows(sharing, *given)
+
+    monkeypatch.setattr(Sharing, "_copy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.extend(rows(range(50, 53)))
+    assert numbers(buffer)[:4] == [50, 51, 52, 3]
+
+
+def test_a_dataset_is_not_shared_because_nobody_writes_it(door: str) -> None:
+    dataset = ExperienceReplay(door)
+    assert not dataset.shared
+    with pytest.raises(ImmutableError):
+        dataset.share()
+
+
+def test_a_state_is_loaded_into_shared_rows() -> None:
+    source = TensorDictReplayBuffer(storage=LazyTensorStorage(20), batch_size=4)
+    source.extend(rows(range(23)))
+    buffer = made(LazyMemmapStorage, sampler=None)
+    second = other(buffer)
+    buffer.load_state_dict(source.state_dict())
+    assert numbers(second) == numbers(source) and second.writer.write_count == 23
+    assert second.extend(rows(range(1))).tolist() == source.extend(rows(range(1))).tolist() == [3]
+
+
+def test_priorities_that_were_loaded_stay() -> None:
+    sampler = PrioritizedSampler(20, alpha=1.0, beta=1.0, eps=0.0)
+    buffer = made(sampler=sampler)
+    buffer.extend(rows(range(6)))
+    buffer.update_priority(torch.arange(6), torch.arange(6.0))
+    buffer.load_state_dict(buffer.state_dict())
+    buffer.sample()
+    assert buffer.sampler.priorities.known.tolist() == [*map(float, range(6))]

@@ -1,0 +1,46 @@
+"""Running functions in processes of their own, forked and spawned."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+
+class Child:
+    """A process that runs a function.
+
+    Args:
+        method: ``"fork"`` or ``"spawn"``.
+        function: called in the process with its end of a pipe, and the arguments.
+        arguments: of the function.
+    """
+
+    def __init__(self, method: str, function: Callable[..., Any], *arguments: Any) -> None:
+        context: Any = multiprocessing.get_context(method)
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_run, args=(other, function, arguments), daemon=True)
+        self.process.start()
+        other.close()
+
+    def result(self) -> Any:
+        """Return what the function returned, or what it raised."""
+        found = self.pipe.recv()
+        self.process.join(60)
+        return found
+
+    def die(self) -> None:
+        """Wait until the process is dead."""
+        self.process.join(60)
+        assert self.process.exitcode is not None
+
+
+def _run(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)  # a forked process does not have the threads of its parent
+    try:
+        pipe.send(function(pipe, *arguments))
+    except Exception as error:
+        pipe.send(error)
