@@ -13,6 +13,7 @@ from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, w
 from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.replay.torchrl_words import COMPILABLE, WRITER, takes
 from datasets_cli.store.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
@@ -24,7 +25,12 @@ class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
 
     A writer of your own derives from this class and writes ``write``; or it derives from nothing
     and has all members.
+
+    Attributes:
+        write_count: rows written so far, those that were replaced since among them.
     """
+
+    write_count: int = 0
 
     @abstractmethod
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
@@ -43,12 +49,12 @@ class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
         return
 
 
+@takes(**WRITER)
 class RoundRobinWriter(Writer):
     """Writes row after row, and over the oldest rows once the storage is full."""
 
     def __init__(self) -> None:
         self.cursor = 0
-        self.write_count = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
@@ -91,6 +97,7 @@ class RoundRobinWriter(Writer):
         self.cursor, self.write_count = (whole_number(name, state[name], 0) for name in names)
 
 
+@takes(**WRITER)
 class TensorDictRoundRobinWriter(RoundRobinWriter):
     """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
 
@@ -98,6 +105,7 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
         super().__init__()  # so that a wrong argument is reported by this name
 
 
+@takes(compilable=COMPILABLE)
 class TensorDictMaxValueWriter(Writer):
     """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
 
@@ -135,6 +143,7 @@ class TensorDictMaxValueWriter(Writer):
         if bool(ranks.isnan().any()):
             raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
         last: dict[int, int] = {}  # of those written to the same row, the last one is there
+        accepted = 0
         for number, rank in enumerate(ranks.tolist()):
             if len(self._heap) < storage.capacity:
                 last[len(self._heap)] = number
@@ -143,11 +152,15 @@ class TensorDictMaxValueWriter(Writer):
                 row = self._heap[0][1]
                 last[row] = number
                 heapq.heapreplace(self._heap, (rank, row))
+            else:
+                continue
+            accepted += 1
         index = torch.full((len(ranks),), -1)
         if last:
             rows, taken = torch.tensor(list(last)), torch.tensor(list(last.values()))
             index[taken] = rows
             storage.write(rows, [_rows(column, taken) for column in columns])
+            self.write_count += accepted
         return index
 
     def _numbers(self, data: Rows) -> torch.Tensor:
@@ -164,13 +177,14 @@ class TensorDictMaxValueWriter(Writer):
     def on_clear(self) -> None:
         """Forget every rank."""
         self._heap = []
+        self.write_count = 0
 
     def state_dict(self) -> StateDict:
-        """Return the rank of every row."""
+        """Return the rank of every row, and how many were written."""
         ranks = torch.empty(len(self._heap), dtype=torch.float64)
         for rank, row in self._heap:
             ranks[row] = rank
-        return {"ranks": ranks}
+        return {"ranks": ranks, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
@@ -181,12 +195,17 @@ class TensorDictMaxValueWriter(Writer):
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
             raise UsageError("ranks must be one number a row, none of them NaN.")
+        self.write_count = whole_number("write_count", state.get("write_count", len(ranks)), 0)
         self._heap = [(rank, row) for row, rank in enumerate(ranks.tolist())]
         heapq.heapify(self._heap)
 
 
+@takes(compilable=COMPILABLE)
 class ImmutableDatasetWriter(Writer):
     """The writer of a dataset: it refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()  # so that a wrong argument is reported by this name
 
     def write(self, storage: Storage, data: Rows) -> NoReturn:
         """Refuse rows."""

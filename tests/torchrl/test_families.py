@@ -15,6 +15,7 @@ from datasets_cli import (
     OpenMLExperienceReplay,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import DATASET
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
@@ -86,7 +87,7 @@ def test_every_argument_of_a_family_reaches_experience_replay(
 
     monkeypatch.setattr(ExperienceReplay, "__init__", take)
     for family, missing in NOT_OF_A_FAMILY.items():
-        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing}
+        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing, *DATASET}
         given: dict[str, Any] = {name: object() for name in names - {"dataset_id", "batch_size"}}
         with pytest.raises(Taken) as caught:
             family("the id", 4, **given)

@@ -12,7 +12,14 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
+from datasets_cli.replay.arguments import (
+    Rows,
+    StateDict,
+    choose_generator,
+    pickled_generator,
+    seeded,
+    unpickled_generator,
+)
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.checkpoint import generator_in
 from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
@@ -31,11 +38,13 @@ from datasets_cli.replay.ensembles.members import (
     members_of,
     refuse_for_all,
 )
+from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import refuse_to_write
 
 
+@takes(**ENSEMBLE)
 class ReplayBufferEnsemble:
     """Draws batches from several buffers.
 
@@ -303,9 +312,8 @@ class ReplayBufferEnsemble:
         return batches
 
     def __getstate__(self) -> StateDict:
-        # As with a buffer, a copy starts the seed's stream from its beginning.
-        return {**self.__dict__, "generator": seed_of(self.generator)}
+        return {**self.__dict__, "generator": pickled_generator(self.generator)}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
-        self.generator = seeded(state["generator"])
+        self.generator = unpickled_generator(state["generator"])

@@ -15,10 +15,11 @@ from tensordict import (
     is_tensorclass,
 )
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.batch import make_batch
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.store.schema.bits import stack_tensors
 from datasets_cli.store.schema.columns import Key, show_key
 
@@ -27,6 +28,7 @@ NO_LIMIT = 2**63 - 1
 Name = TypeVar("Name")
 
 
+@takes(**LIST)
 class ListStorage(WritableStorage):
     """Rows of any kind, one object each.
 
@@ -87,7 +89,7 @@ class ListStorage(WritableStorage):
     def gather(self, index: torch.Tensor) -> list[Rows]:
         """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
         if not self._items:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         return [self._items[number] for number in index.tolist()]
 
     def collate(self, rows: list[Rows]) -> Rows:
@@ -130,7 +132,7 @@ class ListStorage(WritableStorage):
             UsageError: it is more than a number.
         """
         if not self._items:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if not self._has(self._items, key):
             raise KeyError(
                 f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.form import (
@@ -23,11 +23,13 @@ from datasets_cli.replay.storages.form import (
     inner_shape,
 )
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.replay.torchrl_words import LAZY, STORAGE, takes
 from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 
 
+@takes(**LAZY)
 class LazyTensorStorage(WritableStorage):
     """Tensors in memory, allocated when the first rows are written.
 
@@ -37,7 +39,7 @@ class LazyTensorStorage(WritableStorage):
 
     Args:
         max_size: most rows.
-        device: where the tensors live.
+        device: where the tensors live; ``"auto"`` for where the first rows are.
         ndim: leading dimensions of the data that are rows.
 
     Raises:
@@ -47,11 +49,10 @@ class LazyTensorStorage(WritableStorage):
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)
         self.ndim = whole_number("ndim", ndim, 1)
-        self.device = torch.device(device)
+        self._use_device(torch.device("cpu" if device == "auto" else device))
+        self._follows_rows = device == "auto"
         self.revision = 0
         self.cursor = 0
-        cpu = self.device.type == "cpu"
-        self.device_options = ON_DISK if cpu else DeviceOptions(self.device)
         self.is_tensordict = False  # as long as nothing was written
         self._grid: tuple[int, ...] = (self.max_size,)
         self._form: Form | None = None
@@ -91,6 +92,8 @@ class LazyTensorStorage(WritableStorage):
         form = self._form or form_of(data)
         columns = form.flatten(data)
         check_leading(form, columns, self.ndim)
+        if self._form is None and self._follows_rows:
+            self._use_device(columns[0].device)
         side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
             width = math.prod(side)
@@ -112,6 +115,10 @@ class LazyTensorStorage(WritableStorage):
                     f"{list(rows.shape[1:])} in these rows."
                 )
         return flat
+
+    def _use_device(self, device: torch.device) -> None:
+        self.device = device
+        self.device_options = ON_DISK if device.type == "cpu" else DeviceOptions(device)
 
     def _set_form(
         self, form: Form, row_batch_size: tuple[int, ...], columns: list[torch.Tensor]
@@ -163,7 +170,7 @@ class LazyTensorStorage(WritableStorage):
     def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         if self._form is None:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if index.device != self.device:
             index = index.to(self.device)
         columns = [column.index_select(0, index) for column in self._columns]
@@ -203,7 +210,7 @@ class LazyTensorStorage(WritableStorage):
             number = self._form.keys.index(key)
             return self._columns[number][: len(self)].view(self._dtypes[number])
         if self._form is None:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         known = ", ".join(self._form.names)
         raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
 
@@ -242,13 +249,15 @@ class LazyTensorStorage(WritableStorage):
         ]
 
 
+@takes(**STORAGE)
 class TensorStorage(LazyTensorStorage):
     """Tensors that are there already, all of them rows: nothing is copied.
 
     Args:
         storage: a TensorDict, a tensor, or a structure of tensors.
         max_size: their number; given for compatibility.
-        device: where batches are gathered; the tensors must be there.
+        device: where batches are gathered; the tensors must be there. ``"auto"`` for where they
+            are.
         ndim: leading dimensions that are rows, time first.
 
     Raises:
@@ -267,6 +276,7 @@ class TensorStorage(LazyTensorStorage):
         columns = form.flatten(storage)
         check_leading(form, columns, whole_number("ndim", ndim, 1))
         grid = tuple(columns[0].shape[:ndim])
+        device = columns[0].device if device == "auto" else device
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
