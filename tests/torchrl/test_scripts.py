@@ -18,7 +18,20 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay
+from datasets_cli import (
+    D4RLExperienceReplay,
+    DoubleToFloat,
+    ExcludeTransform,
+    ExperienceReplay,
+    ObservationNorm,
+    RandomCropTensorDict,
+    RandomSampler,
+    RenameTransform,
+    Reward2GoTransform,
+    RewardScaling,
+    RoundRobinWriter,
+    TensorStorage,
+)
 from datasets_cli.config import Config
 from tests.support.scripts import (
     BATCH,
@@ -285,3 +298,51 @@ def test_an_offline_script_takes_every_row_of_its_dataset_once_an_epoch(
             assert torch.equal(found, column[index]) and found.dtype != torch.float64
         drawn[library] = [len(batch) for batch in batches]
     assert drawn["ours"] == drawn["theirs"]
+
+
+def test_the_decision_transformer_crops_whole_trajectories(door: str, door_source: str) -> None:
+    frames, given = 20, file_rows(door_source)
+    data = D4RLExperienceReplay(
+        dataset_id="door-human-v0",
+        split_trajs=True,
+        batch_size=8,
+        sampler=RandomSampler(),
+        transform=None,
+        use_truncated_as_done=True,
+        direct_download=True,
+        prefetch=4,
+        writer=RoundRobinWriter(),
+    )
+    to_go = Reward2GoTransform(
+        gamma=1.0, in_keys=[("next", "reward")], out_keys=[("next", "return_to_go")]
+    )
+    rows = data[:]
+    with rows.unlock_():
+        data._storage = TensorStorage(to_go.inv(rows))  # as the script adds an entry
+    loc = data[:]["observation"].flatten(0, -2).mean(dim=0).float()
+    std = data[:]["observation"].flatten(0, -2).std(dim=0).float() + 1e-3
+    for transform in (
+        RandomCropTensorDict(sub_seq_len=frames, sample_dim=-1),
+        RewardScaling(loc=0, scale=0.01, in_keys=[("next", "return_to_go")], standard_normal=False),
+        DoubleToFloat(),
+        RenameTransform(
+            in_keys=["observation", "action"], out_keys=["observation_cat", "action_cat"]
+        ),
+        ExcludeTransform("info", ("next", "info")),
+        ObservationNorm(loc=loc, scale=std, in_keys=["observation_cat"], standard_normal=True),
+    ):
+        data.append_transform(transform)
+    for _ in range(3):
+        batch = data.sample()
+        assert batch.shape == (8, frames) and "info" not in batch["next"].keys()  # noqa: SIM118
+        for row in batch:
+            number = int(row["index"].flatten()[0])
+            whole = {key: column.view(5, 299, -1)[number] for key, column in given.items()}
+            same = (whole["action"] == row["action_cat"][0]).all(-1).nonzero()
+            start = int(same[0])
+            cut = slice(start, start + frames)
+            assert torch.equal(row["action_cat"], whole["action"][cut])
+            observed = (whole["observation"][cut] - loc) / std
+            torch.testing.assert_close(row["observation_cat"], observed)
+            rest = whole[("next", "reward")].flip(0).cumsum(0).flip(0)[cut] * 0.01
+            torch.testing.assert_close(row["next", "return_to_go"], rest, rtol=1e-4, atol=1e-4)

@@ -16,7 +16,7 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
+from datasets_cli.torchrl.families.family import AvailableDatasets, hold_trajectories, refuse
 
 
 @takes(**DATASET)
@@ -30,7 +30,8 @@ class D4RLExperienceReplay(ExperienceReplay):
     Args:
         dataset_id: such as ``hopper-medium-v2``.
         batch_size: rows in a batch; ``sample`` can override it.
-        split_trajs: False; ``split_trajectories`` splits a batch.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
+            rows; they are copied into memory.
         from_env: False.
         use_truncated_as_done: True.
         direct_download: nothing but the published file is ever downloaded.
@@ -100,7 +101,6 @@ class D4RLExperienceReplay(ExperienceReplay):
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        refuse("split_trajs=True", split_trajs)
         refuse("from_env=True", from_env)
         refuse("use_truncated_as_done=False", not use_truncated_as_done)
         refuse("terminate_on_end=True", bool(terminate_on_end))
@@ -130,3 +130,5 @@ class D4RLExperienceReplay(ExperienceReplay):
             seed=seed,
             progress=progress,
         )
+        if split_trajs:
+            hold_trajectories(self)

@@ -16,7 +16,7 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
+from datasets_cli.torchrl.families.family import AvailableDatasets, hold_trajectories, refuse
 
 
 @takes(**DATASET)
@@ -29,7 +29,8 @@ class MinariExperienceReplay(ExperienceReplay):
     Args:
         dataset_id: such as ``D4RL/door/human-v2``.
         batch_size: rows in a batch; ``sample`` can override it.
-        split_trajs: False; ``split_trajectories`` splits a batch.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
+            rows; they are copied into memory.
         load_from_local_minari: False; ``source`` takes a folder of files that are there.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install again
@@ -93,7 +94,6 @@ class MinariExperienceReplay(ExperienceReplay):
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        refuse("split_trajs=True", split_trajs)
         refuse("load_from_local_minari=True", load_from_local_minari)
         super().__init__(
             dataset_id,
@@ -121,3 +121,5 @@ class MinariExperienceReplay(ExperienceReplay):
             seed=seed,
             progress=progress,
         )
+        if split_trajs:
+            hold_trajectories(self)
