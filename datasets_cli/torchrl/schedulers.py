@@ -93,9 +93,7 @@ class ParameterScheduler(ABC):
 class LinearScheduler(ParameterScheduler):
     """Moves a number of a sampler in equal steps to a last value, where it stays.
 
-    >>> sampler = PrioritizedSampler(1000, alpha=0.7, beta=0.4)
-    >>> scheduler = LinearScheduler(sampler, "beta", final_value=1.0, num_steps=3)
-    >>> scheduler.step()  # sampler.beta is 0.6, then 0.8, then 1.0
+    With ``final_value=1.0, num_steps=3`` a ``beta`` of 0.4 becomes 0.6, 0.8 and 1.0.
 
     Args:
         obj: the sampler, or the buffer that draws by it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.torchrl_words import BUFFER, DATASET
+from tests.support.paths import PROJECT
 
 with warnings.catch_warnings():  # TorchRL's own, when it is imported
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -270,3 +273,31 @@ def test_nothing_to_draw_from_is_a_runtime_error_too(sampler: Any, storage: Any)
     prioritised = PrioritizedReplayBuffer(alpha=1, beta=1, storage=storage, batch_size=4)
     with pytest.raises(RuntimeError, match="nothing to draw"):
         prioritised.sample()
+
+
+def asked_for() -> dict[str, set[str]]:
+    """Return the classes of buffers and their parts that TorchRL's modules test objects for."""
+    root = Path(torchrl.__file__).parent
+    kinds = vars(torchrl.data.replay_buffers).values()
+    names = {kind.__name__ for kind in kinds if inspect.isclass(kind)} - {"Sequence"}
+    found: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                classes = {getattr(n, "id", "") for n in ast.walk(node.args[1])} & names
+                if classes:
+                    found.setdefault(module, set()).update(classes)
+    return found
+
+
+def test_the_page_lists_each_place_where_torchrl_asks_for_its_own_classes() -> None:
+    page = (PROJECT / "docs" / "replay.md").read_text(encoding="utf-8")
+    table = page.partition("### What TorchRL's own code does")[2]
+    for module, classes in asked_for().items():
+        inside = module.startswith("data.replay_buffers.") and not module.endswith("scheduler")
+        row = "data.replay_buffers" if inside else module
+        assert f"| `{row}` |" in table, (module, classes)
+        line = table.partition(f"| `{row}` |")[2].partition("\n")[0]
+        assert inside or all(f"`{name}`" in line for name in classes), (module, classes)
+    assert table.count("\n| `") == 9  # and no other place
