@@ -135,6 +135,7 @@ ENSEMBLE: dict[str, Word] = {
 
 DATASET: dict[str, Word] = {
     **BUFFER,
+    "shared": Word(False, (True,)),  # every process opens the same files
     "storage": Word(None, instead="The rows are those of the dataset."),
     "dim_extend": Word(None, (0,), instead="A dataset has one dimension, and no row is added."),
 }

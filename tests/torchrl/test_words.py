@@ -191,8 +191,10 @@ def test_a_derived_class_of_ones_own_is_named() -> None:
     class Mine(ReplayBuffer):
         pass
 
-    with pytest.raises(UsageError, match="Mine cannot do what shared=3 asks for; expected False"):
-        Mine(shared=3)
+    with pytest.raises(
+        UsageError, match="Mine cannot do what transport=3 asks for; expected 'auto'"
+    ):
+        Mine(transport=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'shard'"):
         Mine(shard=True)
 
@@ -225,7 +227,7 @@ class SliceSamplerOfTwo(SliceSampler):
 
 
 def test_a_prioritised_buffer_takes_a_sampler_or_its_device() -> None:
-    sampler = PrioritizedSampler(10, 0.7, 0.5)
+    sampler = PrioritizedSampler(1000, 0.7, 0.5)
     made = PrioritizedReplayBuffer(alpha=1, beta=1, sampler=sampler)
     assert made.sampler is sampler
     assert PrioritizedReplayBuffer(alpha=1, beta=1, sampler_device="cpu").sampler is not sampler
