@@ -12,7 +12,9 @@ from datasets_cli import (
     D4RLExperienceReplay,
     LazyTensorStorage,
     ListStorage,
+    RenameTransform,
     ReplayBuffer,
+    ReplayBufferEnsemble,
     RoundRobinWriter,
     SamplerWithoutReplacement,
     TensorDictMaxValueWriter,
@@ -137,3 +139,15 @@ def test_parts_are_read_and_set_by_the_names_of_the_tutorials() -> None:
     assert buffer.writer.state_dict()["cursor"] == 0
     buffer.extend(rows(9, 1))
     assert buffer.storage.column(("a",)).tolist() == [9, 4, 5, 6]
+
+
+def test_an_ensemble_counts_the_writes_of_its_members_and_inverts_a_transform() -> None:
+    members = [filled(ours, "LazyTensorStorage") for _ in range(2)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=4)
+    stored_as_x = RenameTransform([], [], ["x"], ["a"])
+    batch = ensemble.append_transform(stored_as_x, invert=True).sample()
+    assert {"x"} == {"a", "x"} & set(batch.keys())
+    ensemble.empty(empty_write_count=False)
+    assert (ensemble.write_count, len(ensemble)) == (22, 0)
+    ensemble.empty()
+    assert ensemble.write_count == 0

@@ -115,7 +115,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
                 f"{type(self).__name__} cannot leave out how a batch was drawn, as "
                 f"include_info={include_info!r} asks; a ReplayBuffer does."
             )
-        return super().sample(batch_size, return_info)
+        return self.reader.sample(batch_size, return_info)
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.
