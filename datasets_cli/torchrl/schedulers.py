@@ -1,6 +1,6 @@
-"""TorchRL's schedulers: they change a number of a sampler, such as ``beta``, as training goes on.
+"""TorchRL's schedulers: each call of ``step`` changes a number of a sampler, such as ``beta``.
 
-TorchRL's own check for samplers and buffers of its own classes, and refuse others.
+TorchRL's own take samplers and buffers of its classes alone.
 """
 
 from __future__ import annotations
