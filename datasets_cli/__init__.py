@@ -71,6 +71,7 @@ _LAZY_IMPORTS = {
     # errors
     "RldsError": "errors",
     "UsageError": "errors",
+    "EmptyBuffer": "errors",
     "UnknownDataset": "errors",
     "DatasetNotInstalled": "errors",
     "IntegrityError": "errors",
@@ -120,6 +121,8 @@ _LAZY_IMPORTS = {
     "DistributedSampler": "replay.samplers.distributed",
     "SliceSampler": "torchrl.slice_samplers",
     "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
+    "LinearScheduler": "torchrl.schedulers",
+    "StepScheduler": "torchrl.schedulers",
     # writers
     "Writer": "replay.writers",
     "ImmutableDatasetWriter": "replay.writers",

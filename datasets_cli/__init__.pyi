@@ -31,6 +31,7 @@ from datasets_cli.errors import AccessError as AccessError
 from datasets_cli.errors import DamagedDataset as DamagedDataset
 from datasets_cli.errors import DatasetNotInstalled as DatasetNotInstalled
 from datasets_cli.errors import DiskFull as DiskFull
+from datasets_cli.errors import EmptyBuffer as EmptyBuffer
 from datasets_cli.errors import ImmutableError as ImmutableError
 from datasets_cli.errors import IntegrityError as IntegrityError
 from datasets_cli.errors import LockedError as LockedError
@@ -130,6 +131,8 @@ from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as Atar
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
+from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
 from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (

@@ -2,6 +2,7 @@
 
     RldsError                     1   (also: anything unexpected)
     ├── UsageError                2   ValueError         a request that contradicts itself
+    │   └── EmptyBuffer           2   RuntimeError       there are no rows to draw
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
     ├── IntegrityError            4   ValueError         bytes are not what they should be
@@ -50,6 +51,10 @@ class UsageError(RldsError, ValueError):
     """The request contradicts itself or something already installed."""
 
     exit_code = 2
+
+
+class EmptyBuffer(UsageError, RuntimeError):
+    """There are no rows, or none that has a priority, to draw from."""
 
 
 class UnknownDataset(RldsError, LookupError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,10 +17,12 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.install import find_installed, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import installed_id, remove
+from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
@@ -29,6 +32,7 @@ from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
+from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 from datasets_cli.store.manifest import Manifest
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+@takes(**DATASET)
 class ExperienceReplay(TensorDictReplayBuffer):
     """Samples an installed dataset, installing it first if need be.
 
@@ -70,6 +75,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             ``device`` they are copied there, in one copy for all leaves of the compact layout.
         prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
             copies to a device.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too: batches have them as non-tensor entries, and
             ``batch["observation", "mission"]`` is a list of str.
@@ -106,6 +112,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
+        priority_key: NestedKey = "td_error",
         contiguous: bool = False,
         text: bool = False,
         generator: torch.Generator | None = None,
@@ -136,6 +143,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             batch_size=batch_size,
             collate_fn=collate_fn,
             prefetch=prefetch,
+            priority_key=priority_key,
             generator=generator,
             seed=seed,
         )
@@ -183,14 +191,15 @@ class ExperienceReplay(TensorDictReplayBuffer):
         per: Per = "trajectory",
         pbar: bool = False,
         executor: Executor | None = None,
+        pool: Pool | Executor | None = None,
+        max_tasks_per_child: int | None = None,
+        worker_threads: int = 1,
+        index_with_generator: bool = False,
         mp_start_method: str | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
     ) -> DatasetStorage:
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
-
-        TorchRL's ``pool``, ``max_tasks_per_child``, ``worker_threads`` and ``index_with_generator``
-        are not taken: each part runs in one thread, on ``executor`` or on processes of its own.
 
         Args:
             fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
@@ -206,6 +215,11 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 chunks end anywhere, and have exactly ``chunksize`` rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
+            pool: the same; a pool of ``multiprocessing``, which waits for ever for a worker that
+                was killed.
+            max_tasks_per_child: None; a pool may replace its processes.
+            worker_threads: 1, in each worker.
+            index_with_generator: given for compatibility; chunks are made when they are read.
             mp_start_method: given for compatibility; a new process is always started, because one
                 that is forked after torch began threads may hang.
             generator: draws the seed.
@@ -221,6 +235,16 @@ class ExperienceReplay(TensorDictReplayBuffer):
             if seed is not None:
                 raise UsageError("Give a generator or a seed, not both.")
             seed = int(torch.randint(2**62, (), generator=generator))
+        if worker_threads != 1 or max_tasks_per_child is not None:
+            raise UsageError(
+                f"{type(self).__name__}.preprocess runs each chunk in one thread, of a process "
+                f"that stays; worker_threads={worker_threads!r} and max_tasks_per_child="
+                f"{max_tasks_per_child!r} ask for others. Give it a pool of yours."
+            )
+        if pool is not None and executor is not None:
+            raise UsageError("Give an executor or a pool, not both.")
+        if pool is not None:
+            executor = pool if isinstance(pool, Executor) else PoolExecutor(pool)
         with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
             return preprocess(
                 self.data_path,

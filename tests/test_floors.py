@@ -23,7 +23,7 @@ FLOORS = [
     ["store.compact"],
     ["store"],
     ["store.audit"],
-    ["catalogue", "replay.arguments", "replay.old_names"],
+    ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed"],
     ["install", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.storages"],

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from multiprocessing.pool import Pool
 from typing import ParamSpec, TypeVar
 
 from datasets_cli.errors import UsageError
@@ -28,6 +29,26 @@ class CallingProcess(Executor):
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
             future.set_exception(error)
+        return future
+
+
+class PoolExecutor(Executor):
+    """An executor that runs tasks on a pool of ``multiprocessing``, which is the caller's to end.
+
+    Args:
+        pool: the pool.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Hand the task to the pool and return its future."""
+        future: Future[Result] = Future()
+        future.set_running_or_notify_cancel()  # a pool does not take back what it was handed
+        self._pool.apply_async(fn, args, kwargs, future.set_result, future.set_exception)
         return future
 
 

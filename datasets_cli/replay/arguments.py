@@ -93,9 +93,27 @@ def choose_generator(generator: torch.Generator | None, seed: int | None) -> tor
     return generator or seeded(seed)
 
 
-def seed_of(generator: torch.Generator) -> int | None:
-    """Return the seed that a pickled copy starts from; None for torch's global generator."""
-    return None if generator is torch.default_generator else generator.initial_seed()
+def pickled_generator(generator: torch.Generator) -> StateDict | None:
+    """Return what a copy of a generator is made of; None for torch's global one.
+
+    The state is 5 KiB; it is left out where the seed gives it, because nothing was drawn yet.
+    """
+    if generator is torch.default_generator:
+        return None
+    seed, state = generator.initial_seed(), generator.get_state()
+    fresh = torch.Generator(generator.device).manual_seed(seed).get_state()
+    has_begun = not torch.equal(state, fresh)
+    return {"device": str(generator.device), "seed": seed, "state": state if has_begun else None}
+
+
+def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
+    """Return a generator that continues as the one pickled would; see ``pickled_generator``."""
+    if pickled is None:
+        return torch.default_generator
+    generator = torch.Generator(pickled["device"]).manual_seed(pickled["seed"])
+    if pickled["state"] is not None:
+        generator.set_state(pickled["state"])
+    return generator
 
 
 def seeded(seed: int | None) -> torch.Generator:

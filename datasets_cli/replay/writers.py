@@ -15,6 +15,7 @@ from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.torchrl_words import COMPILABLE, WRITER, takes
 from datasets_cli.store.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
@@ -26,7 +27,12 @@ class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
 
     A writer of your own derives from this class and writes ``write``; or it derives from nothing
     and has all members.
+
+    Attributes:
+        write_count: rows written so far, those that were replaced since among them.
     """
+
+    write_count: int = 0
 
     @abstractmethod
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
@@ -45,6 +51,7 @@ class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
         return
 
 
+@takes(**WRITER)
 class RoundRobinWriter(Writer):
     """Writes row after row, and over the oldest rows once the storage is full."""
 
@@ -123,6 +130,7 @@ class RoundRobinWriter(Writer):
         self.cursor, self.write_count = (whole_number(name, state[name], 0) for name in names)
 
 
+@takes(**WRITER)
 class TensorDictRoundRobinWriter(RoundRobinWriter):
     """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
 
@@ -130,6 +138,7 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
         super().__init__()  # so that a wrong argument is reported by this name
 
 
+@takes(compilable=COMPILABLE)
 class TensorDictMaxValueWriter(Writer):
     """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
 
@@ -163,6 +172,7 @@ class TensorDictMaxValueWriter(Writer):
         ranks = self._ranks(data)  # first, so that rows that are refused leave no trace
         columns = storage.flatten(data)
         last: dict[int, int] = {}  # of those written to the same row, the last one is there
+        accepted = 0
         for number, rank in enumerate(ranks.tolist()):
             if len(self._heap) < storage.capacity:
                 last[len(self._heap)] = number
@@ -171,11 +181,15 @@ class TensorDictMaxValueWriter(Writer):
                 row = self._heap[0][1]
                 last[row] = number
                 heapq.heapreplace(self._heap, (rank, row))
+            else:
+                continue
+            accepted += 1
         index = torch.full((len(ranks),), -1)
         if last:
             rows, taken = torch.tensor(list(last)), torch.tensor(list(last.values()))
             index[taken] = rows
             storage.write(rows, [_rows(column, taken) for column in columns])
+            self.write_count += accepted
         return index
 
     def _ranks(self, data: Rows) -> torch.Tensor:
@@ -205,13 +219,14 @@ class TensorDictMaxValueWriter(Writer):
     def on_clear(self) -> None:
         """Forget every rank."""
         self._heap = []
+        self.write_count = 0
 
     def state_dict(self) -> StateDict:
-        """Return the rank of every row."""
+        """Return the rank of every row, and how many were written."""
         ranks = torch.empty(len(self._heap), dtype=torch.float64)
         for rank, row in self._heap:
             ranks[row] = rank
-        return {"ranks": ranks}
+        return {"ranks": ranks, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
@@ -222,12 +237,17 @@ class TensorDictMaxValueWriter(Writer):
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
             raise UsageError("ranks must be one number a row, none of them NaN.")
+        self.write_count = whole_number("write_count", state.get("write_count", len(ranks)), 0)
         self._heap = [(rank, row) for row, rank in enumerate(ranks.tolist())]
         heapq.heapify(self._heap)
 
 
+@takes(compilable=COMPILABLE)
 class ImmutableDatasetWriter(Writer):
     """The writer of a dataset: it refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()  # so that a wrong argument is reported by this name
 
     def write(self, storage: Storage, data: Rows) -> NoReturn:
         """Refuse rows."""

@@ -11,12 +11,20 @@ from datasets_cli.replay.buffers.parts import as_storage
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.torchrl_words import BUFFER, Word, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 
+PRIORITIZED = {
+    **BUFFER,
+    "sync": Word(True, instead="The process that writes rows draws them, too."),
+}
 
+
+@takes(**PRIORITIZED)
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that draws rows in proportion to their priority.
 
@@ -26,6 +34,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         eps: added to every priority.
         dtype: of the importance weights.
         storage: where the rows are; a list of 1,000 by default.
+        sampler: in place of one made of the arguments before.
+        sampler_device: where rows are drawn; the CPU by default. Excludes ``sampler``.
         writer: where rows are written; see ``ReplayBuffer``, as for the others.
         collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
         pin_memory: put batches into page-locked memory.
@@ -49,6 +59,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         eps: float = 1e-8,
         dtype: torch.dtype = torch.float,
         storage: Storage | None = None,
+        sampler: Sampler | None = None,
+        sampler_device: torch.device | str | None = None,
         writer: Writer | None = None,
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
@@ -61,9 +73,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         shared: bool = False,
     ) -> None:
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
+        if sampler is None:
+            sampler = PrioritizedSampler(
+                capacity_of(storage), alpha, beta, eps, dtype, device=sampler_device
+            )
+        elif sampler_device is not None:
+            raise UsageError("Give the sampler a device, or sampler_device without a sampler.")
         super().__init__(
             storage=storage,
-            sampler=PrioritizedSampler(capacity_of(storage), alpha, beta, eps, dtype),
+            sampler=sampler,
             writer=writer,
             collate_fn=collate_fn,
             pin_memory=pin_memory,
@@ -77,6 +95,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
 
 
+@takes(**PRIORITIZED)
 class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
     """A buffer of TensorDicts that draws rows in proportion to their priority.
 
@@ -86,6 +105,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         priority_key: the entry that ``update_tensordict_priority`` reads.
         eps: added to every priority.
         storage: where the rows are; a list of 1,000 by default.
+        sampler_device: where rows are drawn; the CPU by default.
         writer: where rows are written; see ``ReplayBuffer``, as for the others.
         collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
         pin_memory: put batches into page-locked memory.
@@ -110,6 +130,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         priority_key: NestedKey = "td_error",
         eps: float = 1e-8,
         storage: Storage | None = None,
+        sampler_device: torch.device | str | None = None,
         writer: Writer | None = None,
         collate_fn: CollateFunction | None = None,
         pin_memory: bool = False,
@@ -125,7 +146,9 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
         super().__init__(
             storage=storage,
-            sampler=PrioritizedSampler(capacity_of(storage), alpha, beta, eps, reduction=reduction),
+            sampler=PrioritizedSampler(
+                capacity_of(storage), alpha, beta, eps, reduction=reduction, device=sampler_device
+            ),
             writer=writer,
             collate_fn=collate_fn,
             pin_memory=pin_memory,

@@ -13,7 +13,7 @@ from datasets_cli.replay.samplers.slices import SlicePerRow
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
 from datasets_cli.replay.transforms.windows import Padding
-from datasets_cli.torchrl.slicing_arguments import slicing_of
+from datasets_cli.torchrl.slicing_arguments import slicing_from
 
 
 class CatFrames(StackedSteps):
@@ -89,7 +89,7 @@ class CatFrames(StackedSteps):
         strict_length: bool = True,
         pad_output: bool = False,
         compile: bool | dict[str, Any] = False,
-        span: Span | tuple[Span, Span] = False,
+        span: Span | Sequence[Span] = False,
         use_gpu: torch.device | bool = False,
     ) -> tuple[StackedSlices, SlicePerRow]:
         """Return a transform and a sampler that stack steps of a buffer which stores single ones.
@@ -126,24 +126,12 @@ class CatFrames(StackedSteps):
             TypeError: more than one way to say where trajectories are.
             UsageError: an argument would make slices of another length than N.
         """
-        sides = span if isinstance(span, tuple) else (span, span)
+        sides = span if isinstance(span, Sequence) else (span,)
         if not strict_length or pad_output or any(sides):
             raise UsageError(
                 f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        slicing = slicing_of(
-            slice_len=self.N,
-            end_key=end_key,
-            end_keys=end_keys,
-            traj_key=traj_key,
-            trajectory_key=trajectory_key,
-            step_key=step_key,
-            fragmented=fragmented,
-            ends=ends,
-            trajectories=trajectories,
-            truncated_key=truncated_key,
-            init_key=init_key,
-        )
+        slicing = slicing_from(locals(), slice_len=self.N)
         return StackedSlices(self), SlicePerRow(slicing)

@@ -12,7 +12,7 @@ from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.windows import Span
-from datasets_cli.torchrl.slicing_arguments import slicing_of
+from datasets_cli.torchrl.slicing_arguments import slicing_from
 
 
 class SliceSampler(UniformSlices):
@@ -34,7 +34,8 @@ class SliceSampler(UniformSlices):
         end_key: column of flags at the ends of trajectories.
         end_keys: several such columns; a trajectory ends where any of them says so, and those that
             a storage does not have are passed over.
-        traj_key: column of numbers that change between trajectories.
+        traj_key: column of numbers that change between trajectories; with an ``end_key`` or
+            ``end_keys`` beside it, these count where a storage does not have it.
         trajectory_key: another name of ``traj_key``.
         step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
         fragmented: the rows of a trajectory may be apart, as those of environments that take turns
@@ -83,27 +84,10 @@ class SliceSampler(UniformSlices):
         strict_length: bool = True,
         pad_output: bool = False,
         compile: bool | dict[str, Any] = False,
-        span: Span | tuple[Span, Span] = False,
+        span: Span | Sequence[Span] = False,
         use_gpu: torch.device | bool = False,
     ) -> None:
-        slicing = slicing_of(
-            num_slices=num_slices,
-            slice_len=slice_len,
-            end_key=end_key,
-            end_keys=end_keys,
-            traj_key=traj_key,
-            trajectory_key=trajectory_key,
-            step_key=step_key,
-            fragmented=fragmented,
-            ends=ends,
-            trajectories=trajectories,
-            strict_length=strict_length,
-            pad_output=pad_output,
-            span=span,
-            truncated_key=truncated_key,
-            init_key=init_key,
-        )
-        super().__init__(slicing)
+        super().__init__(slicing_from(locals()))
 
 
 class SliceSamplerWithoutReplacement(SliceEpochs):
@@ -140,27 +124,10 @@ class SliceSamplerWithoutReplacement(SliceEpochs):
         pad_output: bool = False,
         shuffle: bool = True,
         compile: bool | dict[str, Any] = False,
-        span: Span | tuple[Span, Span] = False,
+        span: Span | Sequence[Span] = False,
         use_gpu: torch.device | bool = False,
     ) -> None:
-        slicing = slicing_of(
-            num_slices=num_slices,
-            slice_len=slice_len,
-            end_key=end_key,
-            end_keys=end_keys,
-            traj_key=traj_key,
-            trajectory_key=trajectory_key,
-            step_key=step_key,
-            fragmented=fragmented,
-            ends=ends,
-            trajectories=trajectories,
-            strict_length=strict_length,
-            pad_output=pad_output,
-            span=span,
-            truncated_key=truncated_key,
-            init_key=init_key,
-        )
-        super().__init__(slicing, drop_last=drop_last, shuffle=shuffle)
+        super().__init__(slicing_from(locals()), drop_last=drop_last, shuffle=shuffle)
 
 
 class PrioritizedSliceSampler(PrioritizedSlices):
@@ -220,30 +187,13 @@ class PrioritizedSliceSampler(PrioritizedSlices):
         strict_length: bool = True,
         pad_output: bool = False,
         compile: bool | dict[str, Any] = False,
-        span: Span | tuple[Span, Span] = False,
+        span: Span | Sequence[Span] = False,
         use_gpu: torch.device | bool = False,
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
     ) -> None:
-        slicing = slicing_of(
-            num_slices=num_slices,
-            slice_len=slice_len,
-            end_key=end_key,
-            end_keys=end_keys,
-            traj_key=traj_key,
-            trajectory_key=trajectory_key,
-            step_key=step_key,
-            fragmented=fragmented,
-            ends=ends,
-            trajectories=trajectories,
-            strict_length=strict_length,
-            pad_output=pad_output,
-            span=span,
-            truncated_key=truncated_key,
-            init_key=init_key,
-        )
         super().__init__(
-            slicing,
+            slicing_from(locals()),
             max_capacity,
             alpha,
             beta,

@@ -2,12 +2,15 @@
 
 end_key, end_keys          flags              TrajectoryKeys(ends=...)
 traj_key, trajectory_key   numbers            TrajectoryKeys(number=...), and step= if fragmented
+both                       flags where a storage has no such numbers
 ends, trajectories         given as tensors   TrajectoryIndex
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -33,7 +36,7 @@ def slicing_of(
     trajectories: torch.Tensor | None = None,
     strict_length: bool = True,
     pad_output: bool = False,
-    span: Span | tuple[Span, Span] = False,
+    span: Span | Sequence[Span] = False,
     truncated_key: NestedKey | None = ("next", "truncated"),
     init_key: NestedKey | None = "is_init",
 ) -> Slicing:
@@ -81,6 +84,20 @@ def slicing_of(
     )
 
 
+def slicing_from(arguments: Mapping[str, Any], **own: Any) -> Slicing:
+    """Return how slices are cut, from what ``locals()`` has in a function of these arguments.
+
+    Args:
+        arguments: those of ``slicing_of`` among others, by their names.
+        own: those of ``slicing_of`` that the function does not have.
+
+    Raises:
+        TypeError, UsageError: as ``slicing_of``.
+    """
+    names = inspect.signature(slicing_of).parameters.keys() & arguments.keys()
+    return slicing_of(**{name: arguments[name] for name in names}, **own)
+
+
 def _trajectory_source(
     *,
     end_key: NestedKey | None,
@@ -93,10 +110,14 @@ def _trajectory_source(
     trajectories: torch.Tensor | None,
 ) -> TrajectorySource:
     """Return where trajectories are: by number, by flags, or given; see ``slicing_of``."""
-    numbers, flags = (traj_key, trajectory_key), (end_key, end_keys, ends, trajectories)
-    if sum(given is not None for given in (*numbers, *flags)) > 1:
-        raise TypeError("Give one of end_key, end_keys, traj_key, ends and trajectories.")
-    if fragmented and (step_key is None or any(given is not None for given in flags)):
+    numbers, flags, given = (traj_key, trajectory_key), (end_key, end_keys), (ends, trajectories)
+    counts = [sum(one is not None for one in ways) for ways in (numbers, flags, given)]
+    if max(counts) > 1 or (counts[2] and any(counts[:2])):
+        raise TypeError(
+            "Give one of end_key, end_keys, traj_key, ends and trajectories; only a traj_key may "
+            "have an end_key or end_keys beside it, for rows that have no such numbers."
+        )
+    if fragmented and (step_key is None or any(counts[1:])):
         raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
     if ends is not None:
         return index_from_ends(_by_step(ends).bool(), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.parallel.executors import CallingProcess
 
 
 @pytest.fixture
@@ -22,6 +24,10 @@ def size(batch: TensorDict) -> TensorDict:
     """How many rows came at once, and a random number."""
     rows = torch.full((len(batch),), len(batch))
     return TensorDict({"rows": rows, "noise": torch.rand(len(batch))}, batch.batch_size)
+
+
+def doubled(batch: TensorDict) -> TensorDict:
+    return batch.select("action") * 2
 
 
 @pytest.mark.parametrize(
@@ -89,7 +95,30 @@ def test_what_cannot_be_heeded_is_refused(replay: ExperienceReplay, tmp_path: Pa
     for wrong in WRONG:
         with pytest.raises(UsageError, match=r"dimension|chunks|not both|per is"):
             replay.preprocess(size, dest=tmp_path / "out", **wrong)
-    # How TorchRL's workers run: Python names what it does not know.
-    for name in ("pool", "max_tasks_per_child", "worker_threads", "index_with_generator"):
-        with pytest.raises(TypeError, match=name):
-            replay.preprocess(size, dest=tmp_path / "out", **{name: 1})  # type: ignore[arg-type]
+    for word in ("worker_threads", "max_tasks_per_child"):
+        with pytest.raises(UsageError, match=rf"^ExperienceReplay.preprocess .* {word}=2 .* pool"):
+            replay.preprocess(size, dest=tmp_path / "out", **{word: 2})
+    with pytest.raises(UsageError, match="an executor or a pool, not both"):
+        here = CallingProcess()
+        replay.preprocess(size, dest=tmp_path / "out", executor=here, pool=here)
+
+
+def test_the_words_of_torchrls_page_are_taken(replay: ExperienceReplay, tmp_path: Path) -> None:
+    right = replay[:]["action"] * 2
+    with ThreadPool(2) as threads:
+        ways: dict[str, dict[str, Any]] = {
+            "pool": {"pool": threads, "worker_threads": 1, "index_with_generator": True},
+            "executor": {"pool": CallingProcess()},
+            "here": {"num_workers": 0, "max_tasks_per_child": None},
+        }
+        for name, words in ways.items():
+            made = replay.preprocess(doubled, dest=tmp_path / name, **words)
+            assert torch.equal(made.column(("action",)), right), name
+
+
+def test_an_error_in_a_pool_is_told_as_anywhere(replay: ExperienceReplay, tmp_path: Path) -> None:
+    def fail(rows: TensorDict) -> TensorDict:
+        raise ZeroDivisionError("in the pool")
+
+    with ThreadPool(1) as threads, pytest.raises(RldsError, match="in the pool"):
+        replay.preprocess(fail, dest=tmp_path / "out", pool=threads)

@@ -171,14 +171,17 @@ class EverySecond:
 class Backwards:
     """Writes the last row first; it derives from nothing."""
 
+    write_count = 0
+
     def write(self, storage: WritableStorage, data: TensorDict) -> torch.Tensor:
         columns = storage.flatten(data)
         index = torch.arange(len(columns[0])).flip(0)
         storage.write(index, columns)
+        self.write_count += len(index)
         return index
 
     def on_clear(self) -> None:
-        pass
+        self.write_count = 0
 
     def state_dict(self) -> dict[str, Any]:
         return {}

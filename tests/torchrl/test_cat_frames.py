@@ -245,7 +245,7 @@ def test_the_slices_of_a_stack_are_cut_as_the_arguments_say() -> None:
     assert sampler.slicing.trajectories == TrajectoryKeys(number=("id",))
     assert (sampler.slice_len, sampler.truncated_key, sampler.init_key) == (3, None, ("new",))
     with pytest.raises(TypeError, match="Give one of end_key"):
-        frames.make_rb_transform_and_sampler(2, traj_key="id", end_key="end")
+        frames.make_rb_transform_and_sampler(2, traj_key="id", trajectory_key="id")
 
 
 def test_the_stacks_are_those_of_the_core() -> None:

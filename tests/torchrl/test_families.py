@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import pytest
+import torch
 
 from datasets_cli import (
     AtariDQNExperienceReplay,
@@ -14,7 +15,8 @@ from datasets_cli import (
     MinariExperienceReplay,
     OpenMLExperienceReplay,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.replay.torchrl_words import DATASET
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
@@ -34,11 +36,9 @@ def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "argument"),
     [
-        (D4RLExperienceReplay, {"split_trajs": True}),
         (D4RLExperienceReplay, {"from_env": True}),
         (D4RLExperienceReplay, {"use_truncated_as_done": False}),
         (D4RLExperienceReplay, {"terminate_on_end": True}),
-        (MinariExperienceReplay, {"split_trajs": True}),
         (MinariExperienceReplay, {"load_from_local_minari": True}),
     ],
 )
@@ -48,6 +48,20 @@ def test_another_meaning_is_refused_before_anything_is_done(
     (name,) = argument
     with pytest.raises(UsageError, match=f"{name}=(True|False) is not possible"):
         kind("nosuch", 4, **argument)
+
+
+def test_whole_trajectories_are_drawn_in_place_of_rows(door: str) -> None:
+    name = door.removeprefix("d4rl/")
+    rows = D4RLExperienceReplay(name)[:]
+    replay = D4RLExperienceReplay(name, 4, split_trajs=True, seed=0)
+    batch = replay.sample()
+    assert (len(replay), batch.shape) == (5, (4, 299)) and bool(batch["mask"].all())
+    expected = rows["observation"].view(5, 299, -1)[batch["index"][:, 0]]
+    assert torch.equal(batch["observation"], expected)
+    with pytest.raises(ImmutableError):
+        replay.extend(batch)
+    with pytest.raises(UsageError, match=r"D4RLExperienceReplay draws whole .* no slices"):
+        D4RLExperienceReplay(name, 4, split_trajs=True, slice_len=10)
 
 
 ORIGINAL = ExperienceReplay.__init__
@@ -86,7 +100,7 @@ def test_every_argument_of_a_family_reaches_experience_replay(
 
     monkeypatch.setattr(ExperienceReplay, "__init__", take)
     for family, missing in NOT_OF_A_FAMILY.items():
-        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing}
+        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing, *DATASET}
         given: dict[str, Any] = {name: object() for name in names - {"dataset_id", "batch_size"}}
         with pytest.raises(Taken) as caught:
             family("the id", 4, **given)

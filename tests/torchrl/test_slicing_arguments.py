@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
-from datasets_cli import SliceSampler
+from datasets_cli import SliceSampler, TensorStorage
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
 from datasets_cli.torchrl.slicing_arguments import slicing_of
@@ -45,10 +46,26 @@ def test_the_three_ways_to_say_where_trajectories_are() -> None:
         assert (found.stride, found.capacity, found.wraps) == (1, 4, False)
 
 
-@pytest.mark.parametrize("pair", [*itertools.combinations(WAYS, 2)], ids=" and ".join)
+NUMBERS, FLAGS = ("traj_key", "trajectory_key"), ("end_key", "end_keys")
+BESIDE = [pair[::-1] for pair in itertools.product(NUMBERS, FLAGS)]
+
+
+@pytest.mark.parametrize(
+    "pair", [p for p in itertools.combinations(WAYS, 2) if p not in BESIDE], ids=" and ".join
+)
 def test_trajectories_are_told_in_one_way(pair: tuple[str, str]) -> None:
     with pytest.raises(TypeError, match="Give one of end_key"):
         source_of(**{name: WAYS[name] for name in pair})
+
+
+@pytest.mark.parametrize("pair", BESIDE, ids=" and ".join)
+def test_flags_stand_in_for_numbers_that_rows_do_not_have(pair: tuple[str, str]) -> None:
+    keys = source_of(**{name: WAYS[name] for name in pair})
+    assert keys == TrajectoryKeys(number=("id",), ends=(("end",),))
+    ends = torch.tensor([[False], [True], [False], [True]])
+    rows = TensorDict({"end": ends, "id": torch.tensor([[0], [0], [0], [1]])}, [4])
+    for stored, lengths in ((rows, [3, 1]), (rows.exclude("id"), [2, 2])):
+        assert TensorStorage(stored).trajectories(keys).lengths.tolist() == lengths
 
 
 @pytest.mark.parametrize("way", ["end_key", "end_keys", "ends", "trajectories"])
@@ -57,6 +74,10 @@ def test_rows_that_are_apart_are_told_by_number(way: str) -> None:
         source_of(fragmented=True, **{way: WAYS[way]})
     with pytest.raises(TypeError, match="fragmented=True needs a traj_key and a step_key"):
         source_of(fragmented=True, step_key=None)
+
+
+def test_both_sides_of_a_span_may_be_a_list() -> None:
+    assert SliceSampler(slice_len=4, span=[True, 2]).slicing.span == (True, 2)
 
 
 def test_how_slices_are_cut_reaches_the_slicing_unchanged() -> None:

@@ -147,7 +147,8 @@ def test_multi_step_rows_are_torchrl_s(batch: TensorDict, n_steps: int, gamma: f
 def test_multi_step_rows_are_written_as_torchrl_writes_them(
     batch: TensorDict, n_steps: int, cuts: list[int]
 ) -> None:
-    mine, other = ours.MultiStepTransform(n_steps, 0.9), theirs.MultiStepTransform(n_steps, 0.9)
+    mine = ours.MultiStepTransform(n_steps, 0.9, mark_terminated=False)
+    other = theirs.MultiStepTransform(n_steps, 0.9)
     bounds = sorted({0, batch.shape[-1], *(cut for cut in cuts if cut < batch.shape[-1])})
     for start, stop in itertools.pairwise(bounds):
         found, right = mine.inv(batch[..., start:stop]), other._inv_call(batch[..., start:stop])

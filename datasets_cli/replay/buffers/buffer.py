@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, Rows, StateDict, choose_generator
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, choose_generator
 from datasets_cli.replay.buffers.checkpoint import clear_rows, writable
 from datasets_cli.replay.buffers.dump import Hook
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, check_room
 from datasets_cli.replay.buffers.persistence import Persistence
 from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
 from datasets_cli.replay.buffers.row_writer import RowWriter
-from datasets_cli.replay.buffers.rows import flat_rows, is_key, rows_at
+from datasets_cli.replay.buffers.rows import (
+    flat_rows,
+    is_key,
+    leaves_of,
+    row_numbers,
+    rows_at,
+    write_entries,
+)
 from datasets_cli.replay.buffers.sample_info import SampleInfo, warn_of_index
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer
@@ -30,6 +39,7 @@ from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer
 DEFAULT_SIZE = 1000
 
 
+@takes(**BUFFER)
 class ReplayBuffer:
     """Samples batches from a storage, and writes rows into one that takes them.
 
@@ -253,11 +263,12 @@ class ReplayBuffer:
         number = int(index.flatten()[0]) if index.numel() else -1
         return None if number < 0 else number
 
-    def extend(self, data: Rows) -> torch.Tensor:
+    def extend(self, data: Rows, update_priority: bool | None = None) -> torch.Tensor:
         """Write rows ``[n, ...]``, or a list of them; return their numbers int64.
 
         Args:
             data: rows; with several dimensions time comes last, ``[environments..., time]``.
+            update_priority: None or True; a sampler always learns which rows were written.
 
         Returns:
             ``[n]``, or ``[n, ndim]`` with several dimensions; -1 where the writer refused a row.
@@ -266,16 +277,27 @@ class ReplayBuffer:
             ImmutableError: the rows are a dataset.
             UsageError: the rows are of another form than those that are there.
         """
+        if update_priority is False:
+            raise UsageError(
+                f"{type(self).__name__} gives every row that is written a priority; "
+                "update_priority=False is for a TensorDictReplayBuffer, whose rows may have one."
+            )
         return self.row_writer.extend(data)
 
-    def empty(self) -> None:
+    def empty(self, empty_write_count: bool = True) -> None:
         """Forget every row.
+
+        Args:
+            empty_write_count: let ``write_count`` begin at 0 again.
 
         Raises:
             ImmutableError: they are a dataset.
         """
         with self.reader.lock:
+            written = self.write_count
             clear_rows(self.reader, self.row_writer.writer)
+            if not empty_write_count:
+                self.row_writer.writer.write_count = written
 
     def update_priority(self, index: torch.Tensor, priority: Any) -> None:
         """Give rows new priorities; nothing happens unless the sampler has any.
@@ -419,6 +441,99 @@ class ReplayBuffer:
     def register_load_hook(self, hook: Hook) -> None:
         """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
         self.persistence.load_hooks.append(hook)
+
+    @property
+    def write_count(self) -> int:
+        """Rows written since the buffer was made or emptied, those replaced since among them."""
+        return self.row_writer.writer.write_count
+
+    def stats(self) -> dict[str, int | float | bool]:
+        """Return what a monitor logs of the buffer, in TorchRL's words.
+
+        ``size`` rows of ``capacity``, of which they are the part ``utilization``, ``write_count``,
+        ``prefetch_queue_size``, and ``initialized``, which is True. A dataset is full.
+        """
+        size, storage = len(self), self.reader.storage
+        capacity = storage.max_size if is_writable(storage) else size
+        return {
+            "size": size,
+            "write_count": self.write_count,
+            "prefetch_queue_size": self.reader.num_ahead,
+            "initialized": True,
+            "capacity": capacity,
+            "utilization": size / capacity if capacity else 0.0,
+        }
+
+    def set_(self, key: NestedKey, value: Rows) -> Self:
+        """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
+        return self.update_({key: value})
+
+    def set_at_(self, key: NestedKey, value: Rows, index: Index) -> Self:
+        """Replace an entry of some rows by another ``[n, ...]``; return the buffer."""
+        return self._write_entries({key: value}, index, None)
+
+    def update_(
+        self,
+        input_dict_or_td: Mapping[NestedKey, Rows] | TensorDictBase,
+        clone: bool = False,
+        *,
+        keys_to_update: Sequence[NestedKey] | None = None,
+    ) -> Self:
+        """Replace entries of all rows by others ``[N, ...]``; return the buffer.
+
+        No transform acts on them, as in TorchRL.
+
+        Args:
+            input_dict_or_td: entries that the rows have.
+            clone: given for compatibility; values are always copied.
+            keys_to_update: which of them are written; all by default.
+
+        Raises:
+            ImmutableError: the rows are a dataset.
+            UsageError: rows do not have such an entry, or it is of another shape or element type.
+        """
+        return self._write_entries(input_dict_or_td, slice(None), keys_to_update)
+
+    def _write_entries(
+        self,
+        entries: Mapping[NestedKey, Rows] | TensorDictBase,
+        index: Index,
+        only: Sequence[NestedKey] | None,
+    ) -> Self:
+        with self.reader.lock:
+            storage = writable(self.reader)
+            rows = row_numbers(index, storage).reshape(-1)
+            write_entries(storage, rows, leaves_of(entries, only))
+            self.reader.rewind()
+        return self
+
+    @property
+    def _storage(self) -> Storage:  # this and the next three: as TorchRL's tutorials name them
+        return self.storage
+
+    @_storage.setter
+    def _storage(self, storage: Storage) -> None:
+        self.set_storage(storage)
+
+    @property
+    def _sampler(self) -> Sampler:
+        return self.sampler
+
+    @_sampler.setter
+    def _sampler(self, sampler: Sampler) -> None:
+        self.set_sampler(sampler)
+
+    @property
+    def _writer(self) -> Writer:
+        return self.row_writer.writer
+
+    @_writer.setter
+    def _writer(self, writer: Writer) -> None:
+        self.set_writer(writer)
+
+    @property
+    def _transform(self) -> Compose:
+        return self.transform
 
     def _carry_index(self, writer: Writer | None) -> None:
         """Let batches carry the rows' numbers where the writer asks for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from datasets_cli.errors import UsageError
@@ -22,10 +23,10 @@ def as_storage(part: Any) -> Storage:
     if original(part) is not part:  # what it lacks was added before
         known: Storage = part
         return known
-    if isinstance(part, type) or not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
-        kind = part if isinstance(part, type) else type(part)
+    part = _made(part, "gather", "tree")
+    if not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
         raise UsageError(
-            f"A storage is expected, such as LazyTensorStorage(1000), not {kind.__name__}."
+            f"A storage is expected, such as LazyTensorStorage(1000), not {type(part).__name__}."
         )
     is_writable = hasattr(part, "write")
     protocol = WritableStorage if is_writable else Storage
@@ -39,7 +40,8 @@ def as_sampler(part: Any) -> Sampler:
     Raises:
         UsageError: it is none.
     """
-    if isinstance(part, type) or not callable(getattr(part, "sample", None)):
+    part = _made(part, "sample")
+    if not callable(getattr(part, "sample", None)):
         raise UsageError(f"A sampler is expected, such as RandomSampler(), not {part!r}.")
     has_priorities = hasattr(part, "update_priority")
     found: Sampler = _complete(
@@ -69,7 +71,8 @@ def as_writer(part: Any) -> Writer:
     Raises:
         UsageError: it is none.
     """
-    if isinstance(part, type) or not _has_any(part, "write", "place"):
+    part = _made(part, "write", "place")
+    if not _has_any(part, "write", "place"):
         raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {part!r}.")
     found: Writer = _complete(part, Writer)
     return found
@@ -100,6 +103,29 @@ def _complete(part: Any, protocol: type, **known: bool) -> Any:
             f"{protocol.__name__} has. Derive from {protocol.__name__}, and add these."
         )
     return adapted
+
+
+def _made(part: Any, *members: str) -> Any:
+    """Return a part that is given as such, or as a class or a function that makes it.
+
+    Args:
+        part: what the user gave.
+        members: of which a part has one, and what makes it has none.
+
+    Raises:
+        UsageError: what makes it needs arguments.
+    """
+    if not isinstance(part, type) and (not callable(part) or _has_any(part, *members)):
+        return part
+    try:
+        inspect.signature(part).bind()
+    except (TypeError, ValueError) as error:
+        name = getattr(part, "__name__", repr(part))
+        raise UsageError(
+            f"{name} is called to make a part of the buffer, and needs arguments: {error}. Give "
+            f"what it makes, such as {name}(...), or functools.partial({name}, ...)."
+        ) from error
+    return part()
 
 
 def _has_any(part: Any, *names: str) -> bool:

@@ -90,6 +90,11 @@ class Prefetch:
                 self._give_back(draw)
 
     @property
+    def num_waiting(self) -> int:
+        """Batches under way."""
+        return len(self._waiting)
+
+    @property
     def oldest(self) -> Draw | None:
         """The rows of the batch that ``take`` returns next, where one is under way."""
         with self._lock:

@@ -10,7 +10,13 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict, seed_of, seeded, whole_number
+from datasets_cli.replay.arguments import (
+    Rows,
+    StateDict,
+    pickled_generator,
+    unpickled_generator,
+    whole_number,
+)
 from datasets_cli.replay.buffers.other_writers import OtherWriters
 from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
 from datasets_cli.replay.buffers.rows import unravel_rows
@@ -139,6 +145,11 @@ class BatchReader:
             details[key if len(key) > 1 else key[0]] = mark  # as users write keys
         return batch, details
 
+    @property
+    def num_ahead(self) -> int:
+        """Batches that are made ahead."""
+        return 0 if self._prefetch is None else self._prefetch.num_waiting
+
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
         ahead = self._prefetch.oldest if self._prefetch else None
@@ -246,15 +257,14 @@ class BatchReader:
             self.generator.set_state(draw.state_before["generator"])
 
     def __getstate__(self) -> StateDict:
-        # A copy starts the seed's stream from its beginning; see BatchStream for streams of
-        # workers. It continues an epoch where this one stands, without what only this one has
-        # drawn ahead.
+        # A copy continues where this one stands, without what only this one has drawn ahead; see
+        # BatchStream for streams of workers.
         self.rewind()
-        seed = seed_of(self.generator)
-        return {**self.__dict__, "generator": seed, "_threads": None, "_prefetch": None}
+        generator = pickled_generator(self.generator)
+        return {**self.__dict__, "generator": generator, "_threads": None, "_prefetch": None}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._begin()
         tell_after_fork(self)
-        self.generator = seeded(state["generator"])
+        self.generator = unpickled_generator(state["generator"])

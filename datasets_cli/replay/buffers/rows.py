@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, key_of
 from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.store.schema.columns import Key, show_key
+
+BLOCK = 4096  # rows that are copied at once where some of their entries are replaced
 
 
 def is_key(index: Index) -> TypeGuard[NestedKey]:
@@ -102,6 +106,67 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     if len(columns[0]) != rows.numel():
         raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
     storage.write(rows.flatten(), columns)
+
+
+def write_entries(
+    storage: WritableStorage, rows: torch.Tensor, entries: Mapping[Key, Rows]
+) -> None:
+    """Replace some entries of rows, block by block: no copy of all rows is made.
+
+    Args:
+        storage: whose rows; of one dimension.
+        rows: int64 ``[n]``.
+        entries: what the rows get, ``[n, ...]`` each.
+
+    Raises:
+        UsageError: rows have no such entry, or one of another shape or element type; nothing is
+            written then.
+    """
+    if storage.ndim > 1:
+        raise UsageError("Rows of several dimensions can only be written by extend().")
+    for key, values in entries.items():
+        first = storage.entry(key, rows[:1])
+        if first is None:
+            raise UsageError(f"The rows have no {show_key(key)} that could be replaced.")
+        expected = (first.dtype, [len(rows), *first.shape[1:]])
+        found = (values.dtype, list(values.shape))
+        if found != expected:
+            raise UsageError(
+                f"{show_key(key)} of {len(rows)} rows is {expected[0]} {expected[1]}; found "
+                f"{found[0]} {found[1]}. Give the entry of each of these rows."
+            )
+    for start in range(0, len(rows), BLOCK):
+        stop = start + BLOCK
+        batch = storage.get(rows[start:stop])
+        for key, values in entries.items():
+            batch.set(key, values[start:stop].to(batch[key].device))
+        storage.write(rows[start:stop], storage.flatten(batch))
+
+
+def leaves_of(
+    entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
+) -> dict[Key, Rows]:
+    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys.
+
+    Args:
+        entries: the dict; a key may be nested.
+        only: the leaves that are wanted, or groups of them; all of them where None.
+
+    Raises:
+        UsageError: a key that is wanted is not there.
+    """
+    found: dict[Key, Rows] = {}
+    for name, value in entries.items():
+        is_group = isinstance(value, Mapping | TensorDictBase)
+        below = leaves_of(value, None) if is_group else {(): value}
+        found.update({(*key_of(name), *rest): leaf for rest, leaf in below.items()})
+    if only is None:
+        return found
+    wanted = [key_of(name) for name in only]
+    for key in wanted:
+        if not any(leaf[: len(key)] == key for leaf in found):
+            raise UsageError(f"There is no {show_key(key)} among what is to be written.")
+    return {leaf: v for leaf, v in found.items() if any(leaf[: len(k)] == k for k in wanted)}
 
 
 def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:

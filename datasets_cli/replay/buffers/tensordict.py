@@ -6,17 +6,19 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.rows import without_index
 from datasets_cli.replay.buffers.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 
 
+@takes(**BUFFER)
 class TensorDictReplayBuffer(ReplayBuffer):
     """A replay buffer whose batches also carry ``index`` and the sampler's marks.
 
@@ -93,6 +95,29 @@ class TensorDictReplayBuffer(ReplayBuffer):
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         key = None if update_priority is False else key_of(self.priority_key)
         return self.row_writer.extend(data, key)
+
+    def sample(
+        self,
+        batch_size: int | None = None,
+        return_info: bool = False,
+        include_info: bool | None = None,
+    ) -> Rows:
+        """Return a batch that says how it was drawn; see ``ReplayBuffer.sample``.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``.
+            include_info: True or None; a batch always has ``index`` and the sampler's marks.
+
+        Raises:
+            UsageError: as ``ReplayBuffer.sample``.
+        """
+        if include_info not in (True, None):
+            raise UsageError(
+                f"{type(self).__name__} cannot leave out how a batch was drawn, as "
+                f"include_info={include_info!r} asks; a ReplayBuffer does."
+            )
+        return self.reader.sample(batch_size, return_info)
 
     def update_tensordict_priority(self, batch: TensorDictBase) -> None:
         """Give the rows of a batch the priorities in its entry ``priority_key``.

@@ -12,7 +12,14 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict, choose_generator, seed_of, seeded
+from datasets_cli.replay.arguments import (
+    Rows,
+    StateDict,
+    choose_generator,
+    pickled_generator,
+    seeded,
+    unpickled_generator,
+)
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.checkpoint import generator_in
 from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
@@ -32,11 +39,13 @@ from datasets_cli.replay.ensembles.members import (
     members_of,
     refuse_for_all,
 )
+from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers import refuse_to_write
 
 
+@takes(**ENSEMBLE)
 class ReplayBufferEnsemble:
     """Draws batches from several buffers.
 
@@ -198,13 +207,22 @@ class ReplayBufferEnsemble:
             if len(own):
                 update(own.exclude("index").set("index", own["index", "index"]))
 
-    def append_transform(self, transform: TransformLike) -> ReplayBufferEnsemble:
-        """Apply one more transform to every batch, after the others; return the ensemble."""
-        return self.insert_transform(len(self.transform), transform)
+    def append_transform(
+        self, transform: TransformLike, *, invert: bool = False
+    ) -> ReplayBufferEnsemble:
+        """Apply one more transform to every batch, after the others; return the ensemble.
 
-    def insert_transform(self, index: int, transform: TransformLike) -> ReplayBufferEnsemble:
+        Args:
+            transform: any callable from batch to batch.
+            invert: apply its ``inv`` instead.
+        """
+        return self.insert_transform(len(self.transform), transform, invert=invert)
+
+    def insert_transform(
+        self, index: int, transform: TransformLike, *, invert: bool = False
+    ) -> ReplayBufferEnsemble:
         """Apply one more transform at a place among the others; return the ensemble."""
-        self.transform.insert(index, transform)
+        self.transform.insert(index, Inverted(transform) if invert else transform)
         return self
 
     def set_rng(self, generator: torch.Generator) -> None:
@@ -213,8 +231,16 @@ class ReplayBufferEnsemble:
         for buffer in self.buffers:
             buffer.set_rng(seeded(int(torch.randint(2**62, (), generator=generator))))
 
-    def empty(self) -> None:
+    @property
+    def write_count(self) -> int:
+        """Rows written to all members; see ``ReplayBuffer``."""
+        return sum(buffer.write_count for buffer in self.buffers)
+
+    def empty(self, empty_write_count: bool = True) -> None:
         """Forget every row of every member.
+
+        Args:
+            empty_write_count: see ``ReplayBuffer.empty``.
 
         Raises:
             ImmutableError: a member is a dataset; then none forgets any.
@@ -222,13 +248,15 @@ class ReplayBufferEnsemble:
         if not all(buffer.reader.storage.is_writable for buffer in self.buffers):
             refuse_to_write()
         for buffer in self.buffers:
-            buffer.empty()
+            buffer.empty(empty_write_count)
 
     def add(self, data: Rows) -> NoReturn:
         """Refuse a row: it is not known which member it is for."""
         refuse_for_all()
 
-    extend = add
+    def extend(self, data: Rows, update_priority: bool | None = None) -> NoReturn:
+        """Refuse rows, as ``add`` does."""
+        refuse_for_all()
 
     def dumps(self, path: str | Path) -> None:
         """Write every member into a folder of its own below ``path``; see ``ReplayBuffer.dumps``.
@@ -309,9 +337,8 @@ class ReplayBufferEnsemble:
         return batches
 
     def __getstate__(self) -> StateDict:
-        # As with a buffer, a copy starts the seed's stream from its beginning.
-        return {**self.__dict__, "generator": seed_of(self.generator)}
+        return {**self.__dict__, "generator": pickled_generator(self.generator)}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
-        self.generator = seeded(state["generator"])
+        self.generator = unpickled_generator(state["generator"])

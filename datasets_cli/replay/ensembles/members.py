@@ -8,7 +8,7 @@ from typing import Literal, NoReturn
 
 import torch
 
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import EmptyBuffer, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -153,7 +153,7 @@ class SamplerEnsemble:
             return torch.randint(len(self), (count,), generator=generator)
         weights = torch.as_tensor(sizes if self._p == "size" else self._p, dtype=torch.float64)
         if not weights.any():
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         return torch.multinomial(weights, count, replacement=True, generator=generator)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
@@ -45,7 +45,7 @@ class Epoch:
             UsageError: there are none; or, with ``drop_last``, fewer than asked for.
         """
         if not num_items:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if self.drop_last and count > num_items:
             raise UsageError(
                 f"With drop_last a batch of {count} is never complete: there are only {num_items} "

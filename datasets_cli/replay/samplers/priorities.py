@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
 from datasets_cli.replay.samplers.sum_tree import SumTree
 
@@ -187,7 +187,7 @@ class Priorities(Generic[Array]):
         """
         total = self._tree.total
         if not 0 < total < math.inf:
-            raise UsageError(
+            raise EmptyBuffer(
                 "There is nothing to draw from: the storage is empty, or every priority is 0 with "
                 f"eps 0, or their powers overflow. The sum of (|p| + eps)^alpha is {total}."
             )

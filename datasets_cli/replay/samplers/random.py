@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer
 from datasets_cli.replay.samplers.epoch import EpochSampler
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
@@ -26,7 +26,7 @@ class RandomSampler(Sampler):
             UsageError: there are no rows.
         """
         if not (num_rows := len(storage)):
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         return torch.randint(num_rows, (batch_size,), generator=generator), {}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
@@ -51,7 +53,7 @@ class Slicing:
         trajectories: TrajectorySource = FROM_STORAGE,
         strict_length: bool = True,
         pad_output: bool = False,
-        span: Span | tuple[Span, Span] = False,
+        span: Span | Sequence[Span] = False,
         truncated_key: NestedKey | None = ("next", "truncated"),
         init_key: NestedKey | None = "is_init",
     ) -> None:
@@ -62,9 +64,10 @@ class Slicing:
         self.trajectories = trajectories
         self.strict_length = strict_length
         self.pad_output = pad_output
-        self.span = span if isinstance(span, tuple) else (span, span)
-        if len(self.span) != 2 or not all(isinstance(side, int) for side in self.span):
+        sides = tuple(span) if isinstance(span, tuple | list) else (span, span)
+        if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
             raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
+        self.span: tuple[Span, Span] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
         self._windows: tuple[Storage, int, int, SliceWindows] | None = None
@@ -98,7 +101,7 @@ class Slicing:
             UsageError: it does not have rows, or the given trajectories are of another storage.
         """
         if not len(storage):
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if isinstance(self.trajectories, TrajectoryKeys):
             return storage.trajectories(self.trajectories)
         given = self.trajectories.capacity, self.trajectories.stride

@@ -9,17 +9,19 @@ from tensordict import (
     is_tensor_collection,
 )
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.storages.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.stacks import batch_size_of, lazy_stack, stack_rows
+from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.store.schema.bits import stack_tensors
 from datasets_cli.store.schema.columns import Key, show_key
 
 NO_LIMIT = 2**63 - 1
 
 
+@takes(**LIST)
 class ListStorage(WritableStorage):
     """Rows of any kind, one object each.
 
@@ -80,7 +82,7 @@ class ListStorage(WritableStorage):
     def gather(self, index: torch.Tensor) -> list[Rows]:
         """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
         if not self._items:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         return [self._items[number] for number in index.tolist()]
 
     def collate(self, rows: list[Rows]) -> Rows:
@@ -131,7 +133,7 @@ class ListStorage(WritableStorage):
             UsageError: it is more than a number.
         """
         if not self._items:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if not self._has(self._items, key):
             raise KeyError(
                 f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "

@@ -10,9 +10,11 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.sharing.control import delete_with, has_rows, temporary_folder
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.torchrl_words import MAPPED, takes
 from datasets_cli.store.schema.columns import Key, show_key
 
 
+@takes(**MAPPED)
 class LazyMemmapStorage(LazyTensorStorage):
     """Tensors in memory-mapped files, allocated when the first rows are written.
 
@@ -23,9 +25,10 @@ class LazyMemmapStorage(LazyTensorStorage):
     Args:
         max_size: most rows.
         scratch_dir: the folder of the files; a temporary one, deleted with the storage, by default.
-        device: must be the CPU.
+        device: the CPU; ``"auto"`` is the same.
         ndim: see ``LazyTensorStorage``.
         existsok: write over files that are in ``scratch_dir``; refused otherwise.
+        auto_cleanup: whether the files are deleted; None, or what is so anyway.
     """
 
     def __init__(
@@ -36,8 +39,14 @@ class LazyMemmapStorage(LazyTensorStorage):
         device: str | torch.device = "cpu",
         ndim: int = 1,
         existsok: bool = False,
+        auto_cleanup: bool | None = None,
     ) -> None:
-        super().__init__(max_size, device=device, ndim=ndim)
+        super().__init__(max_size, device="cpu" if device == "auto" else device, ndim=ndim)
+        if auto_cleanup not in (None, scratch_dir is None):
+            raise UsageError(
+                "A temporary folder is deleted with its storage, and a scratch_dir stays: "
+                f"auto_cleanup={auto_cleanup} is not possible here."
+            )
         if self.device.type != "cpu":
             raise UsageError("Mapped files are in the CPU's memory. Give the buffer a device.")
         self.existsok = existsok

@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import EmptyBuffer, SourceError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.sharing.control import delete_with, temporary_folder
 from datasets_cli.replay.sharing.counters import Counters, SharedCounters
@@ -38,6 +38,7 @@ from datasets_cli.replay.storages.form import (
 )
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.values import Column, ValueColumn
+from datasets_cli.replay.torchrl_words import LAZY, STORAGE, takes
 from datasets_cli.store.schema import columns as leaf_columns
 from datasets_cli.store.schema.bits import MOVABLE, bits_dtype, bits_of, take, type_name
 from datasets_cli.store.schema.columns import Key, show_key
@@ -45,6 +46,7 @@ from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
 
 
+@takes(**LAZY)
 class LazyTensorStorage(WritableStorage):
     """Tensors in memory, allocated when the first rows are written.
 
@@ -57,23 +59,24 @@ class LazyTensorStorage(WritableStorage):
 
     Args:
         max_size: most rows.
-        device: where the tensors live.
+        device: where the tensors live; ``"auto"`` for where the first rows are.
         ndim: leading dimensions of the data that are rows.
 
     Raises:
         UsageError: a size is no whole number from 1 on.
     """
 
+    device: torch.device
+
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)
         self.ndim = whole_number("ndim", ndim, 1)
-        self.device: torch.device = torch.device(device)
+        self._use_device(torch.device("cpu" if device == "auto" else device))
+        self._follows_rows = device == "auto"
         self._counters = Counters()
         self.sharing: Sharing | None = None
         self._must_share = False  # not only because it can
         self._alone: tuple[Sharing, str] | None = None  # what could have been shared, and by whom
-        cpu = self.device.type == "cpu"
-        self.device_options = ON_DISK if cpu else DeviceOptions(self.device)
         self.is_tensordict = False  # as long as nothing was written
         self._grid: tuple[int, ...] = (self.max_size,)
         self._form: Form | None = None
@@ -151,6 +154,8 @@ class LazyTensorStorage(WritableStorage):
         form = self._form or form_of(data, self.ndim)
         columns = form.flatten(data)
         check_leading(form, columns, self.ndim)
+        if self._form is None and self._follows_rows:
+            self._use_device(columns[0].device)
         side = columns[0].transpose(0, self.ndim - 1).shape[1 : self.ndim]
         if self._form is None:
             self._begin(form, data, columns, side)
@@ -175,6 +180,10 @@ class LazyTensorStorage(WritableStorage):
             self._grid, self._form, self.is_tensordict = before, None, False
             raise
         self._values = self._empty_values(columns)
+
+    def _use_device(self, device: torch.device) -> None:
+        self.device = device
+        self.device_options = ON_DISK if device.type == "cpu" else DeviceOptions(device)
 
     def _set_form(
         self, form: Form, row_batch_size: tuple[int, ...], row_types: list[RowType]
@@ -420,7 +429,7 @@ class LazyTensorStorage(WritableStorage):
     def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         if self._form is None:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         if self._alone is not None and self._alone[1] != this_process():
             raise _values_stay()  # this process has their tensors, which change, and old values
         if index.device != self.device:
@@ -494,7 +503,7 @@ class LazyTensorStorage(WritableStorage):
             number = self._form.keys.index(key)
             return self._columns[number][: len(self)].view(self._row_types[number][0])
         if self._form is None:
-            raise UsageError(NO_ROWS)
+            raise EmptyBuffer(NO_ROWS)
         known = ", ".join(self._form.names)
         raise KeyError(f"The storage has no {show_key(key)}. It has: {known}")
 
@@ -539,13 +548,15 @@ class LazyTensorStorage(WritableStorage):
         ]
 
 
+@takes(**STORAGE)
 class TensorStorage(LazyTensorStorage):
     """Tensors that are there already, all of them rows: nothing is copied.
 
     Args:
         storage: a TensorDict, a tensor, or a structure of tensors.
         max_size: their number; given for compatibility.
-        device: where batches are gathered; the tensors must be there.
+        device: where batches are gathered; the tensors must be there. ``"auto"`` for where they
+            are.
         ndim: leading dimensions that are rows, time first.
 
     Raises:
@@ -564,6 +575,7 @@ class TensorStorage(LazyTensorStorage):
         columns = form.flatten(storage)
         check_leading(form, columns, ndim)
         grid = tuple(columns[0].shape[:ndim])
+        device = columns[0].device if device == "auto" else device
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
             raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")

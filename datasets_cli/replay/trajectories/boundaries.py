@@ -22,6 +22,7 @@ class TrajectoryKeys:
     Args:
         number: numbers that change between trajectories.
         ends: flags, each of which ends one; those that a storage does not have are passed over.
+            Beside a number they are read where the storage does not have that.
         step: numbers of steps in their trajectory; with them its rows may be apart.
     """
 
@@ -60,7 +61,9 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
         UsageError: rows of a trajectory are apart, and no number says which ones are of it.
     """
     number = keys.number
-    if number is None and not keys.ends:
+    if number is not None and keys.ends and not rows.has(number):
+        number = None
+    elif number is None and not keys.ends:
         number = next((key for key in NUMBER_KEYS if rows.has(key)), None)
     if keys.step is not None:
         if number is None:

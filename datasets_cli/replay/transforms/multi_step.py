@@ -34,24 +34,32 @@ class MultiStep(Transform):
     into it.
 
     The end flags stay those of the first step, as in TorchRL, so that trajectories can still be
-    told apart; but whether a value may be bootstrapped is for the last step's ``terminated`` to
-    say. Pass ``done_keys=[]`` to have the flags of the last step instead.
+    told apart. Beware: a value target that asks ``terminated`` then adds the value of a state after
+    the end to every row but the last whose span reaches a terminal state. ``mark_terminated=True``
+    marks these rows; ``done`` and ``truncated`` still tell trajectories apart.
 
     Args:
         gamma: the discount a step, above 0 and up to 1.
         n_steps: steps to span, from 1 on.
         done_keys: flags below ``next`` that stay those of the first step.
+        mark_terminated: let ``terminated`` be that of the last step spanned.
 
     Raises:
         UsageError: an argument is out of its range.
     """
 
     def __init__(
-        self, gamma: float, n_steps: int, *, done_keys: Sequence[NestedKey] = FLAGS
+        self,
+        gamma: float,
+        n_steps: int,
+        *,
+        done_keys: Sequence[NestedKey] = FLAGS,
+        mark_terminated: bool = False,
     ) -> None:
         self.gamma = _discount(gamma)
         self.n_steps = whole_number("n_steps", n_steps, 1)
         self.done_keys = keys_of(list(done_keys))
+        self.mark_terminated = mark_terminated
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the batch of multi-step rows; the one given stays as it is.
@@ -59,7 +67,8 @@ class MultiStep(Transform):
         Raises:
             UsageError: the reward or the done flag is missing, or not of the batch's shape.
         """
-        spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), self.done_keys)
+        kept = _of_first_step(self.done_keys, self.mark_terminated)
+        spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), kept)
         return spanned.of(batch, ("collector", "mask"))
 
 
@@ -69,6 +78,10 @@ class MultiStepTransform(Transform):
     The last ``n_steps`` rows written are kept back until those after them come; nothing is stored
     while there are no others. What is read stays as it is. See ``MultiStep`` for the entries.
 
+    A row whose span reaches a terminal state is marked as terminated, because rows of a buffer are
+    drawn one by one: nothing else tells a value target that there is no value to add. TorchRL's
+    flags are those of the first step; ``mark_terminated=False`` keeps these.
+
     Args:
         n_steps: steps to span, from 1 on; it may be changed.
         gamma: the discount a step, above 0 and up to 1.
@@ -76,6 +89,7 @@ class MultiStepTransform(Transform):
         done_key: the flag below ``next`` that ends a trajectory.
         done_keys: flags below ``next`` that stay those of the first step.
         mask_key: where padding is marked.
+        mark_terminated: let ``terminated`` be that of the last step spanned.
 
     Raises:
         UsageError: an argument is out of its range.
@@ -90,6 +104,7 @@ class MultiStepTransform(Transform):
         done_key: NestedKey | None = None,
         done_keys: Sequence[NestedKey] | None = None,
         mask_key: NestedKey | None = None,
+        mark_terminated: bool = True,
     ) -> None:
         self.n_steps = whole_number("n_steps", n_steps, 1)
         self.gamma = _discount(gamma)
@@ -97,6 +112,7 @@ class MultiStepTransform(Transform):
         self.done_key = key_of(done_key or "done")
         self.done_keys = keys_of(list(FLAGS if done_keys is None else done_keys))
         self.mask_key = key_of(mask_key or "mask")
+        self.mark_terminated = mark_terminated
         self._kept: TensorDict | None = None
         self._kept_before: TensorDict | None = None
 
@@ -128,7 +144,8 @@ class MultiStepTransform(Transform):
             data = _joined(self._kept, data)
         spanned = None
         if data.shape[-1] > self.n_steps:
-            span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, self.done_keys)
+            kept = _of_first_step(self.done_keys, self.mark_terminated)
+            span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, kept)
             spanned = span.of(data, self.mask_key)[..., : -self.n_steps]
         # Last, so that rows that are refused leave nothing here.
         self._kept_before, self._kept = self._kept, data[..., -self.n_steps :].clone()
@@ -179,6 +196,11 @@ class _Span:
             later = self.gamma**ahead * reward[ahead:]
             total[:-ahead] += torch.where(steps[:-ahead] > ahead, later, 0)
         return total.movedim(0, dim)
+
+
+def _of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:
+    """Return the flags that a row keeps of the first step that it spans."""
+    return [key for key in done_keys if not (mark_terminated and key[-1] == "terminated")]
 
 
 def _joined(kept: TensorDict, data: TensorDict) -> TensorDict:

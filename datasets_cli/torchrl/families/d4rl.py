@@ -11,12 +11,15 @@ from tensordict import TensorDict
 
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.progress import Progress
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
+from datasets_cli.torchrl.families.family import AvailableDatasets, hold_trajectories, refuse
 
 
+@takes(**DATASET)
 class D4RLExperienceReplay(ExperienceReplay):
     """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
 
@@ -27,7 +30,8 @@ class D4RLExperienceReplay(ExperienceReplay):
     Args:
         dataset_id: such as ``hopper-medium-v2``.
         batch_size: rows in a batch; ``sample`` can override it.
-        split_trajs: False; ``split_trajectories`` splits a batch.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
+            rows; they are copied into memory.
         from_env: False.
         use_truncated_as_done: True.
         direct_download: nothing but the published file is ever downloaded.
@@ -49,6 +53,7 @@ class D4RLExperienceReplay(ExperienceReplay):
         device: copy the rows into this device's memory and give batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
@@ -89,13 +94,13 @@ class D4RLExperienceReplay(ExperienceReplay):
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
+        priority_key: NestedKey = "td_error",
         contiguous: bool = False,
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        refuse("split_trajs=True", split_trajs)
         refuse("from_env=True", from_env)
         refuse("use_truncated_as_done=False", not use_truncated_as_done)
         refuse("terminate_on_end=True", bool(terminate_on_end))
@@ -118,9 +123,12 @@ class D4RLExperienceReplay(ExperienceReplay):
             device=device,
             pin_memory=pin_memory,
             prefetch=prefetch,
+            priority_key=priority_key,
             contiguous=contiguous,
             text=text,
             generator=generator,
             seed=seed,
             progress=progress,
         )
+        if split_trajs:
+            hold_trajectories(self)

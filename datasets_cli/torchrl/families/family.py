@@ -9,10 +9,13 @@ from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience import ExperienceReplay
+from datasets_cli.replay.buffers.rows import rows_at
+from datasets_cli.replay.storages.tensors import TensorStorage
+from datasets_cli.replay.trajectories.split import split_trajectories
+from datasets_cli.replay.writers import ImmutableDatasetWriter
 from datasets_cli.store.cache_root import CacheRoot
 
 ALTERNATIVES = {
-    "split_trajs=True": "Rows are kept in one row; split a batch with split_trajectories().",
     "from_env=True": "Rows are read from the published file.",
     "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
     "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
@@ -27,6 +30,24 @@ class AvailableDatasets:
         assert owner.family is not None, "a class of a family has its name"
         entries = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
         return sorted(entries)
+
+
+def hold_trajectories(replay: ExperienceReplay) -> None:
+    """Let a buffer draw whole trajectories ``[T_max]``, padded, in place of rows.
+
+    They are copies in memory; ``("mask",)`` says what is no padding.
+
+    Raises:
+        UsageError: the buffer draws slices, or the copy would take more than half of the memory.
+    """
+    if replay.reader.sampler.has_slices:
+        raise UsageError(
+            f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "
+            "slices of them. Crop them with RandomCropTensorDict, or leave out split_trajs."
+        )
+    rows = rows_at(replay.reader.storage, slice(None))
+    replay.set_storage(TensorStorage(split_trajectories(rows, trajectory_key="episode")))
+    replay.set_writer(ImmutableDatasetWriter())
 
 
 def refuse(argument: str, is_given: bool) -> None:

@@ -11,12 +11,15 @@ from tensordict import TensorDict
 
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.progress import Progress
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
-from datasets_cli.torchrl.families.family import AvailableDatasets, refuse
+from datasets_cli.torchrl.families.family import AvailableDatasets, hold_trajectories, refuse
 
 
+@takes(**DATASET)
 class MinariExperienceReplay(ExperienceReplay):
     """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
 
@@ -26,7 +29,8 @@ class MinariExperienceReplay(ExperienceReplay):
     Args:
         dataset_id: such as ``D4RL/door/human-v2``.
         batch_size: rows in a batch; ``sample`` can override it.
-        split_trajs: False; ``split_trajectories`` splits a batch.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
+            rows; they are copied into memory.
         load_from_local_minari: False; ``source`` takes a folder of files that are there.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install again
@@ -45,6 +49,7 @@ class MinariExperienceReplay(ExperienceReplay):
         device: copy the rows into this device's memory and give batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
@@ -82,13 +87,13 @@ class MinariExperienceReplay(ExperienceReplay):
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
+        priority_key: NestedKey = "td_error",
         contiguous: bool = False,
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        refuse("split_trajs=True", split_trajs)
         refuse("load_from_local_minari=True", load_from_local_minari)
         super().__init__(
             dataset_id,
@@ -109,9 +114,12 @@ class MinariExperienceReplay(ExperienceReplay):
             device=device,
             pin_memory=pin_memory,
             prefetch=prefetch,
+            priority_key=priority_key,
             contiguous=contiguous,
             text=text,
             generator=generator,
             seed=seed,
             progress=progress,
         )
+        if split_trajs:
+            hold_trajectories(self)

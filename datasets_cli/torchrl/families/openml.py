@@ -11,12 +11,15 @@ from tensordict import TensorDict
 
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.progress import Progress
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers import Writer
 from datasets_cli.torchrl.families.family import AvailableDatasets
 
 
+@takes(**DATASET)
 class OpenMLExperienceReplay(ExperienceReplay):
     """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
 
@@ -40,6 +43,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         device: copy the rows into this device's memory and give batches there.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
@@ -71,6 +75,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         prefetch: int | None = None,
+        priority_key: NestedKey = "td_error",
         contiguous: bool = False,
         text: bool = False,
         generator: torch.Generator | None = None,
@@ -92,6 +97,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
             device=device,
             pin_memory=pin_memory,
             prefetch=prefetch,
+            priority_key=priority_key,
             contiguous=contiguous,
             text=text,
             generator=generator,

@@ -67,6 +67,42 @@ def test_flags_stay_by_default_and_move_when_asked() -> None:
     assert moved["done"].view(-1).tolist() == [False, False, True]
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    ends=st.lists(
+        st.sampled_from(["-", "-", "-", "terminated", "truncated"]), min_size=8, max_size=20
+    )
+)
+def test_a_value_target_adds_no_value_after_a_terminal_state(ends: list[str]) -> None:
+    """Of a span that reaches one, whichever way the rows get there."""
+    batch, gamma, n_steps = rollout([end != "-" for end in ends]), 0.5, 3
+    batch["next", "terminated"] = torch.tensor([end == "terminated" for end in ends]).unsqueeze(-1)
+    values = 100 + torch.arange(len(ends) + 1).double()  # of the state before each step
+    written = MultiStepTransform(n_steps, gamma).inv(batch)
+    for rows in (MultiStep(gamma, n_steps, mark_terminated=True)(batch), written):
+        ahead = values[rows["next", "observation"].flatten()]
+        alive = ~rows["next", "terminated"].flatten()
+        found = rows["next", "reward"].flatten() + rows["gamma"] * ahead * alive
+        for row, target in enumerate(found.tolist()):
+            right, factor, step = 0.0, 1.0, row
+            while step < min(row + n_steps, len(ends)) and (step == row or ends[step - 1] == "-"):
+                right += factor * batch["next", "reward"][step].item()
+                factor, step = factor * gamma, step + 1
+            right += factor * values[step].item() * (ends[step - 1] != "terminated")
+            assert target == pytest.approx(right)
+        done = batch["next", "done"][: len(rows)]
+        assert torch.equal(rows["next", "done"], done)  # still tells trajectories apart
+
+
+def test_flags_of_both_classes_are_torchrls_when_asked() -> None:
+    batch = rollout([False, False, True, False, False, False])
+    flags = batch["next", "terminated"]
+    assert torch.equal(MultiStep(0.9, 3)(batch)["next", "terminated"], flags)
+    written = MultiStepTransform(3, 0.9, mark_terminated=False).inv(batch)
+    assert torch.equal(written["next", "terminated"], flags[:3])
+    assert MultiStepTransform(3, 0.9).inv(batch)["next", "terminated"].flatten().all()
+
+
 def test_nonterminal_is_right_for_one_step_too() -> None:
     """Named defect: with n_steps=1 TorchRL's is False everywhere."""
     nonterminal = MultiStep(0.9, 1)(rollout([False, True, False, False]))["nonterminal"]

@@ -68,5 +68,7 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = lazy_names(
-    __name__, __all__, modules=("replay_buffers", "samplers", "storages", "utils", "writers")
+    __name__,
+    __all__,
+    modules=("replay_buffers", "samplers", "scheduler", "storages", "utils", "writers"),
 )

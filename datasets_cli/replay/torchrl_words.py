@@ -1,0 +1,166 @@
+"""Keywords of TorchRL's that say what is so anyway, and what is said of one that asks for more.
+
+A class that has TorchRL's name takes all of TorchRL's keywords. Those that change something are
+arguments of its own; ``takes`` adds the others, so that ``help()`` shows them and a value that
+cannot be honoured is refused by the name of the class that was called.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from datasets_cli.errors import UsageError
+
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A keyword that changes nothing.
+
+    Args:
+        default: what it is in TorchRL when it is not given; taken.
+        taken: other values that mean what is so anyway.
+        instead: a sentence that says what to do where another value is needed.
+        maker_of: the argument that a value makes when it is called, such as ``transform``.
+    """
+
+    default: Any
+    taken: tuple[Any, ...] = ()
+    instead: str = ""
+    maker_of: str | None = None
+
+    @property
+    def annotation(self) -> str:
+        """Its type, for ``help()``."""
+        if self.maker_of is not None:
+            return "Callable[[], Any] | None"
+        return f"Literal[{', '.join(map(repr, (self.default, *self.taken)))}]"
+
+    def translate(self, owner: str, name: str, value: Any, arguments: dict[str, Any]) -> None:
+        """Take a value; what it makes becomes one of the arguments.
+
+        Raises:
+            UsageError: the value cannot be honoured, or the argument that it makes is given too.
+        """
+        known = (self.default, *self.taken)
+        if any(value is one or (type(value) is type(one) and value == one) for one in known):
+            return
+        if self.maker_of is None or not callable(value):
+            expected = " or ".join(map(repr, known)) if self.maker_of is None else "a function"
+            raise UsageError(
+                f"{owner} cannot do what {name}={value!r} asks for; expected {expected}. "
+                f"{self.instead}"
+            )
+        if arguments.get(self.maker_of) is not None:
+            raise UsageError(f"{owner} takes {self.maker_of} or {name}, not both.")
+        arguments[self.maker_of] = value()
+
+
+def takes(**words: Word) -> Callable[[Class], Class]:
+    """Return a decorator of a class that lets it take some more keywords, and changes nothing else.
+
+    Args:
+        words: by their names; those that the class has as arguments of its own are left out.
+    """
+
+    def decorate(kind: Class) -> Class:
+        make: Any = vars(kind)["__init__"]
+        signature = inspect.signature(make)
+        added = {name: word for name, word in words.items() if name not in signature.parameters}
+
+        @functools.wraps(make)
+        def initialize(self: Any, *positional: Any, **named: Any) -> None:
+            for name in added.keys() & named.keys():
+                added[name].translate(type(self).__name__, name, named.pop(name), named)
+            make(self, *positional, **named)
+
+        parameters = [
+            *signature.parameters.values(),
+            *(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=word.default,
+                    annotation=word.annotation,
+                )
+                for name, word in added.items()
+            ),
+        ]
+        initialize.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        kind.__init__ = initialize  # type: ignore[misc]
+        return kind
+
+    return decorate
+
+
+COMPILABLE = Word(False, (True, None))  # nothing is compiled, so that nothing forbids it
+
+LOCAL = "A buffer is an object of this process."
+BUFFER: dict[str, Word] = {
+    "sample_unit": Word(None, instead="A SliceSampler draws sequences of rows."),
+    "transform_factory": Word(None, maker_of="transform", instead="Pass transform= instead."),
+    "checkpointer": Word(None, instead="dumps() and loads() write and read one kind of files."),
+    "consume_after_n_samples": Word(
+        None, instead="A SamplerWithoutReplacement draws every row once an epoch."
+    ),
+    "shared": Word(False, instead="Its rows are in the memory of this process."),
+    "compilable": COMPILABLE,
+    "delayed_init": Word(None, (True, False)),  # parts that cost something begin with the rows
+    "service_backend": Word("direct", instead=LOCAL),
+    "service_backend_options": Word(None, instead=LOCAL),
+    "transport": Word("auto", ("direct",), instead=LOCAL),
+    "transport_options": Word(None, instead=LOCAL),
+}
+"""Those of replay buffers."""
+
+ENSEMBLE: dict[str, Word] = {
+    **BUFFER,
+    **dict.fromkeys(
+        ("storage", "sampler", "writer", "dim_extend"), Word(None, instead="Its members have one.")
+    ),
+    "pin_memory": Word(False, instead="Its members pin their parts."),
+    "prefetch": Word(None, (0,), instead="Its members make their parts ahead."),
+    **dict.fromkeys(
+        ("routing_key", "routing_dim"), Word(None, instead="Write rows to a member, ensemble[0].")
+    ),
+}
+"""Those of ensembles."""
+
+DATASET: dict[str, Word] = {
+    **BUFFER,
+    "shared": Word(False, (True,)),  # every process opens the same files
+    "storage": Word(None, instead="The rows are those of the dataset."),
+    "dim_extend": Word(None, (0,), instead="A dataset has one dimension, and no row is added."),
+}
+"""Those of datasets as replay buffers."""
+
+STORAGE: dict[str, Word] = {"compilable": COMPILABLE}
+"""Those of all storages."""
+
+LAZY: dict[str, Word] = {
+    **STORAGE,
+    "consolidated": Word(False, instead="Each entry is a tensor of its own."),
+    "shared_init": Word(False, instead="The rows of a LazyMemmapStorage are in files."),
+    "cleanup_memmap": Word(True, (False,)),  # there are no files
+}
+MAPPED: dict[str, Word] = {**STORAGE, "shared_init": Word(False, (True,))}  # files can be shared
+LIST: dict[str, Word] = {
+    **STORAGE,
+    "device": Word(
+        None, ("cpu", torch.device("cpu")), instead="Items stay as they are; move them first."
+    ),
+}
+"""Those of each kind that are more."""
+
+WRITER: dict[str, Word] = {
+    "compilable": COMPILABLE,
+    "track_generations": Word(False, instead="Rows do not count how often they were replaced."),
+}
+"""Those of writers."""

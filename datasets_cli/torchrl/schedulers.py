@@ -1,0 +1,157 @@
+"""TorchRL's schedulers: each call of ``step`` changes a number of a sampler, such as ``beta``.
+
+TorchRL's own take samplers and buffers of its classes alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.samplers.protocol import Sampler
+
+MODES: dict[str, Callable[[float, float], float]] = {
+    "multiplicative": lambda value, gamma: value * gamma,
+    "additive": lambda value, gamma: value + gamma,
+}
+
+
+class ParameterScheduler(ABC):
+    """Changes a number of a sampler with every ``step``.
+
+    Args:
+        obj: the sampler, or the buffer that draws by it. A sampler that the buffer is given later
+            is not followed.
+        param_name: the attribute, such as ``"beta"``.
+        min_value: the least that it becomes; no limit by default.
+        max_value: the most that it becomes.
+
+    Raises:
+        UsageError: it is no sampler and no buffer, or the sampler has no such number.
+    """
+
+    def __init__(
+        self,
+        obj: ReplayBuffer | Sampler,
+        param_name: str,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        sampler = obj.sampler if isinstance(obj, ReplayBuffer) else obj
+        value = getattr(sampler, param_name, None)
+        if not isinstance(value, int | float):
+            raise UsageError(
+                f"{type(self).__name__} changes a number of a sampler. {type(sampler).__name__} "
+                f"has no number {param_name!r}; a PrioritizedSampler has 'alpha' and 'beta'."
+            )
+        self.sampler = sampler
+        self.param_name = param_name
+        self.min_value = min_value
+        self.max_value = max_value
+        self.initial_value = value
+        self.num_steps_done = 0
+
+    def step(self) -> None:
+        """Set the number to its next value."""
+        self.num_steps_done += 1
+        value = self._value(getattr(self.sampler, self.param_name))
+        if self.min_value is not None:
+            value = max(value, self.min_value)
+        if self.max_value is not None:
+            value = min(value, self.max_value)
+        setattr(self.sampler, self.param_name, value)
+
+    def state_dict(self) -> StateDict:
+        """Return how many steps were done, what the number was first, and what it is now."""
+        return {
+            "num_steps_done": self.num_steps_done,
+            "initial_value": self.initial_value,
+            "value": getattr(self.sampler, self.param_name),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue where the state was taken, with the number that the sampler had then.
+
+        Raises:
+            UsageError: the state has other entries.
+        """
+        if not isinstance(state_dict, Mapping) or state_dict.keys() != self.state_dict().keys():
+            raise UsageError(f"The state is not that of a {type(self).__name__}. Save it again.")
+        self.num_steps_done = whole_number("num_steps_done", state_dict["num_steps_done"], 0)
+        self.initial_value = state_dict["initial_value"]
+        setattr(self.sampler, self.param_name, state_dict["value"])
+
+    @abstractmethod
+    def _value(self, value: float) -> float:
+        """Return what the number becomes with this step, of what it is."""
+
+
+class LinearScheduler(ParameterScheduler):
+    """Moves a number of a sampler in equal steps to a last value, where it stays.
+
+    With ``final_value=1.0, num_steps=3`` a ``beta`` of 0.4 becomes 0.6, 0.8 and 1.0.
+
+    Args:
+        obj: the sampler, or the buffer that draws by it.
+        param_name: the attribute, such as ``"beta"``.
+        final_value: the last value.
+        num_steps: steps until then, from 1 on.
+
+    Raises:
+        UsageError: as ``ParameterScheduler``; or ``num_steps`` is out of its range.
+    """
+
+    def __init__(
+        self, obj: ReplayBuffer | Sampler, param_name: str, final_value: float, num_steps: int
+    ) -> None:
+        super().__init__(obj, param_name)
+        self.final_value = final_value
+        self.num_steps = whole_number("num_steps", num_steps, 1)
+
+    def _value(self, value: float) -> float:
+        if self.num_steps_done >= self.num_steps:
+            return self.final_value
+        increment = (self.final_value - self.initial_value) / self.num_steps
+        return self.initial_value + increment * self.num_steps_done
+
+
+class StepScheduler(ParameterScheduler):
+    """Multiplies a number of a sampler, or adds to it, every few steps.
+
+    Args:
+        obj: the sampler, or the buffer that draws by it.
+        param_name: the attribute, such as ``"beta"``.
+        gamma: what it is multiplied by, or what is added.
+        n_steps: steps between two changes, from 1 on.
+        mode: ``"multiplicative"`` or ``"additive"``.
+        min_value: the least that it becomes; no limit by default.
+        max_value: the most that it becomes.
+
+    Raises:
+        UsageError: as ``ParameterScheduler``; or ``n_steps`` or ``mode`` is out of its range.
+    """
+
+    def __init__(
+        self,
+        obj: ReplayBuffer | Sampler,
+        param_name: str,
+        gamma: float = 0.9,
+        n_steps: int = 1,
+        mode: str = "multiplicative",
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
+        super().__init__(obj, param_name, min_value, max_value)
+        if mode not in MODES:
+            raise UsageError(f"mode is one of {', '.join(MODES)}, not {mode!r}.")
+        self.gamma = gamma
+        self.n_steps = whole_number("n_steps", n_steps, 1)
+        self.mode = mode
+
+    def _value(self, value: float) -> float:
+        changes = self.num_steps_done % self.n_steps == 0
+        return MODES[self.mode](value, self.gamma) if changes else value

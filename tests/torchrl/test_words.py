@@ -1,0 +1,304 @@
+"""Every keyword of TorchRL's signatures is taken at its default, or refused by the class's name."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+import datasets_cli
+from datasets_cli import (
+    D4RLExperienceReplay,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedReplayBuffer,
+    PrioritizedSampler,
+    RandomSampler,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    RoundRobinWriter,
+    SliceSampler,
+    TensorDictMaxValueWriter,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+    TensorStorage,
+)
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.replay.torchrl_words import BUFFER, DATASET
+from tests.support.paths import PROJECT
+
+with warnings.catch_warnings():  # TorchRL's own, when it is imported
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import torchrl.data.datasets
+    import torchrl.data.postprocs
+    import torchrl.data.replay_buffers
+    import torchrl.data.replay_buffers.scheduler
+    import torchrl.envs.transforms
+
+MODULES = [
+    torchrl.data.replay_buffers,
+    torchrl.data.replay_buffers.scheduler,
+    torchrl.data.datasets,
+    torchrl.data.postprocs,
+    torchrl.envs.transforms,
+]
+
+# Parts of one's own follow our protocols, whose classes take no arguments.
+PROTOCOLS = {"Sampler", "Storage", "Writer", "Transform"}
+# TorchRL's hands its keywords to the base class of transforms, and none of them means anything.
+PROTOCOLS |= {"Compose"}
+# A keyword with another name here: no script passes it by name.
+RENAMED = {
+    ("extend", "tensordicts"): "data",
+    ("update_tensordict_priority", "data"): "batch",
+    ("load_state_dict", "state_dict"): "state",
+}
+METHODS = """add append_transform dump dumps empty extend insert_transform load load_state_dict
+loads preprocess register_load_hook register_save_hook sample save set_ set_at_ set_rng
+set_sampler set_storage set_writer state_dict stats update_ update_priority
+update_tensordict_priority"""
+
+
+def pairs() -> Iterator[tuple[str, Any, Any]]:
+    """Give each public name that TorchRL has too, with both objects."""
+    for name in datasets_cli._LAZY_IMPORTS:
+        for module in MODULES:
+            if hasattr(module, name) and name not in PROTOCOLS:
+                yield name, getattr(module, name), getattr(datasets_cli, name)
+                break
+
+
+PAIRS = {name: (theirs, ours) for name, theirs, ours in pairs()}
+
+
+def defaults(thing: Any) -> dict[str, Any]:
+    """Return the keywords of a function, or of a class and the bases that it hands the rest to."""
+    found: dict[str, Any] = {}
+    for one in (
+        [vars(kind).get("__init__") for kind in inspect.getmro(thing)]
+        if inspect.isclass(thing)
+        else [thing]
+    ):
+        if one is None or one is object.__init__:
+            continue
+        parameters = inspect.signature(one).parameters.values()
+        found = {p.name: p.default for p in parameters if p.default is not p.empty} | found
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found
+
+
+def accepts(function: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+def test_the_pages_of_both_have_enough_names() -> None:
+    assert len(PAIRS) > 45
+    assert {"sample_unit", "transport", "priority_key"} <= defaults(
+        PAIRS["D4RLExperienceReplay"][0]
+    ).keys()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_keyword_of_a_class_of_torchrls_is_one_of_ours(name: str) -> None:
+    theirs, ours = PAIRS[name]
+    assert defaults(theirs).keys() - accepts(ours) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if "ReplayBuffer" in name])
+def test_every_keyword_of_a_buffers_methods_is_one_of_ours(name: str) -> None:
+    theirs, ours = PAIRS[name]
+    for method in METHODS.split():
+        their_method = getattr(theirs, method, None)
+        if their_method is None or not hasattr(ours, method):
+            continue  # an ensemble leaves some to its members
+        lacking = defaults(their_method).keys() - accepts(getattr(ours, method))
+        assert lacking <= {word for verb, word in RENAMED if verb == method}, method
+
+
+ROWS = TensorDict({"a": torch.arange(6), "td_error": torch.rand(6)}, [6])
+MADE: dict[str, dict[str, Any]] = {
+    "ReplayBuffer": {},
+    "TensorDictReplayBuffer": {},
+    "PrioritizedReplayBuffer": {"alpha": 0.7, "beta": 0.5},
+    "TensorDictPrioritizedReplayBuffer": {"alpha": 0.7, "beta": 0.5},
+    "ListStorage": {"max_size": 6},
+    "LazyTensorStorage": {"max_size": 6},
+    "LazyMemmapStorage": {"max_size": 6},
+    "TensorStorage": {"storage": ROWS},
+    "RoundRobinWriter": {},
+    "TensorDictRoundRobinWriter": {},
+    "TensorDictMaxValueWriter": {},
+    "ImmutableDatasetWriter": {},
+    "RandomSampler": {},
+    "SamplerWithoutReplacement": {},
+    "PrioritizedSampler": {"max_capacity": 6, "alpha": 0.7, "beta": 0.5},
+    "SliceSampler": {"slice_len": 2},
+    "SliceSamplerWithoutReplacement": {"slice_len": 2},
+    "PrioritizedSliceSampler": {"max_capacity": 6, "alpha": 0.7, "beta": 0.5, "slice_len": 2},
+    "RewardSum": {},
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_keyword_is_taken_at_torchrls_default(name: str) -> None:
+    theirs, ours = PAIRS[name]
+    ours(**MADE[name])
+    for word, default in (defaults(theirs) | MADE[name]).items():
+        assert type(ours(**(MADE[name] | {word: default}))) is ours, word
+
+
+def test_the_buffers_keywords_reach_a_dataset_and_an_ensemble(door: str) -> None:
+    words = defaults(PAIRS["TensorDictReplayBuffer"][0]) | defaults(PAIRS["ReplayBuffer"][0])
+    replay = D4RLExperienceReplay(door.removeprefix("d4rl/"), **(words | {"batch_size": 4}))
+    assert replay.sample().shape == (4,) and replay.priority_key == "td_error"
+    members = [ReplayBuffer(storage=TensorStorage(ROWS)) for _ in range(2)]
+    words = defaults(PAIRS["ReplayBufferEnsemble"][0]) | {"batch_size": 4}
+    assert ReplayBufferEnsemble(*members, **words).sample().shape == (2, 2)
+
+
+WRONG: list[tuple[Any, str, Any]] = [
+    (ReplayBuffer, "service_backend", "ray"),
+    (TensorDictReplayBuffer, "transport", "distributed"),
+    (TensorDictReplayBuffer, "consume_after_n_samples", 1),
+    (ReplayBuffer, "sample_unit", "sequence"),
+    (functools.partial(TensorDictPrioritizedReplayBuffer, alpha=1, beta=1), "sync", False),
+    (ListStorage, "device", "cuda"),
+    (functools.partial(LazyTensorStorage, 9), "consolidated", True),
+    (RoundRobinWriter, "track_generations", True),
+    (functools.partial(D4RLExperienceReplay, "hopper"), "storage", ListStorage(3)),
+]
+
+
+@pytest.mark.parametrize(("make", "word", "value"), WRONG)
+def test_what_cannot_be_honoured_is_refused_by_the_name_of_the_class(
+    make: Any, word: str, value: Any
+) -> None:
+    name = getattr(make, "func", make).__name__
+    with pytest.raises(UsageError, match=rf"^{name} cannot do what {word}=.* expected .*\. [A-Z]"):
+        make(**{word: value})
+
+
+def test_a_derived_class_of_ones_own_is_named() -> None:
+    class Mine(ReplayBuffer):
+        pass
+
+    with pytest.raises(UsageError, match="Mine cannot do what transport=3 asks for; exp"):
+        Mine(transport=3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'shard'"):
+        Mine(shard=True)
+
+
+@pytest.mark.parametrize("word", [*BUFFER, *DATASET])
+def test_help_shows_each_word_with_the_values_that_it_takes(word: str) -> None:
+    found = inspect.signature(D4RLExperienceReplay).parameters[word]
+    assert found.annotation.startswith(("Literal[", "Callable["))
+    assert found.annotation == f"Literal[{found.default!r}]" or "," in found.annotation
+
+
+def test_parts_may_be_given_as_classes_and_functions() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=functools.partial(LazyTensorStorage, 20),
+        sampler=SliceSamplerOfTwo,
+        writer=TensorDictMaxValueWriter,
+        transform_factory=lambda: lambda batch: batch.set("b", batch["a"] + 1),
+        batch_size=4,
+    )
+    assert (buffer.storage.max_size, type(buffer.writer)) == (20, TensorDictMaxValueWriter)  # type: ignore[attr-defined]
+    assert type(buffer.sampler) is SliceSamplerOfTwo and len(buffer.transform) == 1
+    assert type(ReplayBuffer(storage=ListStorage, sampler=RandomSampler).storage) is ListStorage
+    with pytest.raises(UsageError, match="transform or transform_factory, not both"):
+        ReplayBuffer(transform=dict, transform_factory=lambda: dict)
+
+
+class SliceSamplerOfTwo(SliceSampler):
+    def __init__(self) -> None:
+        super().__init__(slice_len=2)
+
+
+def test_a_prioritised_buffer_takes_a_sampler_or_its_device() -> None:
+    sampler = PrioritizedSampler(1000, 0.7, 0.5)
+    made = PrioritizedReplayBuffer(alpha=1, beta=1, sampler=sampler)
+    assert made.sampler is sampler
+    assert PrioritizedReplayBuffer(alpha=1, beta=1, sampler_device="cpu").sampler is not sampler
+    with pytest.raises(UsageError, match="or sampler_device without a sampler"):
+        PrioritizedReplayBuffer(alpha=1, beta=1, sampler=sampler, sampler_device="cpu")
+
+
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+def test_a_storage_may_follow_its_rows_to_their_device(kind: Any) -> None:
+    storage = kind(6, device="auto")
+    buffer = ReplayBuffer(storage=storage, batch_size=3)
+    buffer.extend(ROWS)
+    assert storage.device == torch.device("cpu") and buffer.sample()["a"].device.type == "cpu"
+    if kind is LazyTensorStorage:
+        moved = LazyTensorStorage(6, device="auto")
+        moved.flatten(torch.empty(2, 3, device="meta"))
+        assert moved.device == torch.device("meta")
+    assert TensorStorage(ROWS, device="auto").device == torch.device("cpu")
+
+
+def test_files_say_when_they_are_deleted(tmp_path: Any) -> None:
+    LazyMemmapStorage(3, auto_cleanup=True)
+    LazyMemmapStorage(3, scratch_dir=tmp_path, auto_cleanup=False)
+    for wrong in ({"auto_cleanup": False}, {"scratch_dir": tmp_path, "auto_cleanup": True}):
+        with pytest.raises(UsageError, match=r"auto_cleanup=.* is not possible here"):
+            LazyMemmapStorage(3, **wrong)
+
+
+def test_a_batch_says_how_it_was_drawn_unless_it_cannot_be_left_out() -> None:
+    buffer = TensorDictReplayBuffer(storage=TensorStorage(ROWS), batch_size=3)
+    assert "index" in buffer.sample(include_info=True)
+    batch, info = buffer.sample(return_info=True, include_info=True)
+    assert torch.equal(batch["index"], info["index"])
+    with pytest.raises(UsageError, match=r"^TensorDictReplayBuffer cannot leave out"):
+        buffer.sample(include_info=False)
+
+
+@pytest.mark.parametrize("sampler", [RandomSampler(), SliceSampler(slice_len=2)])
+@pytest.mark.parametrize("storage", [ListStorage(9), LazyTensorStorage(9)])
+def test_nothing_to_draw_from_is_a_runtime_error_too(sampler: Any, storage: Any) -> None:
+    buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
+    with pytest.raises(RuntimeError, match="empty storage") as caught:
+        buffer.sample()
+    assert isinstance(caught.value, EmptyBuffer) and isinstance(caught.value, ValueError)
+    prioritised = PrioritizedReplayBuffer(alpha=1, beta=1, storage=storage, batch_size=4)
+    with pytest.raises(RuntimeError, match="nothing to draw"):
+        prioritised.sample()
+
+
+def asked_for() -> dict[str, set[str]]:
+    """Return the classes of buffers and their parts that TorchRL's modules test objects for."""
+    root = Path(torchrl.__file__).parent
+    kinds = vars(torchrl.data.replay_buffers).values()
+    names = {kind.__name__ for kind in kinds if inspect.isclass(kind)} - {"Sequence"}
+    found: dict[str, set[str]] = {}
+    for path in root.rglob("*.py"):
+        module = ".".join(path.relative_to(root).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                classes = {getattr(n, "id", "") for n in ast.walk(node.args[1])} & names
+                if classes:
+                    found.setdefault(module, set()).update(classes)
+    return found
+
+
+def test_the_page_lists_each_place_where_torchrl_asks_for_its_own_classes() -> None:
+    page = (PROJECT / "docs" / "replay.md").read_text(encoding="utf-8")
+    table = page.partition("### What TorchRL's own code does")[2]
+    for module, classes in asked_for().items():
+        inside = module.startswith("data.replay_buffers.") and not module.endswith("scheduler")
+        row = "data.replay_buffers" if inside else module
+        assert f"| `{row}` |" in table, (module, classes)
+        line = table.partition(f"| `{row}` |")[2].partition("\n")[0]
+        assert inside or all(f"`{name}`" in line for name in classes), (module, classes)
+    assert table.count("\n| `") == 9  # and no other place
