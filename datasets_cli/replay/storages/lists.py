@@ -145,6 +145,7 @@ class ListStorage(WritableStorage):
         return stack_tensors([number.reshape(1) for number in numbers])
 
 
+@takes(**LIST)
 class LazyStackStorage(ListStorage):
     """Rows that are TensorDicts, one object each; a batch is a lazy stack of copies of them.
 
