@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,6 +60,13 @@ def download(
         str | None,
         typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="Read a file beyond a limit, which its error message names.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -78,7 +86,7 @@ def download(
     Does nothing for a dataset that is installed. A run that was interrupted continues where it
     stopped.
     """
-    state = state_of(context)
+    state = with_limits(state_of(context), limit or [])
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(
@@ -112,6 +120,28 @@ def download(
     state.emit(results.to_json(), lines, lines)
     if failure:
         raise failure
+
+
+def with_limits(state: State, texts: list[str]) -> State:
+    """Return the options of a run whose configuration has these limits.
+
+    Args:
+        state: the options.
+        texts: each ``NAME=NUMBER``.
+
+    Raises:
+        UsageError: a text is something else.
+    """
+    pairs = []
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
+            raise UsageError(
+                f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
+            )
+        pairs.append((name, int(number)))
+    config = replace(state.config, limits=(*state.config.limits, *pairs))
+    return replace(state, config=config)
 
 
 def family_options(texts: list[str], short: dict[str, str | None]) -> dict[str, str]:

@@ -142,7 +142,7 @@ class _Table:
         items = self.data[start + 4 : start + 4 + 16 * count]
         if len(items) < 16 * count:
             raise BadMessage(f"a list of {count} is cut off")
-        return struct.iter_unpack("<qq", items)  # type: ignore[return-value]
+        return struct.iter_unpack("<qq", items)
 
     def _find(self, field: int) -> int:
         """Return where a field is; 0 where it is not there."""

@@ -60,9 +60,7 @@ def open_hdf5(path: Path) -> h5py.File:
     return file
 
 
-def _check_items(
-    group: h5py.h5g.GroupID, where: str, seen: set[int], nesting: int = 0
-) -> None:
+def _check_items(group: h5py.h5g.GroupID, where: str, seen: set[int], nesting: int = 0) -> None:
     """Walk the links of a group by h5py's low-level interface: a file may have 100,000 of them."""
     check_limit("nesting", nesting, where[:200])
     names = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
@@ -258,4 +256,4 @@ def _is_gzip(dataset: h5py.Dataset) -> bool:
 def _row_bytes(dataset: h5py.Dataset) -> int:
     is_text = h5py.check_string_dtype(dataset.dtype) is not None
     value_bytes = dataset.dtype.itemsize + TEXT_ROW_BYTES * is_text
-    return math.prod(dataset.shape[1:]) * value_bytes
+    return int(math.prod(dataset.shape[1:]) * value_bytes)

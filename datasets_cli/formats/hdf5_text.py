@@ -61,8 +61,10 @@ def _lengths(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray | None:
     first, file = dataset.id.get_offset(), dataset.file
     # Another driver has no file, and other sizes of addresses would be other references.
     is_plain = file.driver == "sec2" and file.userblock_size == 0
-    if first is None or not is_plain or dataset.id.get_storage_size() != (
-        dataset.size * _REFERENCE_BYTES
+    if (
+        first is None
+        or not is_plain
+        or dataset.id.get_storage_size() != (dataset.size * _REFERENCE_BYTES)
     ):
         return None
     row_bytes = math.prod(dataset.shape[1:]) * _REFERENCE_BYTES

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from datasets_cli.errors import SourceError, UsageError
 
@@ -122,7 +123,8 @@ LIMITS: Mapping[str, Limit] = {
 TEXT_ROW_BYTES = 2048
 """What a text is taken to need in memory; its own size is not known before it is read."""
 
-_RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised limits", default={})
+_USUAL: Mapping[str, int] = MappingProxyType({})
+_RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised limits", default=_USUAL)
 
 
 def limit(name: str) -> int:
@@ -166,9 +168,7 @@ def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
         UsageError: there is no such limit.
     """
     if unknown := sorted(values.keys() - LIMITS.keys()):
-        raise UsageError(
-            f"There is no limit {unknown[0]!r}. Expected one of: {', '.join(LIMITS)}."
-        )
+        raise UsageError(f"There is no limit {unknown[0]!r}. Expected one of: {', '.join(LIMITS)}.")
     token = _RAISED.set({**_RAISED.get(), **values})
     try:
         yield

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from datasets_cli.formats.limits import check_limit
 
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-HEADER_BYTES = 1 << 16
-"""More than a header has, but where a writer puts long texts into its statistics."""
+HEADER_BYTES = (1 << 10, 16 << 20)
+"""Of a header, which has less than the first but where long texts are in its statistics."""
 
 MAX_DEPTH = 8
 _VALUE_BYTES = 8
@@ -27,6 +27,10 @@ _VALUE_BYTES = 8
 
 class BadPage(ValueError):
     """The bytes are not a page's header."""
+
+
+class _CutOff(BadPage):
+    """There are not enough bytes."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,7 @@ def _pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
     end = position + chunk.total_compressed_size
     num_left = chunk.num_values
     while position < end and num_left > 0:
-        file.seek(position)
-        reader = _Compact(file.read(min(HEADER_BYTES, end - position)))
-        fields = reader.struct()
+        fields, header_bytes = _header(file, position, end)
         kind, unpacked, packed = (fields.get(number) for number in (1, 2, 3))
         if not (isinstance(kind, int) and isinstance(unpacked, int) and isinstance(packed, int)):
             raise BadPage(f"no header of a page at byte {position}")
@@ -128,7 +130,21 @@ def _pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
         yield Page(kind, unpacked, num_values)
         if kind != DICTIONARY_PAGE:
             num_left -= num_values
-        position += reader.position + packed
+        position += header_bytes + packed
+
+
+def _header(file: BinaryIO, position: int, end: int) -> tuple[dict[int, Any], int]:
+    """Return the fields of a page's header, and its size."""
+    file.seek(position)
+    data = b""
+    for size in HEADER_BYTES:
+        data += file.read(min(size, end - position) - len(data))
+        reader = _Compact(data)
+        try:
+            return reader.struct(), reader.position
+        except _CutOff:
+            continue
+    raise BadPage(f"the header of a page at byte {position} is cut off")
 
 
 class _Compact:
@@ -162,7 +178,8 @@ class _Compact:
         if kind == 7:
             self.position += 8
         elif kind == 8:
-            self.position += self._varint()
+            size = self._varint()  # which moves the position itself
+            self.position += size
         elif kind in (9, 10):
             self._list(depth)
         else:
@@ -170,16 +187,18 @@ class _Compact:
         return None
 
     def _list(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise BadPage("the header of a page is nested too deep")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
         for _ in range(count):
             if self.position >= len(self._data):
-                raise BadPage("a list is cut off")
+                raise _CutOff("a list is cut off")
             self._value(head & 15, depth + 1)
 
     def _byte(self) -> int:
         if self.position >= len(self._data):
-            raise BadPage("the header of a page is cut off")
+            raise _CutOff("the header of a page is cut off")
         self.position += 1
         return self._data[self.position - 1]
 
