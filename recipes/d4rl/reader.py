@@ -84,7 +84,7 @@ def blocks(source: Source) -> Iterator[Block]:
             if limit:
                 terminated = np.asarray(block["next", "terminated"]).reshape(-1) != 0
                 block[TRAJECTORY_END], age = _time_limits(terminated, age, limit)
-            yield Block(block)
+            yield Block(block, total_rows=len(rows["observations"]))
 
 
 def _row_datasets(

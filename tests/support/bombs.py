@@ -7,6 +7,7 @@ one line of JSON for each: what was raised, and the most memory that it took.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import resource
 import struct
@@ -21,13 +22,15 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
+from PIL import Image
 
-from tests.support.unplugged_files import FILES, example, record, run_of_bytes, shard_name, varint
+from datasets_cli.formats.crc32c import crc32c
+from datasets_cli.formats.tfrecord import masked
+from tests.support.unplugged_files import FILES, example, run_of_bytes, shard_name
 
 MOST_ADDRESSES = 8 << 30  # torch alone maps some gigabytes
 D4RL, MINARI, OPENML = "d4rl/hopper-medium-v2", "minari/mine/mine-v0", "openml/mine"
-ATARI, UNPLUGGED = "atari_dqn/Pong/1~ckpt0-1", "atari_dqn/unplugged/Pong/1"
+ATARI, UNPLUGGED = "atari_dqn/Pong/1~ckpt0-1", "atari_dqn/Pong/1~unplugged"
 Make = Callable[[Path], str]
 """Writes the files of a dataset into a folder and returns the id that they are for."""
 
@@ -72,14 +75,15 @@ def empty(name: str, shape: tuple[int, ...], **options: Any) -> Callable[[h5py.F
 
 
 def twice_packed(file: h5py.File) -> None:
-    """Add an array of one chunk of 1.2 GB of zeros that gzip has packed twice."""
+    """Add an array of one chunk of zeros that gzip has packed twice."""
+    shape = (300, 1 << 17)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_chunk((300, 1 << 20))
-    properties.set_deflate(9)
-    properties.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (9,))
-    space = h5py.h5s.create_simple((300, 1 << 20))
+    properties.set_chunk(shape)
+    for _ in range(2):
+        properties.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (9,))
+    space = h5py.h5s.create_simple(shape)
     item = h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, properties)
-    item.write_direct_chunk((0, 0), zlib.compress(zeros(300 << 22), 9))
+    item.write_direct_chunk((0, 0), zlib.compress(zeros(300 << 19), 9))
 
 
 def zeros(num_bytes: int) -> bytes:
@@ -151,6 +155,15 @@ def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Callable[[Path], str]:
     return write
 
 
+def wide_flags(folder: Path) -> str:
+    """Write an episode each of whose flags is 2 GB."""
+    episode(3)(folder)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        del file["episode_0/terminations"]
+        file.create_dataset("episode_0/terminations", (3, 1 << 31), "?")
+    return "hdf5"
+
+
 def table(num_rows: int, **columns: Any) -> pa.Table:
     """Return an episode as Minari's Arrow form has it."""
     flags = pa.array(np.zeros(num_rows, np.bool_))
@@ -173,14 +186,28 @@ def arrow(make_table: Callable[[], pa.Table], codec: str) -> Callable[[Path], st
     return write
 
 
-def zstd_buffer(folder: Path) -> str:
-    """Write an Arrow file of one buffer that says that 98 kB of zstd are 6 GB."""
+def lying_buffer(folder: Path) -> str:
+    """Write an Arrow file of which one packed buffer says that it has 6 GB unpacked."""
     arrow(lambda: table(100_000), "zstd")(folder)
     path = folder / "0" / "part-0.arrow"
     data = path.read_bytes()
     at = data.index(struct.pack("<q", 800_000))
     path.write_bytes(data[:at] + struct.pack("<q", 6 << 30) + data[at + 8 :])
     return "arrow"
+
+
+def long_value(num_bytes: int) -> pa.Table:
+    """Return an episode of one row, whose info has many bytes of zeros."""
+    ends = pa.py_buffer(np.array([0, num_bytes], np.int64))
+    content = pa.py_buffer(np.zeros(num_bytes, np.uint8))  # which are not in memory so far
+    return table(1, infos=pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, content]))
+
+
+def one_text(num_rows: int, num_bytes: int) -> pa.Table:
+    """Return an episode in which all rows have the same long text."""
+    codes = pa.array(np.zeros(num_rows, np.int32))
+    texts = pa.array(["x" * num_bytes], pa.large_string())
+    return table(num_rows, infos=pa.DictionaryArray.from_arrays(codes, texts))
 
 
 def parquet(make_table: Callable[[], pa.Table], **options: Any) -> Callable[[Path], str]:
@@ -215,17 +242,26 @@ def openml(
     return make
 
 
+LONG = "S2000000000"
+WIDE = "observations", (300, 1 << 29)
+FIVE = 5_000_000
+
+
+def nominal(num_labels: int) -> str:
+    """Return the declaration of a column with labels."""
+    return f"@attribute c0 {{{','.join(map(str, range(num_labels)))}}}\n"
+
+
 HEADER = "@relation t\n@attribute c0 real\n@attribute c1 real\n@data\n"
 
 
 def arff(text: str) -> Callable[[Path], None]:
     """Return what writes an ARFF file."""
-    return lambda folder: (folder / "dataset.arff").write_text(text) and None
 
+    def write(folder: Path) -> None:
+        (folder / "dataset.arff").write_text(text)
 
-def openml_parquet(make_table: Callable[[], pa.Table], **options: Any) -> Callable[[Path], None]:
-    """Return what writes a table of OpenML's."""
-    return lambda folder: pq.write_table(make_table(), folder / "dataset.pq", **options)
+    return write
 
 
 def log(header: bytes, num_bytes: int) -> Make:
@@ -234,7 +270,7 @@ def log(header: bytes, num_bytes: int) -> Make:
     def make(folder: Path) -> str:
         for store in ("observation", "action", "reward", "terminal", "add_count"):
             path = folder / f"$store$_{store}_ckpt.0.gz"
-            path = path.with_name(f"add_count_ckpt.0.gz") if store == "add_count" else path
+            path = path.with_name("add_count_ckpt.0.gz") if store == "add_count" else path
             with gzip.open(path, "wb", 1) as file:
                 file.write(header)
                 for _ in range(num_bytes >> 20):
@@ -249,67 +285,147 @@ def npy_header(version: int, length: int) -> bytes:
     return b"\x93NUMPY" + bytes((version, 0)) + struct.pack("<I", length)
 
 
+def frames(*files: bytes) -> Make:
+    """Return what writes RL Unplugged's files, with one episode of these frames."""
+    steps = len(files)
+    numbers = {name: np.zeros(1, np.int64) for name in ("checkpoint_idx", "episode_idx")}
+    returns = ("episode_return", "clipped_episode_return")
+    rewards = ("clipped_rewards", "unclipped_rewards", "discounts")
+    features = {
+        **numbers,
+        **{name: np.zeros(1, np.float32) for name in returns},
+        **{name: np.zeros(steps, np.float32) for name in rewards},
+        "actions": np.zeros(steps, np.int64),
+        "observations": list(files),
+    }
+    return shard(example(features))
+
+
+def png(height: int, width: int, num_bytes: int) -> bytes:
+    """Return a PNG file whose header says one size, and whose rows have any number of bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checksum = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", checksum)
+
+    header = struct.pack(">II5B", width, height, 8, 0, 0, 0, 0)
+    chunks = chunk(b"IHDR", header), chunk(b"IDAT", zeros(num_bytes)), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def jpegs(folder: Path) -> str:
+    """Write an episode of JPEG frames whose header says 13,000 x 13,000 pixels."""
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, "JPEG")
+    data = file.getvalue()
+    at = data.index(b"\xff\xc0") + 5  # height and width in the header of the frame
+    data = data[:at] + struct.pack(">HH", 13_000, 13_000) + data[at + 4 :]
+    episode(3)(folder)
+    with h5py.File(folder / "main_data.hdf5", "a") as edited:
+        del edited["episode_0/observations"]
+        frame = np.frombuffer(data, np.uint8)
+        edited["episode_0/observations"] = np.stack([frame] * 4)
+    return "hdf5"
+
+
 def shard(*records: bytes, head: bytes = b"") -> Make:
     """Return what writes the files of RL Unplugged, of which the first has some records."""
 
     def make(folder: Path) -> str:
         for number in range(FILES):
-            data = head + b"".join(map(record, records)) if number == 0 else b""
+            data = head + b"".join(map(framed, records)) if number == 0 else b""
             (folder / shard_name(number, run=1)).write_bytes(gzip.compress(data))
         return UNPLUGGED
 
     return make
 
 
-BOMBS: dict[str, Make] = {
-    "an HDF5 row of 1.2 TB": d4rl(empty("infos/x", (300, 2**38)), ""),
-    "an HDF5 row of 2 GB": d4rl(empty("observations", (300, 1 << 29)), "observations"),
-    "HDF5 shapes of 300 x 2^40": d4rl(empty("observations", (300, 2**40)), "observations"),
-    "an HDF5 chunk packed twice": d4rl(twice_packed, "observations"),
-    "an HDF5 text of 2 GB": d4rl(empty("infos/x", (300,), dtype="S2000000000")),
-    "an HDF5 scalar of 2 GB": d4rl(empty("metadata/x", (), dtype="S2000000000")),
-    "HDF5 texts that share their bytes": d4rl(shared_texts),
-    "HDF5 groups in groups": d4rl(groups_in_groups),
-    "HDF5 rows that fill the disk": rows_of_nothing(10**9 // 2),
-    "10^15 HDF5 rows": rows_of_nothing(10**15),
-    "an HDF5 episode of 10^12 steps": minari(episode(10**12)),
-    "an HDF5 episode of 10^9 steps": minari(episode(10**9)),
-    "HDF5 observations of 2 GB": minari(episode(300, (1 << 29,))),
-    "an Arrow buffer of zstd": minari(zstd_buffer),
-    "98 kB of zstd in Arrow": minari(
-        arrow(lambda: table(2, infos=pa.array([bytes(2_000_000_000)] * 2, "large_binary")), "zstd")
+def framed(data: bytes) -> bytes:
+    """Return a record with its checksums."""
+    return sized(len(data)) + data + struct.pack("<I", masked(crc32c(data)))
+
+
+def sized(num_bytes: int) -> bytes:
+    """Return the head of a record of this size."""
+    length = struct.pack("<Q", num_bytes)
+    return length + struct.pack("<I", masked(crc32c(length)))
+
+
+def list_feature(name: bytes, kind: int, content: bytes) -> bytes:
+    """Return a ``tf.train.Example`` of one feature, whose list has these bytes."""
+    value = run_of_bytes(2, run_of_bytes(kind, content))
+    return run_of_bytes(1, run_of_bytes(1, run_of_bytes(1, name) + value))
+
+
+@dataclass(frozen=True)
+class Bomb:
+    """A dataset, and which limit refuses it; "" where it is refused for what it is.
+
+    Args:
+        limit: its name.
+        make: writes it.
+    """
+
+    limit: str
+    make: Make
+
+
+BOMBS: dict[str, Bomb] = {
+    "an HDF5 row of 1 TB": Bomb("row_bytes", d4rl(empty("infos/x", (300, 2**38)))),
+    "an HDF5 row of 2 GB": Bomb("row_bytes", d4rl(empty(*WIDE), "observations")),
+    "HDF5 shapes of 300 x 2^40": Bomb(
+        "row_bytes", d4rl(empty("observations", (300, 2**40)), "observations")
     ),
-    "a Parquet page of 2 GB": minari(
-        parquet(
-            lambda: table(2, infos=pa.array([bytes(2_000_000_000), b""], "large_binary")),
-            compression="zstd",
-        )
+    "a chunk of 157 MB packed twice": Bomb("chunk_bytes", d4rl(twice_packed, "observations")),
+    "an HDF5 text of 2 GB": Bomb("row_bytes", d4rl(empty("infos/x", (300,), dtype=LONG))),
+    "an HDF5 scalar of 2 GB": Bomb("row_bytes", d4rl(empty("metadata/x", (), dtype=LONG))),
+    "HDF5 texts that share their bytes": Bomb("text_bytes", d4rl(shared_texts)),
+    "HDF5 groups in groups": Bomb("nesting", d4rl(groups_in_groups)),
+    "10^15 HDF5 rows": Bomb("rows", rows_of_nothing(10**15)),
+    "an HDF5 episode of 10^12 steps": Bomb("rows", minari(episode(10**12))),
+    "HDF5 observations of 2 GB": Bomb("row_bytes", minari(episode(300, (1 << 29,)))),
+    "HDF5 flags of 2 GB": Bomb("row_bytes", minari(wide_flags)),
+    "JPEG frames of 13,000 x 13,000": Bomb("row_bytes", minari(jpegs)),
+    "an Arrow buffer that says it has 6 GB": Bomb("table_bytes", minari(lying_buffer)),
+    "400 MB of zstd in Arrow": Bomb(
+        "table_bytes", minari(arrow(lambda: long_value(400 << 20), "zstd"))
     ),
-    "a Parquet dictionary used by all rows": minari(
-        parquet(lambda: table(20_000, infos=pa.array(["x" * 200_000] * 20_000, "large_string")))
+    "a Parquet page of 100 MB": Bomb(
+        "chunk_bytes",
+        minari(parquet(lambda: long_value(100 << 20), compression="zstd", use_dictionary=False)),
     ),
-    "a Parquet row group of 10^8 rows": minari(parquet(lambda: table(10**8), compression="zstd")),
-    "a table of 10^8 rows": openml(
-        openml_parquet(
-            lambda: pa.table({name: pa.array(np.zeros(10**8)) for name in ("c0", "c1")}),
-            compression="zstd",
-        )
+    "a Parquet text of all rows": Bomb(
+        "table_bytes", minari(parquet(lambda: one_text(20_000, 200_000), store_schema=False))
     ),
-    "a quote that never ends": openml(arff(f"{HEADER}1,'{'x,' * 10_000_000}")),
-    "an ARFF row of 20 MB": openml(arff(HEADER + "," * 20_000_000)),
-    "an ARFF row of quotes": openml(arff(HEADER + "''," * 6_000_000)),
-    "a label list of 20 MB": openml(
-        arff("@attribute c0 {" + ",".join(map(str, range(2_700_000))) + "}\n@data\n1\n"), 1
+    "a Parquet row group of 5,000,000 rows": Bomb(
+        "array_values", minari(parquet(lambda: table(5_000_000), compression="zstd"))
     ),
-    "a million attributes": openml(arff("@attribute c real\n" * 1_100_000 + "@data\n")),
-    "a name of 20 MB": openml(arff(f"@attribute '{'x' * 20_000_000}")),
-    "numbers of 5,000 digits": openml(arff(HEADER), 2, b'{"data_features":' + b"9" * 5000 + b"}"),
-    "JSON of 100,000 levels": openml(arff(HEADER), 2, b"[" * 100_000),
-    "30 MB of empty lists": openml(arff(HEADER), 2, b"[" + b"[]," * 10_000_000 + b"[]]"),
-    "an npy header of 3 GB": log(npy_header(2, 3 << 30), 1 << 30),
-    "a TFRecord of 400 MB of varints": shard(
-        run_of_bytes(1, run_of_bytes(1, run_of_bytes(1, b"actions") + run_of_bytes(2, b"")))
+    "a quote that never ends": Bomb("line_characters", openml(arff(HEADER + "'" + "x," * FIVE))),
+    "a row of nothing but commas": Bomb("line_characters", openml(arff(HEADER + "," * 2 * FIVE))),
+    "a row of quotes": Bomb("", openml(arff(HEADER + "''," * 2_500_000))),
+    "a list of labels of 9 MB": Bomb("line_characters", openml(arff(nominal(1_200_000)), 1)),
+    "lists of labels": Bomb("labels", openml(arff(nominal(200_000) * 6 + "@data\n"), 6)),
+    "260,000 attributes": Bomb("columns", openml(arff("@attribute c real\n" * 260_000))),
+    "numbers of 5,000 digits": Bomb(
+        "", openml(arff(HEADER), 2, b'{"data_features":' + b"9" * 5000 + b"}")
     ),
+    "JSON of 100,000 levels": Bomb("nesting", openml(arff(HEADER), 2, b"[" * 100_000)),
+    "JSON of 500 levels": Bomb("nesting", openml(arff(HEADER), 2, b"[" * 500 + b"]" * 500)),
+    "15 MB of empty lists": Bomb(
+        "json_values", openml(arff(HEADER), 2, b"[" + b"[]," * FIVE + b"[]]")
+    ),
+    "an npy header of 3 GB": Bomb("", log(npy_header(2, 3 << 30), 1 << 20)),
+    "brackets in an npy header": Bomb("", log(npy_header(2, 9_000) + b"(" * 9_000, 1 << 20)),
+    "a TFRecord that says it has 1 GB": Bomb("record_bytes", shard(head=sized(1 << 30))),
+    "2,000,000 frames of no bytes": Bomb(
+        "record_values", shard(list_feature(b"observations", 1, b"\x0a\x00" * 2_000_000))
+    ),
+    "2,000,000 actions": Bomb(
+        "record_values",
+        shard(list_feature(b"actions", 3, run_of_bytes(1, b"\x01" * 2_000_000))),
+    ),
+    "a PNG of 60,000 x 60,000": Bomb("", frames(png(60_000, 60_000, 1 << 20))),
+    "a PNG of 300 MB of rows": Bomb("", frames(png(84, 84, 300 << 20))),
 }
 
 
@@ -321,7 +437,7 @@ def install(name: str, folder: Path) -> Outcome:
 
     source = folder / "source"
     source.mkdir(parents=True)
-    id = BOMBS[name](source)
+    id = BOMBS[name].make(source)
     error: BaseException | None = None
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
     try:
