@@ -24,7 +24,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNVERIFIED, Manifest
-from datasets_cli.store.schema.columns import Key, column_of
+from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, column_of
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from datasets_cli.store.schema.texts import is_text
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
@@ -160,6 +160,10 @@ def _with_room(
 
 def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
     """Return the least that a row of a column takes on the disk; 0 where that is not known."""
-    if is_text(rows) or (layout != "ted" and is_frame(column_of(key, rows))):
+    if (
+        key == TRAJECTORY_END
+        or is_text(rows)
+        or (layout != "ted" and is_frame(column_of(key, rows)))
+    ):
         return 0
     return int(math.prod(rows.shape[1:]) * rows.dtype.itemsize)

@@ -114,7 +114,7 @@ def test_a_message_names_the_file_the_record_and_its_byte() -> None:
 
 def test_an_absurd_length_is_refused_before_anything_is_read() -> None:
     length = struct.pack("<Q", 1 << 60)
-    with pytest.raises(SourceError, match="claims 1,152,921,504,606,846,976 bytes; at most"):
+    with pytest.raises(SourceError, match="has 1,152,921,504,606,846,976 bytes; at most"):
         read_all(length + files.masked_crc(length))
 
 

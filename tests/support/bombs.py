@@ -1,7 +1,7 @@
 """Small files that say they are huge, and a child process that reads them in little memory.
 
-``python -m tests.support.bombs FOLDER`` makes each of them below a folder, installs it, and prints
-one line of JSON for each: what was raised, and the most memory that it took.
+``python -m tests.support.bombs FOLDER`` makes them below a folder, installs each, and prints one
+line of JSON for each: what was raised, and the most memory that the process had.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import resource
 import struct
 import sys
@@ -24,8 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from datasets_cli.config import Config
 from datasets_cli.formats.crc32c import crc32c
 from datasets_cli.formats.tfrecord import masked
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
 from tests.support.unplugged_files import FILES, example, run_of_bytes, shard_name
 
 MOST_ADDRESSES = 8 << 30  # torch alone maps some gigabytes
@@ -76,14 +80,14 @@ def empty(name: str, shape: tuple[int, ...], **options: Any) -> Callable[[h5py.F
 
 def twice_packed(file: h5py.File) -> None:
     """Add an array of one chunk of zeros that gzip has packed twice."""
-    shape = (300, 1 << 17)
+    shape = (300, 1 << 16)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(shape)
     for _ in range(2):
         properties.set_filter(h5py.h5z.FILTER_DEFLATE, 0, (9,))
     space = h5py.h5s.create_simple(shape)
     item = h5py.h5d.create(file.id, b"observations", h5py.h5t.IEEE_F32LE, space, properties)
-    item.write_direct_chunk((0, 0), zlib.compress(zeros(300 << 19), 9))
+    item.write_direct_chunk((0, 0), zlib.compress(zeros(300 << 18), 9))
 
 
 def zeros(num_bytes: int) -> bytes:
@@ -376,7 +380,7 @@ BOMBS: dict[str, Bomb] = {
     "HDF5 shapes of 300 x 2^40": Bomb(
         "row_bytes", d4rl(empty("observations", (300, 2**40)), "observations")
     ),
-    "a chunk of 157 MB packed twice": Bomb("chunk_bytes", d4rl(twice_packed, "observations")),
+    "a chunk of 79 MB packed twice": Bomb("chunk_bytes", d4rl(twice_packed, "observations")),
     "an HDF5 text of 2 GB": Bomb("row_bytes", d4rl(empty("infos/x", (300,), dtype=LONG))),
     "an HDF5 scalar of 2 GB": Bomb("row_bytes", d4rl(empty("metadata/x", (), dtype=LONG))),
     "HDF5 texts that share their bytes": Bomb("text_bytes", d4rl(shared_texts)),
@@ -387,8 +391,8 @@ BOMBS: dict[str, Bomb] = {
     "HDF5 flags of 2 GB": Bomb("row_bytes", minari(wide_flags)),
     "JPEG frames of 13,000 x 13,000": Bomb("row_bytes", minari(jpegs)),
     "an Arrow buffer that says it has 6 GB": Bomb("table_bytes", minari(lying_buffer)),
-    "400 MB of zstd in Arrow": Bomb(
-        "table_bytes", minari(arrow(lambda: long_value(400 << 20), "zstd"))
+    "250 MB of zstd in Arrow": Bomb(
+        "table_bytes", minari(arrow(lambda: long_value(250 << 20), "zstd"))
     ),
     "a Parquet page of 100 MB": Bomb(
         "chunk_bytes",
@@ -397,8 +401,8 @@ BOMBS: dict[str, Bomb] = {
     "a Parquet text of all rows": Bomb(
         "table_bytes", minari(parquet(lambda: one_text(20_000, 200_000), store_schema=False))
     ),
-    "a Parquet row group of 5,000,000 rows": Bomb(
-        "array_values", minari(parquet(lambda: table(5_000_000), compression="zstd"))
+    "a Parquet row group of 4,100,000 rows": Bomb(
+        "array_values", minari(parquet(lambda: table(4_100_000), compression="zstd"))
     ),
     "a quote that never ends": Bomb("line_characters", openml(arff(HEADER + "'" + "x," * FIVE))),
     "a row of nothing but commas": Bomb("line_characters", openml(arff(HEADER + "," * 2 * FIVE))),
@@ -425,24 +429,31 @@ BOMBS: dict[str, Bomb] = {
         shard(list_feature(b"actions", 3, run_of_bytes(1, b"\x01" * 2_000_000))),
     ),
     "a PNG of 60,000 x 60,000": Bomb("", frames(png(60_000, 60_000, 1 << 20))),
-    "a PNG of 300 MB of rows": Bomb("", frames(png(84, 84, 300 << 20))),
+    "a PNG of 100 MB of rows": Bomb("", frames(png(84, 84, 100 << 20))),
 }
 
 
-def install(name: str, folder: Path) -> Outcome:
-    """Install one dataset, and return what became of it."""
-    from datasets_cli.config import Config
-    from datasets_cli.install.install import install_dataset
-    from datasets_cli.install.options import InstallOptions
+def make_all(folder: Path) -> dict[str, str]:
+    """Write all of them below a folder, in a process of its own, and return their ids."""
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+        return dict(json.loads((folder / "ids.json").read_text()))
+    ids = {}
+    for number, (name, bomb) in enumerate(BOMBS.items()):
+        source = folder / str(number)
+        source.mkdir()
+        ids[name] = bomb.make(source)
+    (folder / "ids.json").write_text(json.dumps(ids))
+    os._exit(0)
 
-    source = folder / "source"
-    source.mkdir(parents=True)
-    id = BOMBS[name].make(source)
+
+def install(name: str, id: str, source: Path, root: Path) -> Outcome:
+    """Install one dataset, and return what became of it."""
     error: BaseException | None = None
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
     try:
         options = InstallOptions(source=str(source), accept_any=True)
-        install_dataset(id, Config(folder / "root", offline=True), options)
+        install_dataset(id, Config(root, offline=True), options)
     except Exception as raised:
         error = raised
     size = sum(file.stat().st_size for file in source.rglob("*") if file.is_file())
@@ -456,14 +467,14 @@ def peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-def main(folder: Path, names: list[str]) -> None:
-    """Install bombs in little memory, and print what became of each."""
-    for name in names or BOMBS:
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, before[1]))
-        outcome = install(name, folder / str(len([*folder.iterdir()])))
+def main(folder: Path) -> None:
+    """Install all of them in little memory, and print what became of each."""
+    ids = make_all(folder)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
+    for number, (name, id) in enumerate(ids.items()):
+        outcome = install(name, id, folder / str(number), folder / "root")
         print(json.dumps(asdict(outcome)), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]))
