@@ -11,6 +11,7 @@ from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import State, human_bytes, human_count, state_of
 from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.formats.limits import check_names
 
 if TYPE_CHECKING:
     from datasets_cli import FailedDataset, InstalledDataset, Plan
@@ -130,7 +131,7 @@ def with_limits(state: State, texts: list[str]) -> State:
         texts: each ``NAME=NUMBER``.
 
     Raises:
-        UsageError: a text is something else.
+        UsageError: a text is something else, or there is no such limit.
     """
     pairs = []
     for text in texts:
@@ -140,6 +141,7 @@ def with_limits(state: State, texts: list[str]) -> State:
                 f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
             )
         pairs.append((name, int(number)))
+    check_names(name for name, _ in pairs)
     config = replace(state.config, limits=(*state.config.limits, *pairs))
     return replace(state, config=config)
 

@@ -8,7 +8,7 @@ be raised for a file that is larger and trusted: ``--limit row_bytes=1000000000`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -157,6 +157,17 @@ def beyond(name: str, found: float, what: str) -> str:
     )
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Check that there are such limits.
+
+    Raises:
+        UsageError: there is none of a name.
+    """
+    for name in names:
+        if name not in LIMITS:
+            raise UsageError(f"There is no limit {name!r}. Expected one of: {', '.join(LIMITS)}.")
+
+
 @contextmanager
 def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
     """Read with other limits for a while.
@@ -167,8 +178,7 @@ def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
     Raises:
         UsageError: there is no such limit.
     """
-    if unknown := sorted(values.keys() - LIMITS.keys()):
-        raise UsageError(f"There is no limit {unknown[0]!r}. Expected one of: {', '.join(LIMITS)}.")
+    check_names(values)
     token = _RAISED.set({**_RAISED.get(), **values})
     try:
         yield
