@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import codecs
 import io
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from datasets_cli.formats.arff_line import (
     split_name,
 )
 from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, Value
-from datasets_cli.formats.limits import beyond, check_limit, limit
+from datasets_cli.formats.limits import check_limit, limit
 from datasets_cli.store.schema.columns import rows_per_block
 
 UTF_8, LATIN_1 = "utf-8", "latin-1"
@@ -235,31 +234,40 @@ def open_arff(path: Path) -> Iterator[Arff]:
         SourceError: the header is not one.
     """
     with path.open("rb") as file:
-        encoding = UTF_8 if _is_utf8(file) else LATIN_1
+        encoding = UTF_8 if _is_utf8(path.name, file) else LATIN_1
         has_mark = file.read(3) == codecs.BOM_UTF8
         file.seek(3 if has_mark else 0)
         text = io.TextIOWrapper(file, encoding, newline="\n")
-        yield Arff(path.name, enumerate(_lines(path.name, text), 1), encoding)
+        yield Arff(path.name, enumerate(text, 1), encoding)
 
 
-def _lines(name: str, text: TextIO) -> Iterator[str]:
-    """Yield the lines of a file, none of which is longer than what is read."""
-    most = limit("line_characters")
-    while line := text.readline(most + 1):
-        if len(line) > most:
-            raise SourceError(beyond("line_characters", math.inf, f"a line of {name}"))
-        yield line
+def _is_utf8(name: str, file: BinaryIO) -> bool:
+    """Tell whether all bytes of a file are UTF-8, and return to its beginning.
 
-
-def _is_utf8(file: BinaryIO) -> bool:
-    """Tell whether all bytes of a file are UTF-8, and return to its beginning."""
+    Raises:
+        SourceError: a line is longer than what is read.
+    """
     decoder = codecs.getincrementaldecoder(UTF_8)()
-    try:
-        while block := file.read(1 << 20):
-            decoder.decode(block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    finally:
-        file.seek(0)
-    return True
+    is_utf8 = True
+    for block in _blocks(name, file):
+        if is_utf8:
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError:
+                is_utf8 = False
+    file.seek(0)
+    return is_utf8
+
+
+def _blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a file, and at last none, after looking at the length of each line."""
+    most = limit("line_bytes")
+    num_open = 0  # bytes of the line that is open where a block begins
+    while block := file.read(min(1 << 20, most)):
+        # A line that is whole within a block is no longer than the block.
+        end = block.find(b"\n")
+        first = len(block) if end < 0 else end
+        check_limit("line_bytes", num_open + first, f"a line of {name}")
+        num_open = num_open + first if end < 0 else len(block) - 1 - block.rfind(b"\n")
+        yield block
+    yield b""

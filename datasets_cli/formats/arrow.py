@@ -86,8 +86,8 @@ def _read_arrow(file: BinaryIO, name: str, room: int) -> pa.Table:
 
 def _read_parquet(file: BinaryIO, name: str, room: int) -> pa.Table:
     """Read a Parquet file after adding up what its pages say they have unpacked."""
+    cost = parquet_pages.cost_of(file, name)
     parquet = pq.ParquetFile(file)
-    cost = parquet_pages.cost_of(file, parquet.metadata, name)
     _check_table(name, cost.total_bytes, parquet.metadata.num_rows, room)
     batches = []
     # Each row may be the whole of a dictionary: what they are is known when they are there.

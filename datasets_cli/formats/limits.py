@@ -76,9 +76,9 @@ LIMITS: Mapping[str, Limit] = {
         "values",
         "Of one feature of a tf.train.Example; an Atari episode has up to 27,000 frames.",
     ),
-    "line_characters": Limit(
+    "line_bytes": Limit(
         8 << 20,
-        "characters",
+        "bytes",
         "One line of a table of text; the widest of OpenML's tables has 100,000 columns.",
     ),
     "columns": Limit(

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
 from datasets_cli.formats.limits import check_limit, limit
-from datasets_cli.formats.parquet_pages import BadPage, cost_of
+from datasets_cli.formats.parquet_pages import cost_of
 from datasets_cli.store.schema.columns import rows_per_block
 
 Labels = Sequence[str] | None
@@ -92,16 +92,20 @@ class Parquet:
 
     def __init__(self, path: Path, declared: Sequence[Labels]) -> None:
         self.name = path.name
-        self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
-        schema, metadata = self._file.schema_arrow, self._file.metadata
-        check_limit("columns", len(schema), self.name)
-        check_limit("rows", metadata.num_rows, self.name)
         with path.open("rb") as file:
-            cost = cost_of(file, metadata, self.name)
-        texts = _text_paths(metadata)
-        if texts:  # as numbers of values: each row could be a text as long as all of them
+            cost = cost_of(file, self.name)
+        self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
+        schema = self._file.schema_arrow
+        check_limit("columns", len(schema), self.name)
+        check_limit("rows", self._file.metadata.num_rows, self.name)
+        self._names = schema.names
+        self._has_own_names = len(set(self._names)) == len(self._names)
+        # As numbers of values: else each row could be a text as long as all of them.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        if texts:
             self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, read_dictionary=texts)
-        room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=len(set(texts)) == len(texts))
+        is_flat = self._has_own_names and not any(map(pa.types.is_nested, schema.types))
+        room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=is_flat)
         self._step = min(rows_per_block(8 * max(1, len(schema))), room)
         self._kept = (
             _without_index(schema) if len(schema) > len(declared) else [*range(len(schema))]
@@ -121,18 +125,25 @@ class Parquet:
 
     def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
         """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
-        for batch in self._batches():
-            table = np.empty((len(batch), len(columns)))
+        for batch in self._batches(columns):
+            table = np.empty((batch.num_rows, len(columns)))
             for position, column in enumerate(columns):
                 table[:, position] = self._floats(batch, column)
             yield table
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; of some columns alone where their names can be told apart."""
+        names = [self._names[self._kept[column]] for column in columns]
+        can_choose = self._has_own_names and names and not any("." in name for name in self._names)
         with _damage(self.name):
-            yield from self._file.iter_batches(self._step)
+            yield from self._file.iter_batches(self._step, columns=names if can_choose else None)
+
+    def _column(self, batch: pa.RecordBatch, number: int) -> pa.Array:
+        place = self._kept[number]
+        return batch.column(self._names[place] if self._has_own_names else place)
 
     def _floats(self, batch: pa.RecordBatch, column: int) -> np.ndarray:
-        values = batch.column(self._kept[column])
+        values = self._column(batch, column)
         if labels := self._labels.get(column):
             return labels.to_floats(_encoded(values))
         floats = values.cast("float64", safe=False).to_numpy(zero_copy_only=False)
@@ -143,13 +154,13 @@ class Parquet:
         if not self._labels:
             return
         start = 0
-        for batch in self._batches():
+        for batch in self._batches([*self._labels]):
             for number, labels in self._labels.items():
-                labels.add(_encoded(batch.column(self._kept[number])), start)
+                labels.add(_encoded(self._column(batch, number)), start)
             found = self._labels.values()
             check_limit("labels", sum(len(labels.first_rows) for labels in found), self.name)
             check_limit("text_bytes", sum(labels.num_bytes for labels in found), self.name)
-            start += len(batch)
+            start += batch.num_rows
 
     def _attribute(self, number: int, field: pa.Field, declared: Labels) -> Attribute:
         labels = self._labels.get(number)
@@ -205,7 +216,9 @@ def _damage(name: str) -> Iterator[None]:
     """Turn what pyarrow raises over a file into ``SourceError``."""
     try:
         yield
-    except (pa.ArrowException, OSError, BadPage) as error:
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise SourceError(f"{name} is not a whole Parquet file ({error}).") from error
 
 
@@ -214,12 +227,6 @@ def _without_index(schema: pa.Schema) -> list[int]:
     index = (schema.pandas_metadata or {}).get("index_columns", [])
     # A range is no column, but a dict of start, stop and step.
     return [number for number, name in enumerate(schema.names) if name not in index]
-
-
-def _text_paths(metadata: pq.FileMetaData) -> list[str]:
-    """Return the columns of texts or bytes, by their paths in the file."""
-    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    return [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
 
 
 def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:

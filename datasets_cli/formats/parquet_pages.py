@@ -9,20 +9,31 @@ may be wrong. Facts: ``parquet.thrift``, and Thrift's specification of the compa
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import pyarrow.parquet as pq
-
 from datasets_cli.formats.limits import check_limit
 
+MAGIC = b"PAR1"
+END = struct.Struct("<I4s")
+"""Of a file: the size of its footer before it, and the magic."""
+
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+BYTE_ARRAY = 6
+"""The type of texts and bytes of any length."""
+VALUE_BYTES = 8
+
 HEADER_BYTES = (1 << 10, 16 << 20)
 """Of a header, which has less than the first but where long texts are in its statistics."""
+MAX_DEPTH = 16
+MAX_STRUCTS = 1_000_000
 
-MAX_DEPTH = 8
-_VALUE_BYTES = 8
+Value = Any
+"""A whole number, a truth, a ``Struct``, a list of them, or None for what is passed over."""
+Struct = dict[int, Value]
 
 
 class BadPage(ValueError):
@@ -73,67 +84,94 @@ class Cost:
         return max(1, room // max(1, row_bytes))
 
 
-def cost_of(file: BinaryIO, metadata: pq.FileMetaData, name: str) -> Cost:
+def cost_of(file: BinaryIO, name: str) -> Cost:
     """Return what reading a file takes, after checking each of its pages.
+
+    The footer is read here too: pyarrow ends the process over some that are damaged.
 
     Args:
         file: the file.
-        metadata: its footer.
         name: of the file, for messages.
 
     Raises:
-        BadPage: a page is not one.
-        SourceError: it is larger than what is unpacked at once.
+        BadPage: the footer, or a page, is not one.
+        SourceError: a page is larger than what is unpacked at once.
     """
     total = 0
-    rows = [0] * metadata.num_columns
-    dictionaries = [0] * metadata.num_columns
-    for group in range(metadata.num_row_groups):
-        num_rows = max(1, metadata.row_group(group).num_rows)
-        for number in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(number)
-            is_text = chunk.physical_type == "BYTE_ARRAY"
-            for page in _pages(file, chunk):
+    rows: dict[int, int] = {}
+    dictionaries: dict[int, int] = {}
+    for group in _structs(_footer(file), 4):
+        num_rows = max(1, _number(group, 3))
+        for number, chunk in enumerate(_structs(group, 1)):
+            facts = _struct(chunk, 3)
+            # Values of lists: several make a row.
+            values_of_row = max(1, -(-_number(facts, 5) // num_rows))
+            for page in _pages(file, facts):
                 check_limit("chunk_bytes", page.num_bytes, f"{name}: a page of its columns")
                 total += page.num_bytes
                 if page.kind == DICTIONARY_PAGE:
-                    if is_text:
-                        dictionaries[number] = max(dictionaries[number], page.num_bytes)
+                    if _number(facts, 1) == BYTE_ARRAY:
+                        dictionaries[number] = max(dictionaries.get(number, 0), page.num_bytes)
                     continue
-                total += page.num_values * _VALUE_BYTES
-                # Values of lists: several make a row, of which there are at most so many.
-                values_of_row = -(-chunk.num_values // num_rows)
-                size = page.num_bytes // max(1, page.num_values) + _VALUE_BYTES
-                rows[number] = max(rows[number], size * max(1, values_of_row))
-    return Cost(total, sum(rows), sum(dictionaries))
+                total += page.num_values * VALUE_BYTES
+                size = page.num_bytes // max(1, page.num_values) + VALUE_BYTES
+                rows[number] = max(rows.get(number, 0), size * values_of_row)
+    return Cost(total, sum(rows.values()), sum(dictionaries.values()))
 
 
-def _pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
+def _footer(file: BinaryIO) -> Struct:
+    """Return the fields of a file's footer."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - END.size))
+    end = file.read(END.size)
+    if len(end) < END.size:
+        raise BadPage(f"it has {size} bytes")
+    length, magic = END.unpack(end)
+    if magic != MAGIC or length > size - END.size:
+        raise BadPage(f"it ends with {end!r}")
+    file.seek(size - END.size - length)
+    return _Compact(file.read(length)).struct()
+
+
+def _pages(file: BinaryIO, facts: Struct) -> Iterator[Page]:
     """Yield the pages of a column chunk where pyarrow looks for them."""
-    position, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    if dictionary is not None and 0 < dictionary < position:
+    position, dictionary = _number(facts, 9), _number(facts, 11)
+    if 0 < dictionary < position:
         position = dictionary
-    end = position + chunk.total_compressed_size
-    num_left = chunk.num_values
+    end = position + _number(facts, 7)
+    num_left = _number(facts, 5)
     while position < end and num_left > 0:
         fields, header_bytes = _header(file, position, end)
-        kind, unpacked, packed = (fields.get(number) for number in (1, 2, 3))
-        if not (isinstance(kind, int) and isinstance(unpacked, int) and isinstance(packed, int)):
-            raise BadPage(f"no header of a page at byte {position}")
-        if unpacked < 0 or packed < 0:
-            raise BadPage(f"a page at byte {position} has {min(packed, unpacked)} bytes")
+        kind, unpacked, packed = (_number(fields, number) for number in (1, 2, 3))
         inner = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}.get(kind)
-        says = fields.get(inner) if inner else None
-        num_values = says.get(1, 0) if isinstance(says, dict) else 0
-        if not isinstance(num_values, int) or num_values < 0:
-            raise BadPage(f"a page at byte {position} has {num_values} values")
+        num_values = _number(_struct(fields, inner), 1) if inner else 0
         yield Page(kind, unpacked, num_values)
         if kind != DICTIONARY_PAGE:
             num_left -= num_values
         position += header_bytes + packed
 
 
-def _header(file: BinaryIO, position: int, end: int) -> tuple[dict[int, Any], int]:
+def _number(fields: Struct, number: int) -> int:
+    """Return a field that is a whole number; 0 where it is not there."""
+    value = fields.get(number, 0)
+    if not isinstance(value, int) or value < 0:
+        raise BadPage(f"a field {number} is {value!r}, where a number was expected")
+    return value
+
+
+def _struct(fields: Struct, number: int) -> Struct:
+    """Return a field that is a struct; an empty one where it is not there."""
+    value = fields.get(number)
+    return value if isinstance(value, dict) else {}
+
+
+def _structs(fields: Struct, number: int) -> list[Struct]:
+    """Return a field that is a list of structs; an empty one where it is not there."""
+    value = fields.get(number)
+    return value if isinstance(value, list) else []
+
+
+def _header(file: BinaryIO, position: int, end: int) -> tuple[Struct, int]:
     """Return the fields of a page's header, and its size."""
     file.seek(position)
     data = b""
@@ -148,17 +186,19 @@ def _header(file: BinaryIO, position: int, end: int) -> tuple[dict[int, Any], in
 
 
 class _Compact:
-    """Reads structs of Thrift's compact protocol: whole numbers and structs are kept."""
+    """Reads structs of Thrift's compact protocol; texts are passed over."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._num_structs = 0
         self.position = 0
 
-    def struct(self, depth: int = 0) -> dict[int, Any]:
+    def struct(self, depth: int = 0) -> Struct:
         """Return the fields of a struct by their numbers."""
-        if depth > MAX_DEPTH:
-            raise BadPage("the header of a page is nested too deep")
-        fields: dict[int, Any] = {}
+        self._num_structs += 1
+        if depth > MAX_DEPTH or self._num_structs > MAX_STRUCTS:
+            raise BadPage("a footer, or the header of a page, has too many parts")
+        fields: Struct = {}
         number = 0
         while head := self._byte():
             # A field is some numbers after the last one, or says its own.
@@ -166,7 +206,7 @@ class _Compact:
             fields[number] = self._value(head & 15, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _value(self, kind: int, depth: int) -> Value:
         if kind in (1, 2):  # true and false have no bytes of their own
             return kind == 1
         if kind == 3:
@@ -175,26 +215,31 @@ class _Compact:
             return self._zigzag()
         if kind == 12:
             return self.struct(depth + 1)
-        if kind == 7:
-            self.position += 8
-        elif kind == 8:
-            size = self._varint()  # which moves the position itself
-            self.position += size
-        elif kind in (9, 10):
-            self._list(depth)
-        else:
+        if kind in (9, 10):
+            return self._list(depth + 1)
+        if kind not in (7, 8):
             raise BadPage(f"a field has the type {kind}")
+        size = 8 if kind == 7 else self._varint()  # which moves the position itself
+        self.position += size
         return None
 
-    def _list(self, depth: int) -> None:
+    def _list(self, depth: int) -> list[Struct]:
+        """Return the items of a list that are structs."""
         if depth > MAX_DEPTH:
-            raise BadPage("the header of a page is nested too deep")
+            raise BadPage("a list is nested too deep")
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._varint()
+        if head & 15 in (1, 2):  # in a list they have a byte each
+            self.position += count
+            return []
+        structs = []
         for _ in range(count):
             if self.position >= len(self._data):
                 raise _CutOff("a list is cut off")
-            self._value(head & 15, depth + 1)
+            value = self._value(head & 15, depth)
+            if isinstance(value, dict):
+                structs.append(value)
+        return structs
 
     def _byte(self) -> int:
         if self.position >= len(self._data):

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config  # needs pyarrow
 from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageError
 from datasets_cli.formats.crc32c import SLICE_BYTES, crc32c
@@ -77,6 +78,28 @@ def test_a_limit_can_be_set_for_one_run(source: Path, tmp_path: Path) -> None:
 def test_a_limit_that_there_is_not_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no limit 'row'\. Expected one of: row_bytes, chunk_by"):
         install(source, tmp_path / "root", ("row", 300))
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("rows=299", 4, "has 300 rows; at most 299 are read"),
+        ("rows=300", 0, ""),
+        ("rows", 2, "--limit rows is not NAME=NUMBER. Example: --limit row_bytes=1000000000"),
+        ("row=300", 2, "There is no limit 'row'. Expected one of: row_bytes"),
+    ],
+)
+def test_the_command_line_takes_limits(
+    text: str,
+    code: int,
+    words: str,
+    source: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = ["--root", str(tmp_path / "root"), "--source", str(source), "--no-verify"]
+    assert main(["download", D4RL, *place, "--limit", text]) == code
+    assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_limits_stand_in_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import example as with_example
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -209,6 +210,8 @@ def mutated(data: bytes, changes: list[Edit]) -> bytes:
     derandomize="RLDS_TEST_MUTATIONS" not in os.environ,
 )
 @given(changes=edits())
+@with_example(changes=[(1538, b"\0", 0), (1770, b"\0\0\0\x80", 0)])  # pyarrow 26 ended the process
+@with_example(changes=[(1542, b"w\xa4F\xe3\x14\xc1", 0)])  # a name of a column that is not UTF-8
 def test_a_mutated_file_is_read_or_refused(
     target: str, changes: list[Edit], tmp_path: Path
 ) -> None:

@@ -404,10 +404,10 @@ BOMBS: dict[str, Bomb] = {
     "a Parquet row group of 4,100,000 rows": Bomb(
         "array_values", minari(parquet(lambda: table(4_100_000), compression="zstd"))
     ),
-    "a quote that never ends": Bomb("line_characters", openml(arff(HEADER + "'" + "x," * FIVE))),
-    "a row of nothing but commas": Bomb("line_characters", openml(arff(HEADER + "," * 2 * FIVE))),
+    "a quote that never ends": Bomb("line_bytes", openml(arff(HEADER + "'" + "x," * FIVE))),
+    "a row of nothing but commas": Bomb("line_bytes", openml(arff(HEADER + "," * 2 * FIVE))),
     "a row of quotes": Bomb("", openml(arff(HEADER + "''," * 2_500_000))),
-    "a list of labels of 9 MB": Bomb("line_characters", openml(arff(nominal(1_200_000)), 1)),
+    "a list of labels of 9 MB": Bomb("line_bytes", openml(arff(nominal(1_200_000)), 1)),
     "lists of labels": Bomb("labels", openml(arff(nominal(200_000) * 6 + "@data\n"), 6)),
     "260,000 attributes": Bomb("columns", openml(arff("@attribute c real\n" * 260_000))),
     "numbers of 5,000 digits": Bomb(
