@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats import arrow_buffers, parquet_pages
 from datasets_cli.formats.limits import beyond, check_limit, limit
+from datasets_cli.formats.structure import arrow_buffers, parquet_pages
 
 ARROW_MAGIC = b"ARROW1"
 PARQUET_MAGIC = b"PAR1"

@@ -15,8 +15,8 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
-from datasets_cli.formats.hdf5_text import has_texts_elsewhere, read_texts
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
+from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
 from datasets_cli.store.schema.columns import rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
 from datasets_cli.formats.limits import check_limit, limit
-from datasets_cli.formats.parquet_pages import cost_of
+from datasets_cli.formats.structure.parquet_pages import cost_of
 from datasets_cli.store.schema.columns import rows_per_block
 
 Labels = Sequence[str] | None

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.crc32c import crc32c
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit
+from datasets_cli.formats.structure.crc32c import crc32c
 
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")

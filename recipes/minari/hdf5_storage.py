@@ -9,8 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from datasets_cli.formats.hdf5_text import read_texts
 from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
+from datasets_cli.formats.structure.hdf5_text import read_texts
 from datasets_cli.recipe import SourceError
 
 from .spaces import Space, find_space

@@ -18,9 +18,9 @@ pytest.importorskip("pyarrow")
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config  # needs pyarrow
 from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageError
-from datasets_cli.formats.crc32c import SLICE_BYTES, crc32c
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
 from datasets_cli.formats.npy import read_array
+from datasets_cli.formats.structure.crc32c import SLICE_BYTES, crc32c
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.compact.frames import FrameReader
@@ -164,7 +164,7 @@ def test_a_checksum_is_the_same_across_its_slices(monkeypatch: pytest.MonkeyPatc
     data = bytes(range(256)) * 100
     whole = crc32c(data)
     for size in (1, 255, 256, 5_000, len(data)):
-        monkeypatch.setattr("datasets_cli.formats.crc32c.SLICE_BYTES", size)
+        monkeypatch.setattr("datasets_cli.formats.structure.crc32c.SLICE_BYTES", size)
         assert crc32c(data) == whole
     assert len(data) < SLICE_BYTES
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.crc32c import crc32c
+from datasets_cli.formats.structure.crc32c import crc32c
 from datasets_cli.formats.tf_example import parse_example
 from datasets_cli.formats.tfrecord import read_gzip_records, read_records
 from tests.support import unplugged_files as files

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from datasets_cli.config import Config
-from datasets_cli.formats.crc32c import crc32c
+from datasets_cli.formats.structure.crc32c import crc32c
 from datasets_cli.formats.tfrecord import masked
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
