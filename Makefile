@@ -28,6 +28,9 @@ fuzz: install ## flip 10,000 bits of two datasets, and mutate 36,000 publishers'
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
 	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py
 
+soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
+	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)
+
 lint: install ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from datasets_cli.demo.results import DemoResult
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
+    from datasets_cli.install.repair import RepairedDataset
+    from datasets_cli.install.scan import FoundData
+    from datasets_cli.installed.leftovers import Leftover
     from datasets_cli.installed.outcomes import (
         ConvertedDataset,
         DatasetFolder,
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
         VerifiedDataset,
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
+    from datasets_cli.installed.usage import DiskUsage
+    from datasets_cli.preparation.results import PreprocessPlan, PreprocessResults
+    from datasets_cli.preparation.run import OnPrepared
+    from datasets_cli.preparation.steps import PreprocessStep
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
@@ -42,14 +49,20 @@ __all__ = [
     "dataset_info",
     "dataset_path",
     "delete",
+    "disk_usage",
     "download",
     "list_datasets",
     "match_datasets",
     "open_dataset",
     "plan_download",
+    "plan_preprocess",
     "preprocess",
     "preprocess_columns",
+    "prune",
+    "repair",
     "run_demo",
+    "run_plan",
+    "scan",
     "verify",
 ]
 
@@ -259,8 +272,9 @@ def verify(
 
     Raises:
         UsageError: ``quick`` and ``deep`` are both asked for.
-        IntegrityError: some are damaged; ``results`` has every dataset that was compared.
-        DatasetNotInstalled: one is not there.
+        IntegrityError: some are damaged; ``results`` has every dataset.
+        PartialFailure: some are not there; ``results`` has every dataset, and the others are done.
+        UnknownDataset, DatasetNotInstalled: none is there.
     """
     from datasets_cli.installed.upkeep import verify_all
 
@@ -283,7 +297,8 @@ def delete(
         config: root, mirrors and offline mode, instead of ``root``.
 
     Raises:
-        DatasetNotInstalled: one is not there; nothing is deleted.
+        UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
+            is deleted.
     """
     from datasets_cli.installed.upkeep import delete_all
 
@@ -317,9 +332,106 @@ def convert(
     return convert_installed(id, layout, choose_config(root, config), progress)
 
 
+def repair(
+    ids: str | Iterable[str] = "*",
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[RepairedDataset]:
+    """Verify installed datasets, and install those again that are damaged.
+
+    A sound dataset is not touched, and raw files that are still there and sound are not fetched
+    again. A dataset comes back in its layout and from the place that it came from; until then the
+    damaged copy stays.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        dry_run: only verify.
+        progress: told of what happens; None draws bars on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        PartialFailure: some are still damaged; ``results`` has every dataset, and why.
+        DatasetNotInstalled: one is not there.
+    """
+    from datasets_cli.install.repair import repair_all
+
+    return repair_all(ids, choose_config(root, config), dry_run=dry_run, progress=progress)
+
+
+def prune(
+    *,
+    older_than_days: float = 7.0,
+    raw: bool = False,
+    dry_run: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[Leftover]:
+    """Delete what killed and abandoned work left, without asking; return it all.
+
+    Args:
+        older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
+            only where nothing was written to it for so many days.
+        raw: also delete raw files of installed datasets, which ``keep_raw`` kept.
+        dry_run: delete nothing, and return what would be deleted, and why the rest stays.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a negative age.
+    """
+    from datasets_cli.installed.leftovers import prune_root
+
+    return prune_root(choose_config(root, config), older_than_days, raw=raw, dry_run=dry_run)
+
+
+def disk_usage(
+    ids: str | Iterable[str] = (), *, root: Root = None, config: Config | None = None
+) -> DiskUsage:
+    """Return what installed datasets take on the disk, and what killed work left there.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+        DatasetNotInstalled: one is not there.
+    """
+    from datasets_cli.installed.usage import usage_of
+
+    return usage_of(ids, choose_config(root, config))
+
+
+def scan(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    *,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[FoundData]:
+    """Return the data on this disk that is not installed, and the command that installs it.
+
+    Args:
+        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is in
+            the cache root without being a dataset.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a folder does not exist.
+    """
+    from datasets_cli.install.scan import find_data
+
+    return find_data(folders, choose_config(root, config))
+
+
 def preprocess(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     num_workers: int | None = 0,
@@ -337,7 +449,8 @@ def preprocess(
 
     Args:
         id: ``family/name``; the family may be left out where the name is unique.
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or its
+            name ``"module:function"``, whose module may be in the working directory.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
@@ -380,7 +493,7 @@ def preprocess(
 
 def preprocess_columns(
     id: str,
-    fn: Function,
+    fn: Function | str,
     out: str,
     *,
     per: Per = "trajectory",
@@ -392,7 +505,7 @@ def preprocess_columns(
 
     Args:
         id: as for ``preprocess``, and so are all other arguments.
-        fn: takes a TensorDict ``[n]`` and returns one ``[n]``.
+        fn: takes a TensorDict ``[n]`` and returns one ``[n]``; or its name.
         out: name of the new dataset.
         per: with ``"transition"`` the function is applied to two rows.
         seed: seeds torch.
@@ -405,6 +518,70 @@ def preprocess_columns(
     from datasets_cli.preprocessing.derived import derived_columns
 
     return derived_columns(id, fn, out, choose_config(root, config), per=per, seed=seed)
+
+
+def plan_preprocess(
+    step: PreprocessStep | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessPlan:
+    """Return all preparation that is due here, or what one step is to make; imports no user code.
+
+    Args:
+        step: a function over one installed dataset or several. Where None, what is due is: the
+            steps of ``rlds.toml`` whose result is not there, or was made by another function, with
+            other arguments or of other data; then interrupted runs of the root; then killed
+            conversions whose raw files are complete.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
+        UnknownDataset: an input is not known, or its glob matches nothing.
+    """
+    from datasets_cli.preparation.plan import make_plan
+
+    return make_plan(step, folder, choose_config(root, config))
+
+
+def run_plan(
+    plan: PreprocessPlan,
+    *,
+    num_workers: int | None = 0,
+    executor: Executor | None = None,
+    on_result: OnPrepared | None = None,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> PreprocessResults:
+    """Make what is due of a plan, in its order; this imports and runs the functions of its folder.
+
+    Args:
+        plan: what ``plan_preprocess`` returned.
+        num_workers: processes; all cores where None, this process where 0.
+        executor: where functions run instead; its workers must see the cache root.
+        on_result: called with each dataset as soon as it is made, or could not be.
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    from datasets_cli.preparation.run import run_all
+
+    return run_all(
+        plan,
+        choose_config(root, config),
+        num_workers=num_workers,
+        executor=executor,
+        on_result=on_result,
+        progress=progress,
+    )
 
 
 def open_dataset(

@@ -75,7 +75,12 @@ class SourceError(IntegrityError):
 
 
 class DamagedDataset(IntegrityError):
-    """An installed dataset differs from its manifest, or breaks an invariant of the format."""
+    """An installed dataset differs from its manifest, or breaks an invariant of the format.
+
+    ``newer`` where a newer version of this program wrote it, which this one cannot read.
+    """
+
+    newer = False
 
 
 class NetworkError(RldsError, ConnectionError):

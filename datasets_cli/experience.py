@@ -19,7 +19,8 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import installed_id, remove
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
-from datasets_cli.progress import Bars, Progress
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -43,17 +44,25 @@ DEMO = DEMO_DATA
 DOOR = "d4rl/door-human-v0"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def door_source() -> str:
     """The folder of a small file in D4RL's layout: 5 demonstrations of door, 1,500 steps."""
     return str(TEST_DATA / "d4rl" / "demonstrations")
 
 
-@pytest.fixture
-def door(config: Config, door_source: str) -> str:
-    """The id of that dataset, installed."""
+@pytest.fixture(scope="session")
+def root_with_door(door_source: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache root with that dataset, to be copied: an installation waits for the disk."""
     from datasets_cli.install.install import install_dataset
     from datasets_cli.install.options import InstallOptions
 
-    install_dataset(DOOR, config, InstallOptions(source=door_source, accept_any=True))
+    root = tmp_path_factory.mktemp("door")
+    install_dataset(DOOR, Config(root), InstallOptions(source=door_source, accept_any=True))
+    return root
+
+
+@pytest.fixture
+def door(config: Config, root_with_door: Path) -> str:
+    """The id of that dataset, installed."""
+    shutil.copytree(root_with_door, config.root, dirs_exist_ok=True)
     return DOOR

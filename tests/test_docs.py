@@ -134,15 +134,17 @@ def test_the_page_for_those_who_come_from_elsewhere_runs(
 
 
 def test_the_python_of_the_page_on_the_package_runs(
-    door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("RLDS_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     everything = blocks("docs/python.md", "python")
     for block in everything:
         exec(block.replace("d4rl/hopper-medium-v2", door), names)
     output = capsys.readouterr().out
     assert "derived/halved 500" in output and "d4rl/hopper-expert-v2 is not installed" in output
+    assert "['derived/halved-again']" in output
     assert "d4rl/walker2d-random-v2" in output, "a download fails without a network"
     assert names["batch"].shape == (256,)
     for verb in api.__all__:
@@ -210,7 +212,7 @@ def modules() -> list[str]:
 
 
 WITH_EXAMPLES = {
-    *("cli.main", "cli.state", "cli.terminal", "progress", "experience", "store.cache_root"),
+    *("cli.main", "cli.state", "cli.terminal", "quantities", "experience", "store.cache_root"),
     *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     "torchrl.cat_frames",
 }

@@ -90,6 +90,11 @@ def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
 
 def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolved:
     check_id(text)
+    if text in families():
+        raise UnknownDataset(
+            f"{text} is a family of datasets, and one dataset is needed here. Write one of the ids "
+            f"that this shows: rlds list '{text}/*'"
+        )
     family, _, name = text.partition("/")
     if family in families() and name:
         return _find_in(load_recipe(family), name, root, unlisted, web)
@@ -195,12 +200,19 @@ def _newest(name: str, entries: Mapping[str, CatalogueEntry]) -> str | None:
 
 def _unknown(text: str, ids: list[str]) -> UnknownDataset:
     family, _, rest = text.partition("/")
+    if family == "derived":
+        return UnknownDataset(
+            f"{text} is known to no recipe: derived datasets are made by rlds preprocess. Those "
+            "that are here: rlds list --installed 'derived/*'"
+        )
     word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
-    names = {id.partition("/")[2]: id for id in ids}
+    names = {id.partition("/")[2].lower(): id for id in ids}
+    whole = {id.lower(): id for id in ids}
     near = [*containing]
-    near += [names[name] for name in difflib.get_close_matches(text, names, n=3, cutoff=0.5)]
-    near += difflib.get_close_matches(text, ids, n=3, cutoff=0.5)
+    for known in (names, whole):
+        close = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+        near += [known[name] for name in close]
     near = list(dict.fromkeys(near))[:3]
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     # As the ids have it, because a list tells upper case from lower.

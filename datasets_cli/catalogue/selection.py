@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.names import is_glob, match
 from datasets_cli.config import Config
-from datasets_cli.errors import UnknownDataset
+from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot
 
 
@@ -26,13 +27,9 @@ def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
     Raises:
         UnknownDataset: a glob matches nothing.
     """
-    selected: list[str] = []
-    for id in as_list(ids):
-        found = match([id], all_entries(CacheRoot(config.root))) if is_glob(id) else [id]
-        if not found:
-            raise UnknownDataset(f"No known dataset matches {id!r}. See: rlds list")
-        selected += found
-    return list(dict.fromkeys(selected))
+    texts = as_list(ids)
+    known = list(all_entries(CacheRoot(config.root))) if any(map(is_glob, texts)) else []
+    return select_each(texts, partial(_matching, known, "known", "rlds list"))
 
 
 def select_installed(ids: str | Iterable[str], config: Config) -> list[str]:
@@ -46,10 +43,51 @@ def select_installed(ids: str | Iterable[str], config: Config) -> list[str]:
         UnknownDataset: a glob matches nothing.
     """
     installed = list(CacheRoot(config.root).installed())
+    return select_each(as_list(ids), partial(_installed, installed))
+
+
+def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return the ids that each of some texts means, each id once.
+
+    Args:
+        texts: ids, names or globs.
+        select: returns the ids that one text means.
+
+    Raises:
+        UnknownDataset, DatasetNotInstalled: some mean nothing; all of those are named.
+    """
     selected: list[str] = []
-    for id in as_list(ids):
-        found = match([id], installed) if is_glob(id) else [id]
-        if not found and id != "*":
-            raise UnknownDataset(f"No installed dataset matches {id!r}. See: rlds list --installed")
-        selected += found
+    errors: list[RldsError] = []
+    for text in texts:
+        try:
+            selected += select(text)
+        except (UnknownDataset, DatasetNotInstalled) as error:
+            errors.append(error)
+    if errors:
+        raise together(errors)
     return list(dict.fromkeys(selected))
+
+
+def together(errors: list[RldsError]) -> RldsError:
+    """Return one error that says what all of these do; the only one as it is."""
+    first = errors[0]
+    if not errors[1:]:
+        return first
+    kind = type(first) if len({type(error) for error in errors}) == 1 else DatasetNotInstalled
+    # The same text twice is one mistake.
+    numbered = enumerate(dict.fromkeys(map(str, errors)), 1)
+    return kind("".join(["Not found:", *(f"\n  {number}. {text}" for number, text in numbered)]))
+
+
+def _installed(installed: list[str], text: str) -> list[str]:
+    if text == "*":
+        return installed
+    return _matching(installed, "installed", "rlds list --installed", text)
+
+
+def _matching(ids: list[str], which: str, command: str, text: str) -> list[str]:
+    """Return the ids that a glob matches, or a text that is no glob as it is."""
+    found = match([text], ids) if is_glob(text) else [text]
+    if not found:
+        raise UnknownDataset(f"No {which} dataset matches {text!r}. See: {command}")
+    return found

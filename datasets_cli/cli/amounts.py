@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli import api
-from datasets_cli.cli.state import State, human_bytes
+from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import RldsError
+from datasets_cli.quantities import human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetRecord, Plan

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of
+from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest
@@ -47,18 +49,16 @@ def list_datasets(
     are installed, and then what is installed.
 
     The state is installed; unchecked: the publisher states no checksum for some file; unverified:
-    some file is not known to be the publisher's (--no-verify, rlds demo --keep); damaged: the
-    files are not what the manifest says; or -, not installed.
+    some file is not known to be the publisher's (--no-verify, rlds demo --keep); newer: a newer
+    version of rlds wrote it; damaged: the files are not what the manifest says; or -, not
+    installed.
     """
     state = state_of(context)
-    records = api.list_datasets(
-        patterns or (),
-        family=family,
-        installed=installed,
-        refresh=refresh,
-        progress=state.progress(),
-        config=state.config,
-    )
+    search = partial(api.list_datasets, family=family, installed=installed, config=state.config)
+    records = search(patterns or (), refresh=refresh, progress=state.progress())
+    # Of several globs, each that finds nothing is named; of one, the empty list says it.
+    if patterns and patterns[1:] and (vain := [text for text in patterns if not search(text)]):
+        state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
     width = state.width
     if width is not None and not (patterns or family or installed):
         lines = _overview(records, width)
@@ -113,7 +113,7 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
         # Why a copy is damaged; the column has no heading, for most lists have none.
-        "": f"damaged: {textwrap.shorten(record.problem, 200)}" if record.problem else "",
+        "": f"{record.state}: {textwrap.shorten(record.problem, 200)}" if record.problem else "",
     }
 
 
@@ -124,7 +124,7 @@ def _card(found: DatasetInfo) -> Iterator[Fact]:
         "id": found.id,
         "title": found.title,
         "state": found.state + (f" in {found.path}" if found.path else ""),
-        "damaged": found.problem,
+        **({found.state: found.problem} if found.problem else {}),
         "steps": human_count(found.num_transitions),
         "episodes": human_count(found.num_trajectories),
         "download": human_bytes(found.download_bytes),
@@ -136,8 +136,9 @@ def _card(found: DatasetInfo) -> Iterator[Fact]:
     }
     for name, value in cells.items():
         if value not in (None, ""):
-            # The bounds of an image space are thousands of numbers; --json has them all.
-            yield name, textwrap.shorten(str(value), 400)
+            # The bounds of an image space are thousands of numbers; --json has them all. A problem
+            # ends with what to do.
+            yield name, value if name == found.state else textwrap.shorten(str(value), 400)
     for option in found.options:
         yield "option", f"-o {option.name}={option.value}: {option.help}"
 
@@ -150,8 +151,8 @@ def _rest(found: DatasetInfo) -> Iterator[Fact]:
     for trap in traps:
         yield "known trap", trap
     if manifest is None:
-        force = "--force " if found.problem else ""
-        yield "install", f"rlds download {force}{found.id}"
+        if not found.problem:  # which ends with what to do
+            yield "install", f"rlds download {found.id}"
         return
     yield "content", manifest.content[:16]
     yield "layout", manifest.layout

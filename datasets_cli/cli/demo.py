@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import State, human_bytes, human_count, state_of
+from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut
 from datasets_cli.config import load_config
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DemoResult

@@ -9,9 +9,10 @@ import typer
 
 from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
-from datasets_cli.cli.state import State, human_bytes, human_count, state_of
+from datasets_cli.cli.state import State, state_of
 from datasets_cli.errors import PartialFailure, UsageError
 from datasets_cli.formats.limits import check_names
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import FailedDataset, InstalledDataset, Plan

@@ -29,7 +29,10 @@ def families_table(records: list[DatasetRecord], width: int) -> list[str]:
     drawn.add_column("INSTALLED", justify="right", no_wrap=True)
     for family, count in known.items():
         drawn.add_row(family, f"{count:,}", f"[green]{here[family]:,}[/]" if here[family] else "-")
-    console = Console(width=width, force_terminal=has_colour(), no_color=not has_colour())
+    # The names of emojis are a large file.
+    console = Console(
+        width=width, force_terminal=has_colour(), no_color=not has_colour(), emoji=False
+    )
     with console.capture() as captured:
         console.print(drawn)
     return [line.rstrip() for line in captured.get().splitlines() if line.strip()]

@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from datasets_cli.cli.terminal import wrapped
+from datasets_cli.cli.values import convert_lazily
 from datasets_cli.errors import UsageError
 
 MOST_COLUMNS = 100
@@ -22,7 +23,15 @@ EXAMPLES = {
     "verify": ("rlds verify", "rlds verify hopper-medium-v2 --deep"),
     "delete": ("rlds delete hopper-medium-v2", "rlds delete 'derived/*' --dry-run"),
     "convert": ("rlds convert hopper-medium-v2 --layout compact",),
-    "preprocess": ("rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",),
+    "preprocess": (
+        "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
+        "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
+        "rlds preprocess --workers 4",
+    ),
+    "repair": ("rlds repair", "rlds repair 'd4rl/*' --dry-run"),
+    "prune": ("rlds prune --dry-run", "rlds prune --older-than 0"),
+    "du": ("rlds du",),
+    "scan": ("rlds scan", "rlds scan /data/minari"),
     "demo": ("rlds demo", "rlds demo --keep"),
 }
 OTHER_WORDS = {
@@ -44,6 +53,12 @@ OTHER_WORDS = {
     "check": "verify",
     "where": "path",
     "which": "path",
+    "fix": "repair",
+    "clean": "prune",
+    "gc": "prune",
+    "size": "du",
+    "usage": "du",
+    "import": "scan",
     "map": "preprocess",
     "process": "preprocess",
     "help": "--help",
@@ -52,6 +67,10 @@ OTHER_WORDS = {
 
 class Command(TyperCommand):
     """A command whose help fits the terminal and ends with an example."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the arguments and options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, arguments, options and examples."""
@@ -62,14 +81,16 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if type(error).__name__ != "MissingParameter":
-                raise
-            raise self._all_missing(ctx) from error
+            if type(error).__name__ == "MissingParameter":
+                raise self._all_missing(ctx) from error
+            if "unexpected extra argument" in str(error):
+                raise self._too_many(ctx, str(error)) from error
+            raise
 
     def _all_missing(self, ctx: Any) -> UsageError:
         # What was given is in params already: the parser reads it before it asks for the rest.
         missing = [
-            f"{param.opts[0]} {_metavar(param)}" if _is_option(param) else str(param.metavar)
+            f"{param.opts[0]} {_metavar(param)}" if _is_option(param) else _noun(param)
             for param in self.params
             if param.required and not ctx.params.get(param.name)
         ]
@@ -80,9 +101,22 @@ class Command(TyperCommand):
             "--help"
         )
 
+    def _too_many(self, ctx: Any, text: str) -> UsageError:
+        # The parser names what is too much in brackets.
+        extra = ", ".join(text.rpartition("(")[2].rstrip(").").split())
+        takes = [_noun(param) for param in self.params if not _is_option(param)]
+        return UsageError(
+            f"{ctx.command_path} takes {f'one {takes[0]}' if takes else 'no argument'}, and was "
+            f"given {extra} as well. See: {ctx.command_path} --help"
+        )
+
 
 class Group(TyperGroup):
     """The ``rlds`` command itself; other tools' words lead to ours."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the global options, with ``--help``."""
+        return convert_lazily(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description, options, commands and an example."""
@@ -104,7 +138,8 @@ class Group(TyperGroup):
             near = get_close_matches(name, self.list_commands(ctx), n=1)
             meant = OTHER_WORDS.get(name) or next(iter(near), "")
             hint = f" Did you mean rlds {meant}?" if meant else ""
-            raise UsageError(f"There is no command {name}.{hint} See: rlds --help")
+            shown = name if name.isprintable() and name.strip() else repr(name)
+            raise UsageError(f"There is no command {shown}.{hint} See: rlds --help")
         return super().resolve_command(ctx, args)
 
 
@@ -157,6 +192,11 @@ def _name(param: Any) -> str:
 def _metavar(param: Any) -> str:
     is_number = isinstance(param.default, int | float) and not isinstance(param.default, bool)
     return param.metavar or ("N" if is_number else "TEXT")
+
+
+def _noun(argument: Any) -> str:
+    """Return what an argument is, as a sentence has it: without the dots of several."""
+    return str(argument.metavar).rstrip(".")
 
 
 def _is_option(param: Any) -> bool:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of
-from datasets_cli.errors import IntegrityError
+from datasets_cli.cli.state import state_of
+from datasets_cli.errors import IntegrityError, PartialFailure
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DeepReport, VerifiedDataset
@@ -31,7 +32,7 @@ def path(
     state = state_of(context)
     folder = api.dataset_path(id, config=state.config)
     if folder.problem:
-        state.note(f"{folder.id} is damaged: {folder.problem}")
+        state.note(f"{folder.id} is {folder.state}: {folder.problem}")
     state.emit(folder.to_json(), [str(folder)], [str(folder)])
 
 
@@ -55,19 +56,21 @@ def verify(
         results = api.verify(
             ids or "*", quick=quick, deep=deep, progress=state.progress(), config=state.config
         )
-    except IntegrityError as error:
+    except (IntegrityError, PartialFailure) as error:
         failure, results = error, error.results
     lines = [line for result in results for line in _verified(result, quick)]
-    damaged = [result.id for result in results if not result.ok]
+    failed = [result.id for result in results if not result.ok]
     documents = [result.to_json() for result in results]
-    state.emit(documents, lines or ["Nothing is installed."], damaged)
+    state.emit(documents, lines or ["Nothing is installed."], failed)
     if failure:
         raise failure
 
 
 def _verified(result: VerifiedDataset, quick: bool) -> list[str]:
+    if result.state == "not installed":
+        return [str(result.error)]
     if result.error:
-        return [f"{result.id}: damaged: {result.error}"]
+        return [f"{result.id}: {result.state}: {result.error}"]
     how = "sizes" if quick else "sha256"
     opens = "; it opens" if result.opened else ""
     lines = [f"{result.id}: {result.num_files} files as in the manifest ({how}){opens}"]
@@ -111,7 +114,7 @@ def delete(
 def convert(
     context: typer.Context,
     id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
-    layout: Annotated[str, typer.Option(help="ted or compact.")],
+    layout: Annotated[str, typer.Option(metavar="ted|compact", help="How rows are stored.")],
 ) -> None:
     """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)

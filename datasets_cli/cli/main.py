@@ -15,7 +15,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from datasets_cli.cli import catalogue, demo, download, installed, preprocess
+from datasets_cli.cli import catalogue, demo, download, installed, preprocess, upkeep
 from datasets_cli.cli.help import Command, Group
 from datasets_cli.cli.state import (
     FULL,
@@ -39,13 +39,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (download, catalogue, installed, preprocess, demo):
+for commands in (download, catalogue, installed, upkeep, preprocess, demo):
     commands.add_to(app)
 for registered in app.registered_commands:
     registered.cls = Command
 
 FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--debug"})
-VALUED = frozenset({"--root", "--mirror"})
+VALUED = {"--root": "PATH", "--mirror": "PREFIX=REPLACEMENT"}
+PARSER_WORDS = {
+    "Input should be a valid integer, unable to parse string as an integer": (
+        "expected a whole number"
+    ),
+    "Value error, ": "",
+}
+"""What the option parser says, and what a user understands."""
 
 
 class Interrupted(BaseException):
@@ -106,11 +113,23 @@ def options(
 
 def run() -> None:
     """Run the command line and exit with its code."""
+    _replace_closed_streams()
     # Python hides this warning, but the author of an old recipe uses the command line.
     recipes = r"datasets_cli\.recipes\."
     warnings.filterwarnings("default", category=DeprecationWarning, module=recipes)
     warnings.showwarning = _log_warning
     sys.exit(main(sys.argv[1:]))
+
+
+def _replace_closed_streams() -> None:
+    """Have a null device where the shell closed stdin or stderr.
+
+    Python has None there, and what is printed to None goes to stdout.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for the whole run
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def main(arguments: list[str]) -> int:
@@ -119,12 +138,12 @@ def main(arguments: list[str]) -> int:
     Args:
         arguments: everything after ``rlds``.
     """
-    arguments = hoist_global_options(arguments) or ["--help"]
     as_json, debug = "--json" in arguments, "--debug" in arguments
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
+        arguments = hoist_global_options(arguments) or ["--help"]
         code = int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
         _flush()
         return code
@@ -136,7 +155,7 @@ def main(arguments: list[str]) -> int:
         return 0
     except typer.Abort:
         return 1
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if debug:
             traceback.print_exc()
         try:
@@ -152,6 +171,9 @@ def main(arguments: list[str]) -> int:
 def hoist_global_options(arguments: list[str]) -> list[str]:
     """Return the arguments with the global options first, wherever they stood.
 
+    Raises:
+        UsageError: one that takes a value is the last.
+
     >>> hoist_global_options(["list", "--root", "/data", "--json"])
     ['--root', '/data', '--json', 'list']
     """
@@ -161,10 +183,13 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
     for argument in waiting:
         if argument == "--":
             rest += [argument, *waiting]
-        elif argument in FLAGS or (argument.partition("=")[0] in VALUED and "=" in argument):
-            front.append(argument)
         elif argument in VALUED:
-            front += [argument, *(value for value in [next(waiting, None)] if value is not None)]
+            value = next(waiting, None)
+            if value is None:  # else it would take the command for its value
+                raise UsageError(f"{argument} needs a value: {argument} {VALUED[argument]}.")
+            front += [argument, value]
+        elif argument.partition("=")[0] in (FLAGS | VALUED.keys()):
+            front.append(argument)
         else:
             rest.append(argument)
     return front + rest
@@ -189,7 +214,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
-def _as_ours(error: Exception) -> RldsError:
+def _as_ours(error: Exception | SystemExit) -> RldsError:
     """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
     if isinstance(error, RldsError):
         return error
@@ -197,7 +222,15 @@ def _as_ours(error: Exception) -> RldsError:
         return RldsError(str(error))
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         called = getattr(getattr(error, "ctx", None), "command_path", "rlds")
-        return UsageError(f"{error.format_message().rstrip('.')}. See: {called} --help")
+        text = error.format_message().rstrip(".")
+        for words, ours in PARSER_WORDS.items():
+            text = text.replace(words, ours)
+        return UsageError(f"{text}. See: {called} --help")
+    if isinstance(error, SystemExit):  # its code would be taken for one of ours
+        return RldsError(
+            "A function, module or recipe that was called ended the program (SystemExit: "
+            f"{error}). Let it raise an error instead, or return."
+        )
     if isinstance(error, OSError):
         return _of_the_system(error)
     return RldsError(

@@ -1,22 +1,20 @@
-"""``rlds preprocess``."""
+"""``rlds preprocess``: a function over datasets, or all preparation that is due here."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import human_bytes, human_count, state_of
+from datasets_cli.cli.plan import made, prepare
+from datasets_cli.cli.state import State, state_of
 from datasets_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from datasets_cli import PlannedDataset, PreprocessPlan, PreprocessStep
 
-    from tensordict import TensorDict
+EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,90 +24,147 @@ def add_to(app: typer.Typer) -> None:
 
 def preprocess(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Installed datasets: ids or globs."),
+    ] = None,
     fn: Annotated[
-        str, typer.Option(metavar="MODULE:FUNCTION", help="Maps a TensorDict [n] to one [n].")
-    ],
-    out: Annotated[str, typer.Option(metavar="NAME", help="The result is derived/NAME.")],
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="Maps a TensorDict [n] to one [n]."),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The result is derived/NAME; {name} is the last part of the input's id.",
+        ),
+    ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes; all cores by default, 0 for this process.")
+        int | None,
+        typer.Option(metavar="N", help="Processes; all cores by default, 0 for this process."),
     ] = None,
     num_frames: Annotated[
         int | None, typer.Option(metavar="N", help="Only the first N rows, to try a function.")
     ] = None,
     per: Annotated[
-        Literal["trajectory", "transition"],
-        typer.Option(help="Chunks are whole trajectories, or end anywhere (for single rows)."),
-    ] = "trajectory",
+        Literal["trajectory", "transition"] | None,
+        typer.Option(
+            metavar="trajectory|transition",
+            help="Chunks are whole trajectories (default), or end anywhere (for single rows).",
+        ),
+    ] = None,
     chunksize: Annotated[
         int | None,
         typer.Option(metavar="N", help="Rows a call, at least, to the next end of a trajectory."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seeds torch for every chunk of rows.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Seeds torch for every chunk of rows; 0 by default."),
+    ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only apply it to the first trajectory.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Alone, only print the plan; else only try the first trajectory."
+        ),
     ] = False,
 ) -> None:
-    """Map a function over a dataset in parallel, into a new dataset derived/NAME.
+    """Map a function over datasets in parallel, each into a new dataset derived/NAME.
+
+    Without ID, --fn and --out: do all preparation that is due here, as one plan that is printed
+    first. That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted
+    runs of this root, then killed conversions whose raw files are complete. A step runs code of
+    this folder; --dry-run runs none.
 
     The source is never changed. The function gets whole trajectories unless --per says otherwise.
     The result is the same for every number of workers, and a run that was killed continues where it
     stopped. The same command again does nothing.
     """
+    from datasets_cli import StepFile
+
     state = state_of(context)
-    function = load_function(fn)
+    arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if not ids and fn is None and out is None:
+        if options := [*given, *(["save"] if save else [])]:
+            named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
+            raise UsageError(f"{named} needs ID, --fn and --out, too. Example: {EXAMPLE}")
+        prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
+        return
+    step = _step(ids, fn, out, given)
+    plan = api.plan_preprocess(step, config=state.config)
     if dry_run:
-        preview = api.preprocess_columns(id, function, out, per=per, seed=seed, config=state.config)
-        lines = [
+        _show_columns(state, plan)
+        return
+    if save:
+        StepFile().has(step)  # refuses another step with the same out, before the work
+    if step.is_single:
+        _one(state, plan.tasks[0], workers)
+    else:
+        prepare(state, plan, workers)
+    if save:
+        added = StepFile().add(step)
+        state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
+
+
+def _step(
+    ids: list[str] | None, fn: str | None, out: str | None, given: dict[str, Any]
+) -> PreprocessStep:
+    """Return the step that a call is.
+
+    Raises:
+        UsageError: something is missing, or a value cannot be.
+    """
+    from datasets_cli import PreprocessStep
+
+    if not ids or fn is None or out is None:
+        wanted = {"ID": ids or None, "--fn MODULE:FUNCTION": fn, "--out NAME": out}
+        missing = " and ".join(name for name, value in wanted.items() if value is None)
+        raise UsageError(
+            f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
+            "what is due. See: rlds preprocess --help"
+        )
+    return PreprocessStep(ids[0] if len(ids) == 1 else tuple(ids), fn, out, **given)
+
+
+def _show_columns(state: State, plan: PreprocessPlan) -> None:
+    """Show the columns that the function would give, one dataset after the other."""
+    documents: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for task in plan.tasks:
+        preview = api.preprocess_columns(
+            task.input,
+            task.fn,
+            task.id,
+            per=task.options.per,
+            seed=task.options.seed,
+            config=state.config,
+        )
+        documents.append(preview.to_json())
+        lines += [preview.id] if plan.tasks[1:] else []
+        lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
-        state.emit(preview.to_json(), lines, [preview.id])
-        return
+    shown = documents if documents[1:] else documents[0]
+    state.emit(shown, lines, [document["id"] for document in documents])
+
+
+def _one(state: State, task: PlannedDataset, workers: int | None) -> None:
+    """Make one dataset, and show it."""
+    options = task.options
     found = api.preprocess(
-        id,
-        function,
-        out,
+        task.input,
+        task.fn,
+        task.id,
         num_workers=workers,
-        num_frames=num_frames,
-        chunksize=chunksize,
-        per=per,
-        seed=seed,
+        num_frames=options.num_frames,
+        chunksize=options.chunksize,
+        per=options.per,
+        seed=options.seed,
         progress=state.progress(),
         config=state.config,
     )
-    known = f"{found.id} is up to date" if found.unchanged else found.id
-    state.note(
-        f"{known}: {human_count(found.num_transitions)} transitions, "
-        f"{human_bytes(found.size_bytes)} on disk"
-    )
+    state.note(made(found))
     state.emit(found.to_json(), [str(found.path)], [str(found.path)])
-
-
-def load_function(text: str) -> Callable[[TensorDict], TensorDict]:
-    """Return the function that ``module:function`` names; the module may be in this folder.
-
-    Raises:
-        UsageError: there is no such module or function.
-    """
-    module_name, colon, name = text.partition(":")
-    if not (module_name and colon and name):
-        raise UsageError(f"--fn {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module_name), name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--fn {text}: there is no module {error.name} in {here} or the Python path."
-        ) from error
-    except (SyntaxError, ImportError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"--fn {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
-            "Expected a module's name, such as mycode for mycode.py in this folder."
-        ) from error
-    except AttributeError as error:
-        raise UsageError(f"--fn {text}: the module {module_name} has no {name}.") from error
-    if not callable(function):
-        raise UsageError(f"--fn {text}: {name} is a {type(function).__name__}, not a function.")
-    return function  # type: ignore[no-any-return]

@@ -13,16 +13,12 @@ from typing import Any
 
 import typer
 
-from datasets_cli.cli.terminal import has_colour, table, terminal_width
+from datasets_cli.cli.terminal import has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
-from datasets_cli.progress import Progress, Silent, human_bytes
-
-__all__ = ["ReaderGone", "State", "human_bytes", "human_count", "state_of", "table", "write"]
+from datasets_cli.progress import Progress, Silent
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
 COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
 
 
@@ -156,8 +152,3 @@ def _printable_row(text: str) -> str:
 def printable_message(text: str) -> str:
     """Return a message for a terminal; it may have several lines, all but the first indented."""
     return "\n  ".join(map(printable, text.split("\n  ")))
-
-
-def human_count(count: int | None) -> str:
-    """Return a number with thousands set apart, or ``?``."""
-    return "?" if count is None else f"{count:,}"

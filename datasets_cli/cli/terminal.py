@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from datasets_cli.errors import UsageError
 
-COLOURS = {"installed": "32", "unchecked": "33", "unverified": "33", "damaged": "31"}
+COLOURS = {"installed": "32", "unchecked": "33", "unverified": "33", "newer": "33", "damaged": "31"}
 NARROWEST = 20
 
 

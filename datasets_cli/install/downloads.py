@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 
+from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.selection import select_known
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.installed.outcomes import Downloads, FailedDataset, InstalledDataset
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import Bars, PartOfRun, shown
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import read_manifest
 
 OnResult = Callable[[InstalledDataset | FailedDataset], None]
@@ -41,15 +45,21 @@ def download_all(
     """
     wanted = _select(ids, config, options)
     results: list[InstalledDataset | FailedDataset] = []
-    for id in wanted:
-        try:
-            results.append(_install(id, config, options, progress))
-        except RldsError as error:
-            if len(wanted) == 1:
-                raise
-            results.append(FailedDataset(id, error))
-        if on_result:
-            on_result(results[-1])
+    with shown(progress) as told:
+        bars = told if wanted[1:] and isinstance(told, Bars) else None
+        if bars:
+            bars.expecting(_sizes(wanted, config, options))
+        for id in wanted:
+            try:
+                with PartOfRun(id, bars) if bars else nullcontext(told) as part:
+                    folder = install_dataset(id, config, options, progress=part)
+                results.append(InstalledDataset.of(folder, read_manifest(folder)))
+            except RldsError as error:
+                if len(wanted) == 1:
+                    raise
+                results.append(FailedDataset(id, error))
+            if on_result:
+                on_result(results[-1])
     downloads = Downloads(
         tuple(result for result in results if isinstance(result, InstalledDataset)),
         tuple(result for result in results if isinstance(result, FailedDataset)),
@@ -59,12 +69,12 @@ def download_all(
     return downloads
 
 
-def _install(
-    id: str, config: Config, options: InstallOptions, progress: Progress | None
-) -> InstalledDataset:
-    with shown(progress) as told:
-        folder = install_dataset(id, config, options, progress=told)
-    return InstalledDataset.of(folder, read_manifest(folder))
+def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[str, int | None]:
+    """Return the bytes that each dataset needs, as the catalogue knows them."""
+    root = CacheRoot(config.root)
+    entries = all_entries(root)
+    missing = [id for id in ids if options.force or not has_manifest(root.path / "datasets" / id)]
+    return {id: entries[id][1].size if id in entries else None for id in missing}
 
 
 def plan_all(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[Plan]:

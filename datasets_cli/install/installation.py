@@ -24,10 +24,11 @@ from datasets_cli.installed.lookup import (
 )
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
+from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
@@ -166,10 +167,10 @@ class Installation:
             manifest, staging = stage(
                 resolved, files, root, options.layout, self._progress, options.num_workers
             )
-        except SourceError:
+        except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            raise
+            raise type(error)(_with_advice(str(error), files, options)) from error
         replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
@@ -214,3 +215,17 @@ class Installation:
         """Return the installation of a fallback, which has none of the family's options."""
         install_options = replace(self._install_options, options={}, force=self._forces_fallback)
         return Installation(self._config, install_options, self._http, self._lock_progress)
+
+
+def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:
+    """Return what a recipe says of a file, with what to do where it does not say that."""
+    if "--source" in text or "ownload" in text:
+        return text
+    if options.source is not None:
+        return f"{text} Check the files at --source {options.source}."
+    checks = [file.checked for file in files if not file.describes]
+    if any(check.startswith(UNVERIFIED) for check in checks):
+        return f"{text} Run again without --no-verify."
+    if not UNCHECKED.isdisjoint(checks):
+        return f"{text} Run again: what no checksum vouches for is downloaded again."
+    return f"{text} The files are the published ones: report that the recipe does not read them."

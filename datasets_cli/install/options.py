@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from datasets_cli.errors import UsageError
 from datasets_cli.sources.resource import Resource
@@ -43,6 +44,11 @@ class InstallOptions:
             )
         if self.num_workers is not None and self.num_workers < 0:
             raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+        if self.source is not None and not _is_place(self.source):
+            raise UsageError(
+                f"--source {self.source!r} is neither a folder nor an address that begins with "
+                "http:// or https:// and a host. Give one of these, or leave it out."
+            )
 
     @property
     def source_folder(self) -> Path | None:
@@ -50,6 +56,14 @@ class InstallOptions:
         if self.source is None or "://" in self.source:
             return None
         return Path(self.source).expanduser()
+
+
+def _is_place(source: str) -> bool:
+    """Tell whether a text can be a folder, or is a URL of a kind that is fetched."""
+    if "://" not in source:
+        return bool(source.strip())
+    parts = urlsplit(source)
+    return parts.scheme.lower() in ("http", "https") and bool(parts.netloc)
 
 
 def install_options(

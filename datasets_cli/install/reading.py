@@ -48,5 +48,5 @@ def source_errors(id: str) -> Iterator[None]:
     except READERS_RAISE as error:
         raise SourceError(
             f"{id}: its files cannot be read ({type(error).__name__}: {error}). They are damaged, "
-            f"or not what the recipe expects. Download them again: rlds download --force {id}"
+            "or not what the recipe expects."
         ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -51,8 +51,20 @@ class Folder:
         return self.path / filename
 
     def json(self, filename: str) -> Any:
-        """Return the JSON document in a file."""
-        return json.loads(self.file(filename).read_bytes())
+        """Return the JSON document in a file.
+
+        Raises:
+            UsageError: it is not there.
+            SourceError: it is not JSON.
+        """
+        try:
+            return json.loads(self.file(filename).read_bytes())
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise SourceError(
+                f"{self.id}: {filename} is not JSON ({error}). Check {self}."
+            ) from error
 
     def url(self, filename: str) -> str:
         """Return where a file is."""

@@ -23,7 +23,7 @@ from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
-from datasets_cli.store.manifest import UNVERIFIED, Manifest
+from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
 from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, column_of
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from datasets_cli.store.schema.texts import is_text
@@ -88,14 +88,30 @@ def stage(
                 writer.close()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    for note in text_notes:
+    for note in (*text_notes, *_notes_of(files)):
         progress.note(f"{resolved.id}: {note}")
+    return _manifest(resolved, files, description, transitions.rule, written), folder
+
+
+def _notes_of(files: list[RawFile]) -> Iterator[str]:
+    """Yield what a user should know of the raw files that were read."""
     for file in files:
         if file.version:
-            progress.note(f"{resolved.id}: {file.filename} is the version {file.version}")
+            yield f"{file.filename} is the version {file.version}"
         if file.checked.startswith(UNVERIFIED):
-            progress.note(f"{resolved.id}: {file.checked}")
-    return _manifest(resolved, files, description, transitions.rule, written), folder
+            yield file.checked
+    if unchecked := [file for file in files if file.checked in UNCHECKED]:
+        yield _unchecked(unchecked)
+
+
+def _unchecked(unchecked: list[RawFile]) -> str:
+    """Return which files no checksum vouches for, and why."""
+    names = ", ".join(file.filename for file in unchecked[:3])
+    more = f" and {len(unchecked) - 3} more" if unchecked[3:] else ""
+    compared = "only the size was" if unchecked[0].checked == "size" else "nothing was"
+    is_local = not unchecked[0].url.startswith(("http://", "https://"))
+    why = "with --source no publisher is asked" if is_local else "no checksum is known"
+    return f"unchecked: {names}{more}: {compared} compared with what is published, for {why}"
 
 
 def _manifest(

@@ -17,9 +17,10 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.installed.condition import check_owner
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import check_free_space, open_regular
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.check import check_sizes
+from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import commit, restore
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -62,6 +63,8 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         check_owner(dataset.manifest, id)  # under whose id the new copy is written
         if dataset.manifest.layout == layout:
             return dataset.folder
+        # What is damaged would get a new manifest, with checksums that fit the damage.
+        check_digests(dataset.folder, dataset.manifest)
         names_of_text = text_files(dataset.manifest.texts)
         row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
         text_bytes = sum(int(dataset.manifest.files[name]["bytes"]) for name in names_of_text)
@@ -94,7 +97,7 @@ def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> N
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
             raise DamagedDataset(
                 f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
-                f"Install it again: rlds download --force {manifest.id}"
+                f"{reinstall_advice(manifest)}"
             )
 
 

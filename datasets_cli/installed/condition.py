@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_of
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
 
@@ -17,15 +18,19 @@ class Condition:
     Args:
         manifest: everything known about it; None where the manifest itself is damaged, or is that
             of another id.
-        problem: why it is damaged; empty where nothing is found.
+        problem: why it is damaged, or cannot be read; empty where nothing is found.
+        newer: whether a newer version of this program wrote it, so that nothing else is known.
     """
 
     manifest: Manifest | None
     problem: str = ""
+    newer: bool = False
 
     @property
     def state(self) -> str:
-        """``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``."""
+        """``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"`` or ``"damaged"``."""
+        if self.newer:
+            return "newer"
         return "damaged" if self.problem or self.manifest is None else self.manifest.state
 
     @property
@@ -48,7 +53,7 @@ def condition_of(folder: Path, id: str) -> Condition:
         manifest = read_manifest_of(folder, id)
         check_sizes(folder, manifest)
     except DamagedDataset as error:
-        return Condition(manifest, str(error))
+        return Condition(manifest, str(error), error.newer)
     except OSError as error:  # such as a folder that only another user may enter
         return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
     return Condition(manifest)
@@ -74,6 +79,5 @@ def check_owner(manifest: Manifest, id: str) -> None:
     """
     if manifest.id != id:
         raise DamagedDataset(
-            f"{id}: its manifest is that of {manifest.id!r}. Install it again: "
-            f"rlds download --force {id}"
+            f"{id}: its manifest is that of {manifest.id!r}. {reinstall_advice_of(id)}"
         )

@@ -14,7 +14,8 @@ from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.installed.condition import Condition, condition_of
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.installed.records import DatasetInfo, DatasetRecord
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.audit.report import TABLE, report_from_json
 from datasets_cli.store.cache_root import CacheRoot, check_id

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import DamagedDataset, IntegrityError, RldsError
+from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.manifest import Manifest
 
@@ -146,8 +146,10 @@ class VerifiedDataset:
         id: the full id.
         num_files: files that were compared; None where one differs.
         unverified: why its raw files are not known to be the publisher's; empty where they are.
-        error: names every file that differs; None where none does.
-        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        error: names every file that differs, or says that the dataset is not there; None where
+            all is well.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"``, ``"damaged"`` or
+            ``"not installed"``.
         opened: whether it was also opened, and rows of it read.
         report: what reading every value found out; None where that was not asked for.
     """
@@ -155,7 +157,7 @@ class VerifiedDataset:
     id: str
     num_files: int | None = None
     unverified: tuple[str, ...] = ()
-    error: IntegrityError | None = None
+    error: RldsError | None = None
     state: str = "installed"
     opened: bool = False
     report: DeepReport | None = None

@@ -20,14 +20,14 @@ class DatasetRecord:
         id: the full id.
         state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
             file; ``"unverified"``, of files that are not known to be the publisher's;
-            ``"damaged"``, where the manifest is not valid or a file is not as it says; or
-            ``"not installed"``.
+            ``"newer"``, where a newer version of this program wrote it; ``"damaged"``, where the
+            manifest is not valid or a file is not as it says; or ``"not installed"``.
         installed: whether there is a copy without damage.
         download_bytes: of the publisher's files; None where unknown.
         size_bytes: of the installed files; None without a copy.
         num_transitions: rows of the copy, or that the publisher states; None where unknown.
         num_trajectories: trajectories, likewise.
-        problem: why the copy is damaged; empty where it is not.
+        problem: why the copy is damaged or cannot be read; empty where it is not.
     """
 
     id: str
@@ -40,7 +40,7 @@ class DatasetRecord:
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values; ``problem`` is there where the copy is damaged."""
+        """Return the record as JSON values; ``problem`` is there only where there is one."""
         found: dict[str, Any] = {
             "id": self.id,
             "state": self.state,

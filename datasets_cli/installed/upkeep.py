@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
-from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.catalogue.selection import as_list, select_each, select_installed, together
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, IntegrityError, UsageError
+from datasets_cli.errors import (
+    DamagedDataset,
+    DatasetNotInstalled,
+    IntegrityError,
+    PartialFailure,
+    RldsError,
+    UnknownDataset,
+    UsageError,
+)
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_id, remove
 from datasets_cli.installed.outcomes import (
@@ -15,10 +24,13 @@ from datasets_cli.installed.outcomes import (
     DeletedDataset,
     VerifiedDataset,
 )
-from datasets_cli.progress import Progress, shown
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.manifest import read_manifest
+
+NOT_INSTALLED = "not installed"
 
 
 def find_folder(id: str, config: Config) -> DatasetFolder:
@@ -54,22 +66,48 @@ def verify_all(
     Raises:
         UsageError: ``quick`` and ``deep`` are both asked for.
         IntegrityError: some are damaged; ``results`` has every dataset.
+        PartialFailure: some are not there; ``results`` has every dataset.
+        UnknownDataset, DatasetNotInstalled: none is there.
     """
     if quick and deep:
         raise UsageError("quick compares sizes only and deep reads every value. Give one of them.")
-    selected = select_installed(ids, config)
-    if quick:
-        results = [_verify_sizes(id, config) for id in selected]
-    else:
-        results = [_verify(id, config, deep, progress) for id in selected]
-    damaged = [result for result in results if not result.ok]
-    if damaged:
-        error = IntegrityError(
-            f"Damaged: {', '.join(result.id for result in damaged)}. What to do is said of each."
-        )
-        error.results = results
-        raise error from damaged[0].error
-    return results
+    results: dict[str, VerifiedDataset] = {}
+    for text in as_list(ids):
+        try:
+            for id in select_installed(text, config):
+                known = installed_id(id, config)
+                results[known] = (
+                    _verify_sizes(known, config)
+                    if quick
+                    else _verify(known, config, deep, progress)
+                )
+        except (UnknownDataset, DatasetNotInstalled) as error:
+            results[text] = VerifiedDataset(text, error=error, state=NOT_INSTALLED)
+    if failure := _failure([*results.values()]):
+        raise failure
+    return [*results.values()]
+
+
+def _failure(results: list[VerifiedDataset]) -> RldsError | None:
+    """Return the error of results that are not all well, with these results."""
+    missing = [result for result in results if result.state == NOT_INSTALLED]
+    newer = [result for result in results if result.state == "newer"]
+    damaged = [result for result in results if result.state == "damaged"]
+    causes = [result.error for result in (*damaged, *newer, *missing) if result.error]
+    if not causes:
+        return None
+    if len(missing) == len(results):
+        return together(causes)
+    named = {"Damaged": damaged, "Of a newer version": newer, "Not found": missing}
+    text = " ".join(
+        f"{word}: {', '.join(result.id for result in found)}."
+        for word, found in named.items()
+        if found
+    )
+    kind = IntegrityError if damaged or newer else PartialFailure
+    failure = kind(f"{text} What to do is said of each.")
+    failure.results, failure.__cause__ = results, causes[0]
+    return failure
 
 
 def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
@@ -77,7 +115,7 @@ def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
     condition = condition_of(found.path, found.id)
     manifest = condition.sound_manifest
     if manifest is None:
-        return VerifiedDataset(found.id, error=DamagedDataset(found.problem), state="damaged")
+        return VerifiedDataset(found.id, error=DamagedDataset(found.problem), state=condition.state)
     return VerifiedDataset(
         found.id, len(manifest.files), tuple(manifest.unverified), state=manifest.state
     )
@@ -94,7 +132,8 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
         else:
             manifest = verify(id, config)
     except IntegrityError as error:
-        return VerifiedDataset(id, error=error, state="damaged")
+        is_newer = isinstance(error, DamagedDataset) and error.newer
+        return VerifiedDataset(id, error=error, state="newer" if is_newer else "damaged")
     return VerifiedDataset(
         manifest.id,
         len(manifest.files),
@@ -119,8 +158,7 @@ def delete_all(
         DatasetNotInstalled: one is not there; nothing is deleted.
     """
     root = CacheRoot(config.root)
-    selected = select_installed(ids, config)
-    found = [installed_id(id, config, accept_fallback=False) for id in selected]
+    found = select_each(as_list(ids), partial(_installed_ids, config))
     gone = [
         DeletedDataset(
             id,
@@ -128,12 +166,18 @@ def delete_all(
             deleted=not dry_run,
             state=condition_of(root.dataset(id), id).state,
         )
-        for id in dict.fromkeys(found)
+        for id in found
     ]
     if not dry_run:
         for each in gone:
             remove(each.id, config)
     return gone
+
+
+def _installed_ids(config: Config, text: str) -> list[str]:
+    """Return the ids of what a text means; a fallback is never deleted in its place."""
+    selected = select_installed(text, config)
+    return [installed_id(id, config, accept_fallback=False) for id in selected]
 
 
 def convert(

@@ -13,6 +13,7 @@ from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.installed.condition import read_manifest_of
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport
 from datasets_cli.store.cache_root import CacheRoot
@@ -54,7 +55,7 @@ def verify_deep(
     """
     dataset = _opened(text, config)
     manifest = dataset.manifest
-    with _reading_errors(manifest.id):
+    with _reading_errors(manifest):
         report = deep_check(dataset, reporting_to(progress))
     try:
         save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
@@ -70,7 +71,7 @@ def _opened(text: str, config: Config) -> Dataset:
     manifest = read_manifest_of(folder, id)
     check_digests(folder, manifest)
     _check_content(manifest)
-    with _reading_errors(manifest.id):
+    with _reading_errors(manifest):
         dataset = open_dataset(folder, text=True)
         assert len(dataset.offsets), "an opened table begins with 0"
         first_and_last = torch.tensor([0, len(dataset) - 1][: len(dataset)], dtype=torch.int64)
@@ -81,7 +82,7 @@ def _opened(text: str, config: Config) -> Dataset:
 
 
 @contextmanager
-def _reading_errors(id: str) -> Iterator[None]:
+def _reading_errors(manifest: Manifest) -> Iterator[None]:
     """Turn what reading rows raises over a dataset that was written wrong into ours."""
     try:
         yield
@@ -89,8 +90,8 @@ def _reading_errors(id: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise DamagedDataset(
-            f"{id}: its files are as the manifest says, but cannot be read "
-            f"({type(error).__name__}: {error}). Install it again: rlds download --force {id}"
+            f"{manifest.id}: its files are as the manifest says, but cannot be read "
+            f"({type(error).__name__}: {error}). {reinstall_advice(manifest)}"
         ) from error
 
 
@@ -100,6 +101,5 @@ def _check_content(manifest: Manifest) -> None:
     if manifest.content != computed:
         raise DamagedDataset(
             f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
-            f"describes the content {computed}. Install it again: rlds download --force "
-            f"{manifest.id}"
+            f"describes the content {computed}. {reinstall_advice(manifest)}"
         )

@@ -5,16 +5,22 @@ from __future__ import annotations
 from concurrent.futures import Executor
 
 from datasets_cli.config import Config
+from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_folder, installed_id
+from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.requests import request_of
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
-from datasets_cli.preprocessing.run import Run, write_derived
+from datasets_cli.preprocessing.run import Run, dest_locked, write_derived
 from datasets_cli.preprocessing.task import Function
-from datasets_cli.progress import Progress, shown
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
+from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.texts import TEXT, AnyColumn
+from datasets_cli.store.tables import remove_tables
 from datasets_cli.store.unverified import warn_if_unverified
 
 FAMILY = "derived"
@@ -22,7 +28,7 @@ FAMILY = "derived"
 
 def derive(
     id: str,
-    function: Function,
+    function: Function | str,
     out: str,
     config: Config,
     *,
@@ -34,12 +40,14 @@ def derive(
     executor: Executor | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    replaces: bool = False,
 ) -> DerivedDataset:
     """Write a function of every row of an installed dataset into the dataset ``derived/<out>``.
 
     Args:
         id: an id, or a name that resolves to one.
-        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``;
+            or its name.
         out: name of the new dataset.
         config: the root.
         num_workers: processes; all cores where None, the calling process where 0.
@@ -50,6 +58,8 @@ def derive(
         executor: where to run instead; its workers must see the cache root.
         seed: seeds torch for every chunk.
         progress: told of the rows done; None draws a bar on a terminal.
+        replaces: whether a result that was made otherwise makes room. It stays until the new one is
+            committed.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
@@ -57,34 +67,59 @@ def derive(
             something else than rows.
         RldsError: the function raised, or a worker process died.
     """
-    root, new_id = CacheRoot(config.root), _derived_id(out)
+    if isinstance(function, str):
+        function = load_function(function)
+    root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
+    options = PreprocessOptions(num_frames, chunksize, num_chunks, per, seed)
+    dest = root.dataset(new_id).resolve()
+    if root.trashed(new_id):  # of a process that was killed between two renames
+        with dest_locked(dest, config.lock_timeout, progress):
+            restore(root, new_id)
+    older = condition_of(dest, new_id).manifest if has_manifest(dest) else None
     with shown(progress) as told:
         is_written = write_derived(
-            installed_folder(root, installed_id(id, config), None),
+            installed_folder(root, source, None),
             function,
-            root.dataset(new_id),
-            PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
+            dest,
+            options,
             id=new_id,
             num_workers=num_workers,
             executor=executor,
             lock_timeout=config.lock_timeout,
             progress=told,
+            trash=root.new_trash(new_id) if replaces else None,
+            request=request_of(source, function, options, replaces),
         )
     manifest = read_manifest(root.dataset(new_id))
+    if older is not None and older.content != manifest.content:
+        remove_tables(root, older.content)
     warn_if_unverified(manifest)
+    return derived_dataset(new_id, config, unchanged=not is_written)
+
+
+def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDataset:
+    """Return what a derived dataset is.
+
+    Args:
+        id: the full id.
+        config: the root.
+        unchanged: whether it was there already.
+    """
+    folder = CacheRoot(config.root).dataset(id)
+    manifest = read_manifest(folder)
     return DerivedDataset(
-        new_id,
-        root.dataset(new_id),
+        id,
+        folder,
         manifest.num_transitions,
         manifest.size_bytes,
         manifest.state,
-        unchanged=not is_written,
+        unchanged=unchanged,
     )
 
 
 def derived_columns(
     id: str,
-    function: Function,
+    function: Function | str,
     out: str,
     config: Config,
     *,
@@ -106,7 +141,9 @@ def derived_columns(
         UsageError: ``out`` cannot be a name, or the function returns something else than rows.
         RldsError: the function raised.
     """
-    new_id = _derived_id(out)
+    if isinstance(function, str):
+        function = load_function(function)
+    new_id = derived_id(out)
     folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
     dataset = open_dataset(folder, text=True)
     run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
@@ -120,5 +157,10 @@ def derived_columns(
     return DerivedColumns(new_id, columns)
 
 
-def _derived_id(name: str) -> str:
+def derived_id(name: str) -> str:
+    """Return the id of a derived dataset, whose family may be left out.
+
+    Raises:
+        UsageError: it cannot be an id.
+    """
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")

@@ -5,18 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NoReturn
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import read_manifest
 
 
-def is_made(dest: Path, origin: Origin) -> bool:
+def is_made(dest: Path, origin: Origin, replaces: bool = False) -> bool:
     """Tell whether a destination already holds what a run would make.
 
+    Args:
+        dest: folder of the new dataset.
+        origin: what it would be made of.
+        replaces: whether a derived dataset that was made otherwise, or is damaged, makes room.
+
     Returns:
-        False where it is free.
+        False where it is free, or makes room.
 
     Raises:
         UsageError: it holds something else; what differs is named.
@@ -28,12 +33,20 @@ def is_made(dest: Path, origin: Origin) -> bool:
     manifest = read_manifest(dest)
     if manifest.parent is None:
         refuse_used(dest)
-    if differences := origin.differences(manifest):
+    differences = origin.differences(manifest)
+    if differences and replaces:
+        return False
+    if differences:
         raise UsageError(
             f"{dest} is not empty: it has {manifest.id}, made otherwise from "
             f"{'; '.join(differences)}. Delete it first, or choose another destination."
         )
-    check_sizes(dest, manifest)
+    try:
+        check_sizes(dest, manifest)
+    except DamagedDataset:
+        if replaces:
+            return False
+        raise
     return True
 
 

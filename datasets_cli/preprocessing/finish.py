@@ -8,8 +8,8 @@ from pathlib import Path
 from datasets_cli.preprocessing.destination import refuse_used
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.work import Work
-from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.commit import commit_folder
+from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import DONE, TRUNCATED, Column
@@ -31,6 +31,7 @@ def commit(
     num_rows: int,
     id: str,
     origin: Origin,
+    trash: Path | None = None,
 ) -> None:
     """Write what follows from all rows, and commit the folder.
 
@@ -43,6 +44,7 @@ def commit(
         num_rows: of the new dataset.
         id: of the new dataset.
         origin: parent, function, arguments and seed, for the manifest.
+        trash: the name that an older result has on its way out; None where there must be none.
 
     Raises:
         UsageError: another run filled the destination meanwhile.
@@ -73,9 +75,13 @@ def commit(
             seed=origin.seed,
             tool=TOOL,
         )
-    if not commit_folder(data, work.dest, manifest):
+    if trash is not None:
+        make_folder(trash.parent)
+    if not commit_folder(data, work.dest, manifest, trash):
         refuse_used(work.dest)
     shutil.rmtree(work.folder, ignore_errors=True)
+    if trash is not None:
+        sweep(trash)
 
 
 def _join_text(data: Path, texts: tuple[TextColumn, ...], parts: list[Path]) -> list[str]:

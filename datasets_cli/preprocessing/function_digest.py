@@ -40,9 +40,25 @@ LIBRARIES = frozenset({"numpy", "tensordict", "torch"})
 
 def function_entry(function: Callable[..., Any]) -> dict[str, str]:
     """Return the manifest's entry of a function: its name, and the digest of all it consists of."""
-    description = _Describer().describe(function)
-    digest = hashlib.sha256(canonical_json(description)).hexdigest()
-    return {"name": name_of(function), "digest": digest}
+    return {"name": name_of(function), "digest": _digest(_Describer().describe(function))}
+
+
+def entry_of_code(
+    module: str, code: types.CodeType, source: str, defaults: Any, keyword_defaults: Any
+) -> dict[str, str]:
+    """Return the same entry of a function that is not imported.
+
+    Args:
+        module: the name of its module.
+        code: of the function, which stands at the top of the file and has no decorator.
+        source: the text of the file.
+        defaults: as the function's ``__defaults__`` would be.
+        keyword_defaults: as its ``__kwdefaults__`` would be.
+    """
+    name, state = code.co_qualname, _Describer().describe([[], defaults, keyword_defaults])
+    parts = ["function", name, _sha256(source.encode()), _position(code), state]
+    digest = _digest(["digest", _digest(parts)])
+    return {"name": f"{module}.{name}", "digest": digest}
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -72,7 +88,7 @@ class _Describer:
             return ["level", len(self._path) - self._path.index(number)]
         if number not in self._digests:
             self._path.append(number)
-            self._digests[number] = _sha256(canonical_json(self._describe_new(value)))
+            self._digests[number] = _digest(self._describe_new(value))
             self._path.pop()
             self._kept.append(value)
         return ["digest", self._digests[number]]
@@ -196,10 +212,15 @@ def _file_of(thing: Any) -> str | None:
     if not path or Path(path).suffix != ".py":
         return None
     try:
-        with tokenize.open(path) as file:  # in the encoding that it names, and with plain lines
-            return _sha256(file.read().encode())
+        return _sha256(read_source(path).encode())
     except (OSError, SyntaxError, UnicodeDecodeError):
         return None
+
+
+def read_source(path: str) -> str:
+    """Return the text of a Python file, in the encoding that it names, and with plain lines."""
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def _own_source(thing: Any) -> str | None:
@@ -231,6 +252,10 @@ def _pickled(value: Any) -> str:
         return _sha256(cloudpickle.dumps(value))
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):
         return ""
+
+
+def _digest(description: Any) -> str:
+    return _sha256(canonical_json(description))
 
 
 def _sha256(data: bytes) -> str:

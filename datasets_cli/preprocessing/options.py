@@ -42,6 +42,12 @@ class PreprocessOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; expected 1 or more.")
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}; expected 0 or more.")
+
+    def num_rows(self, num_transitions: int) -> int:
+        """Return the rows that a run reads of a dataset that has ``num_transitions``."""
+        return min(self.num_frames or num_transitions, num_transitions)
 
     def task_rows(self, num_rows: int, default: int) -> int:
         """Return the rows of a chunk; at most those of the run.

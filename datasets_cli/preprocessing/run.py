@@ -6,9 +6,10 @@ workers on any executor gives the same bytes, and the next run continues one tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
@@ -21,13 +22,15 @@ from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
-from datasets_cli.preprocessing.work import Work, lock_of, make_plan
+from datasets_cli.preprocessing.work import Work, lock_of, make_plan, runs_to
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import Column, rows_per_block
 from datasets_cli.store.schema.texts import TextColumn, any_column
 from datasets_cli.store.schema.trajectories import first_rows
@@ -103,8 +106,24 @@ def write_derived(
     executor: Executor | None = None,
     lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
+    trash: Path | None = None,
+    request: Request | None = None,
 ) -> bool:
-    """Write ``function`` of every row into a new dataset; see ``preprocess`` for the arguments.
+    """Write ``function`` of every row into a new dataset; see ``preprocess`` for most arguments.
+
+    Args:
+        source: folder of the dataset to read.
+        function: maps its rows.
+        dest: folder of the new dataset.
+        options: of the run.
+        id: of the new dataset.
+        num_workers: processes.
+        executor: where to run instead.
+        lock_timeout: seconds to wait for another process that writes ``dest``.
+        progress: told of the rows done.
+        trash: the name, on the same disk, that a result made otherwise has on its way out: it
+            stays until the new one is committed. None refuses one.
+        request: kept with the unfinished work, for whoever resumes it.
 
     Returns:
         False where ``dest`` has it already.
@@ -117,12 +136,16 @@ def write_derived(
     dest = dest.resolve()
     dataset = open_dataset(source, text=True)
     run = Run(dataset, function, options)
-    if is_made(dest, run.origin):
+    if is_made(dest, run.origin, trash is not None):
+        if runs_to(dest):  # of a process that was killed after its last rename, for example
+            with dest_locked(dest, lock_timeout, progress):
+                for folder in runs_to(dest):
+                    shutil.rmtree(folder, ignore_errors=True)
         return False
     columns, texts = run.probe()
-    work = Work(dest, make_plan(run.origin, columns, texts))
-    with locked(lock_of(dest), str(dest), lock_timeout, progress):
-        if is_made(dest, run.origin):  # by the process that we waited for
+    work = Work(dest, make_plan(run.origin, columns, texts), request)
+    with dest_locked(dest, lock_timeout, progress):
+        if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
         work.prepare(columns, run.num_rows)
         tasks = list(run.tasks(work, columns, texts))
@@ -134,14 +157,33 @@ def write_derived(
                 _run(pool, tasks, work, run.num_rows, reporting_to(progress))
         except BaseException:
             if executor is None:  # tasks of a caller's executor may still write
-                work.sweep_if_nothing_is_done()
+                work.sweep_what_is_of_no_use()
             raise
         parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
         new_id = id or f"derived/{dest.name}"
-        commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin)
-        # Whoever waits for it, or makes a new one, finds the dataset.
-        lock_of(dest).unlink(missing_ok=True)
+        commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
     return True
+
+
+@contextmanager
+def dest_locked(dest: Path, timeout: float, progress: Progress | None) -> Iterator[None]:
+    """Hold the lock of a destination, and leave no lock file, however the work ends.
+
+    Args:
+        dest: folder of the new dataset.
+        timeout: seconds to wait for another process.
+        progress: told that we wait.
+
+    Raises:
+        LockedError: another process still holds it.
+    """
+    lock = lock_of(dest)
+    with locked(lock, str(dest), timeout, progress):
+        try:
+            yield
+        finally:
+            # Who waits for it sees that the file has no name any more, and makes a new one.
+            lock.unlink(missing_ok=True)
 
 
 class Run:
@@ -156,17 +198,17 @@ class Run:
     def __init__(self, dataset: Dataset, function: Function, options: PreprocessOptions) -> None:
         manifest = dataset.manifest
         self.dataset, self.function, self.options = dataset, function, options
-        self.num_rows = min(options.num_frames or len(dataset), len(dataset))
+        self.num_rows = options.num_rows(len(dataset))
         self._offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
-        self._row_bytes = sum(column.row_bytes for column in manifest.columns)
-        # A run of fewer rows than the function takes at once is one call.
-        task_rows = options.task_rows(self.num_rows, rows_per_block(self._row_bytes))
+        self._row_bytes = row_bytes_of(manifest)
+        self.origin = origin_of(manifest, function_entry(function), options)
         self.bounds = chunk_bounds(
-            self._offsets, task_rows, self._row_bytes, options.per, manifest.id
+            self._offsets,
+            self.origin.arguments["chunksize"],
+            self._row_bytes,
+            options.per,
+            manifest.id,
         )
-        arguments = {"num_frames": self.num_rows, "chunksize": task_rows, "per": options.per}
-        parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
-        self.origin = Origin(parent, function_entry(function), arguments, options.seed)
 
     def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
         """Return the columns that the function gives, learned from the first rows."""
@@ -201,13 +243,35 @@ class Run:
                 )
 
 
+def origin_of(
+    manifest: Manifest, function: Mapping[str, str], options: PreprocessOptions
+) -> Origin:
+    """Return everything that decides the values of a derived dataset.
+
+    Args:
+        manifest: of the dataset that is read.
+        function: name and digest.
+        options: of the run.
+    """
+    num_rows = options.num_rows(manifest.num_transitions)
+    # A run of fewer rows than the function takes at once is one call.
+    task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
+    arguments = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
+    parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
+    return Origin(parent, function, arguments, options.seed)
+
+
+def row_bytes_of(manifest: Manifest) -> int:
+    """Return the bytes of one row in memory."""
+    return sum(column.row_bytes for column in manifest.columns)
+
+
 def _run(
     pool: Executor, tasks: list[PreprocessTask], work: Work, num_rows: int, progress: Progress
 ) -> None:
     """Write the tasks' rows, and tell of the rows done."""
-    kept = f"What is done is kept in {work.folder}; the same call continues from there."
     done = num_rows - sum(task.stop - task.start for task in tasks)
     progress.writing(done)
-    for task, _ in run_tasks(pool, write_rows, tasks, kept):
+    for task, _ in run_tasks(pool, write_rows, tasks, work.kept):
         done += task.stop - task.start
         progress.writing(done)

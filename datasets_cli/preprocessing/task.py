@@ -144,10 +144,7 @@ def apply(
         )
     keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     names = [(key,) if isinstance(key, str) else key for key in keys]
-    try:
-        rows = {name: _array(name, result.get(name)) for name in names}
-    except (TypeError, AttributeError) as error:
-        raise UsageError(f"The function returned what cannot be stored: {error}.") from error
+    rows = {name: _array(name, result.get(name)) for name in names}
     if all(map(is_text, rows.values())):
         raise UsageError(f"The function returned no columns of numbers for {rows_named}.")
     return rows
@@ -160,7 +157,14 @@ def _array(key: Key, entry: Any) -> np.ndarray:
         UsageError: it is neither numbers nor text.
     """
     if not is_non_tensor(entry):
-        return np.ascontiguousarray(to_array(entry))
+        try:
+            return np.ascontiguousarray(to_array(entry))
+        except (TypeError, AttributeError, RuntimeError) as error:  # sparse, or another's class
+            raise UsageError(
+                f"The function returned what cannot be stored: {show_key(key)} is a "
+                f"{type(entry).__name__} that cannot become an array ({error}). Expected a dense "
+                "tensor of numbers or bool, or text."
+            ) from error
     shape, flat = entry.batch_size, entry.tolist()
     for _ in shape[1:]:  # a list less deep each time
         flat = [value for values in flat for value in values]
@@ -169,7 +173,8 @@ def _array(key: Key, entry: Any) -> np.ndarray:
         found = wrong[0] if wrong else "rows of different shapes"
         raise UsageError(
             f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
-            f"a str for each row, or arrays of one shape of them, found {found}."
+            f"a str for each row, or arrays of one shape of them, found {found}. An object of "
+            "another kind may become numbers in tensors, or text, such as json.dumps of it."
         )
     texts = np.empty(len(flat), object)
     texts[:] = [*map(str, flat)]

@@ -1,7 +1,8 @@
 """The folder of a run: what is done stays there until the new dataset has its name.
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
-                                                  and the text of each part in parts/<k>/
+                                                  and the text of each part in parts/<k>/;
+                                                  request.json where both ends are in the root
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 """
 
@@ -15,9 +16,12 @@ import shutil
 from pathlib import Path
 
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.requests import PLAN, Request
 from datasets_cli.sources.disk import check_free_space, disk_errors
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.schema.texts import TextColumn
+
+_FOLDER = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 
 
 class Work:
@@ -26,14 +30,26 @@ class Work:
     Args:
         dest: folder of the new dataset.
         plan: everything that decides the bytes; another plan works in another folder.
+        request: what was asked for, where another process can ask for it.
     """
 
-    def __init__(self, dest: Path, plan: bytes) -> None:
+    def __init__(self, dest: Path, plan: bytes, request: Request | None = None) -> None:
         self.dest = dest
         digest = hashlib.sha256(plan).hexdigest()[:16]
         self.folder = dest.parent / f".{dest.name}.{digest}.partial"
         self.data = self.folder / "data"
         self._plan = plan
+        self._request = request
+        # A folder that a caller made, as a temporary one, goes with its name: no later call could
+        # find what stays beside it.
+        self._is_kept = not dest.is_dir() or any(dest.iterdir())
+
+    @property
+    def kept(self) -> str:
+        """A sentence that says what a run that breaks leaves."""
+        if self._is_kept:
+            return f"What is done is kept in {self.folder}; the same call continues from there."
+        return f"Nothing of it is kept, because the folder {self.dest} was there before."
 
     def mark(self, number: int) -> Path:
         """Return the file that says that a task is done."""
@@ -46,12 +62,12 @@ class Work:
     def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
         """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
         # Exactly those of this destination: the lock of out does not protect those of out.v2.
-        name = re.compile(rf"\.{re.escape(self.dest.name)}\.[0-9a-f]{{16}}\.partial")
-        for other in self.dest.parent.iterdir():
-            if name.fullmatch(other.name) and other != self.folder:
+        for other in runs_to(self.dest):
+            if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
-        plan = self.folder / "plan.json"
+        plan = self.folder / PLAN
         if plan.is_file() and plan.read_bytes() == self._plan:
+            self._save_request()  # the function may be in another folder by now
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         total = sum(column.row_bytes for column in columns) * num_rows
@@ -63,12 +79,30 @@ class Work:
                     path = self.data / column.filename
                     with one_file_each(path, column.key):
                         _allocate(path, column.row_bytes * num_rows)
+            self._save_request()
             plan.write_bytes(self._plan)
 
-    def sweep_if_nothing_is_done(self) -> None:
-        """Delete the folder of a run that failed before its first task was done."""
-        if not any(self.folder.glob("parts/*.done")):
+    def _save_request(self) -> None:
+        if self._request is not None:
+            self._request.save(self.folder)
+
+    def sweep_what_is_of_no_use(self) -> None:
+        """Delete the folder of a run that failed, unless a later call can continue there."""
+        if not self._is_kept or not any(self.folder.glob("parts/*.done")):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def dest_of(folder: Path) -> Path | None:
+    """Return the destination of the run whose folder this is; None where it is that of no run."""
+    found = _FOLDER.fullmatch(folder.name)
+    return folder.with_name(found[1]) if found else None
+
+
+def runs_to(dest: Path) -> list[Path]:
+    """Return the folders of all runs to a destination, which are not done."""
+    if not dest.parent.is_dir():
+        return []
+    return [folder for folder in dest.parent.iterdir() if dest_of(folder) == dest]
 
 
 def lock_of(dest: Path) -> Path:

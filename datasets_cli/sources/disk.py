@@ -17,6 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset, DiskFull
+from datasets_cli.reinstall import reinstall_advice_at
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -120,8 +121,8 @@ def _check_kind(path: Path, mode: int) -> None:
 
 def _not_regular(path: Path, kind: str) -> DamagedDataset:
     return DamagedDataset(
-        f"{path} is {kind}, where a dataset has a regular file; it was not opened. Delete the "
-        "dataset and install it again: rlds download --force ID"
+        f"{path} is {kind}, where a dataset has a regular file; it was not opened. "
+        f"{reinstall_advice_at(path)}"
     )
 
 
@@ -136,13 +137,18 @@ def digest_of(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def is_full(error: OSError) -> bool:
+    """Tell whether an error means that a disk, or what a user may have of it, is full."""
+    return error.errno in _FULL
+
+
 @contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         raise DiskFull(
             f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "

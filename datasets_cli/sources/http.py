@@ -8,8 +8,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 
@@ -31,6 +32,8 @@ Answer = TypeVar("Answer")
 USER_AGENT = "rlds-cli"
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
+MOST_PAGES = 100
+"""Of one list; Hugging Face has 1,000 entries on each."""
 
 
 class Http:
@@ -85,10 +88,41 @@ class Http:
             UnknownDataset: a server says that there is no such data.
             NetworkError: no server answers, or the answer is not JSON.
         """
+        return self._first_answer(url, lambda response: response.json(), no_such_data)
+
+    def pages(self, url: str) -> Iterator[Any]:
+        """Yield the JSON documents of a list that comes in pages, trying mirrors first.
+
+        Each answer names the next page in its ``Link`` header, as Hugging Face does for a list of
+        more than 1,000 entries.
+
+        Args:
+            url: of the first page.
+
+        Raises:
+            AccessError, NetworkError: as ``json``; also where there are more than ``MOST_PAGES``,
+                or a page leads to another host.
+        """
+        page = url
+        for _ in range(MOST_PAGES):
+            document, following = self._first_answer(page, partial(_page, host_of(url)))
+            yield document
+            if following is None:
+                return
+            page = following
+        raise NetworkError(f"{url} has more than {MOST_PAGES} pages, which is more than is read.")
+
+    def _first_answer(
+        self,
+        url: str,
+        read: Callable[[requests.Response], Answer],
+        no_such_data: NoSuchData | None = None,
+    ) -> Answer:
+        """Return what the first server that answers says; mirrors are asked first."""
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._with_retries(candidate, lambda response: response.json(), no_such_data)
+                return self._with_retries(candidate, read, no_such_data)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
@@ -195,6 +229,24 @@ class Http:
         level = logging.WARNING if error.unresolved is None else logging.INFO
         logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
+
+
+def _page(publisher: str, response: requests.Response) -> tuple[Any, str | None]:
+    """Return the document of a page, and the address of the next; None after the last.
+
+    Args:
+        publisher: the host that the page is of; a mirror of it may have answered.
+        response: the answer.
+    """
+    link = response.links.get("next", {}).get("url")
+    if link is None:
+        return response.json(), None
+    following = urljoin(response.url, link)
+    if host_of(following) not in (publisher, host_of(response.url)):
+        raise NetworkError(
+            f"{response.url} names a next page on another host, {following}, which is not asked."
+        )
+    return response.json(), following
 
 
 def _authorization(url: str) -> dict[str, str]:

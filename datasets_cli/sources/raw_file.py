@@ -82,7 +82,10 @@ def verify(
         checked, version = known, content.label
     except IntegrityError as error:
         if not accept_any:
-            raise
+            raise type(error)(
+                f"{error} Download it again, or check --source and --mirror; --no-verify takes the "
+                "file as it is."
+            ) from error
         checked = f"not verified: {error}"
     return RawFile(
         path,

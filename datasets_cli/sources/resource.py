@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ class Web(Protocol):
 
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
         """Return the JSON document at ``url``; UnknownDataset where ``no_such_data`` says so."""
+
+    def pages(self, url: str) -> Iterator[Any]:
+        """Yield the JSON documents of a list in pages, of which each names the next."""
 
     def has(self, url: str) -> bool:
         """Tell whether there is a file at ``url``."""

@@ -93,6 +93,22 @@ class CacheRoot:
         """Return earlier copies of this id that a killed run left in the trash."""
         return sorted((self.path / "tmp").glob(f"trash-{_slug(id)}-*"))
 
+    def all_staged(self) -> list[Path]:
+        """Return what processes that have ended left of copies of any id."""
+        found = sorted(self._temporary())
+        return [path for path in found if not _is_trash(path) and not _may_be_in_use(path)]
+
+    def all_trashed(self) -> list[Path]:
+        """Return every copy that a killed run left in the trash."""
+        return sorted(filter(_is_trash, self._temporary()))
+
+    def partial_runs(self) -> list[Path]:
+        """Return the folders of runs of ``preprocess`` that have not ended."""
+        return sorted((self.path / "datasets").glob("**/.*.partial"))
+
+    def _temporary(self) -> Iterator[Path]:
+        return (self.path / "tmp").glob("*")
+
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
         top = self.path / "datasets"
@@ -136,6 +152,10 @@ def _slug(id: str) -> str:
 
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def _is_trash(folder: Path) -> bool:
+    return folder.name.startswith("trash-")
 
 
 def _may_be_in_use(staging: Path) -> bool:

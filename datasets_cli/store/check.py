@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
 from datasets_cli.store.compact.record_check import check_record
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
@@ -99,7 +100,7 @@ def check_entries(manifest: Manifest) -> Record:
     except ValueError as error:
         raise DamagedDataset(
             f"The manifest of {manifest.id} does not describe a dataset: {error}. "
-            f"Install it again: rlds download --force {manifest.id}"
+            f"{reinstall_advice(manifest)}"
         ) from error
     return record
 
@@ -199,7 +200,7 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
     if problems:
         raise DamagedDataset(
             f"{manifest.id} under {folder} is not what its manifest says: {'; '.join(problems)}. "
-            f"Install it again: rlds download --force {manifest.id}"
+            f"{reinstall_advice(manifest)}"
         )
 
 

@@ -37,8 +37,8 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
             return False
         is_committed = commit_folder(staging, target, manifest, trash)
     finally:
-        _sweep(staging)
-    _sweep(trash)
+        sweep(staging)
+    sweep(trash)
     return is_committed
 
 
@@ -105,7 +105,7 @@ def remove(root: CacheRoot, id: str) -> None:
     make_folder(trash.parent)
     target.rename(trash)
     for folder in root.trashed(id):
-        _sweep(folder)
+        sweep(folder)
     remove_empty_parents(target, root.path / "datasets")
 
 
@@ -117,12 +117,12 @@ def restore(root: CacheRoot, id: str) -> None:
     for trash in root.trashed(id):
         if has_manifest(trash) and not root.dataset(id).exists():
             _move_if_free(trash, root.dataset(id))
-        _sweep(trash)
+        sweep(trash)
     for staging in root.staged(id):
-        _sweep(staging)
+        sweep(staging)
 
 
-def _sweep(folder: Path) -> None:
+def sweep(folder: Path) -> None:
     """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
     with suppress(OSError):
         (folder / MANIFEST_FILENAME).unlink()

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.errors import LockedError
-from datasets_cli.parallel.executors import refuse_half_started
+from datasets_cli.errors import LockedError, UsageError
 from datasets_cli.progress import Progress
-from datasets_cli.sources.disk import make_folder
+from datasets_cli.sources.disk import is_full, make_folder
 
 if TYPE_CHECKING:
     import filelock
@@ -44,14 +43,18 @@ def locked(
 
     Raises:
         LockedError: another process still holds it.
-        UsageError: this is a worker of a script without a guard, which would wait for its parent.
+        UsageError: the lock file cannot be made; or this is a worker of a script without a guard,
+            which would wait for its parent.
     """
-    import filelock  # on the way to `rlds delete` alone, and slow to import
+    # On the way to `rlds delete` alone, and slow to import.
+    import filelock
+
+    from datasets_cli.parallel.executors import refuse_half_started
 
     refuse_half_started()
-    make_folder(path.parent)
     lock = filelock.FileLock(path)
     try:
+        make_folder(path.parent)
         _wait(lock, what, timeout_seconds, progress)
     except filelock.Timeout as error:
         raise LockedError(
@@ -60,12 +63,40 @@ def locked(
         ) from error
     except (OSError, NotImplementedError) as error:
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
-            raise
+            if is_full(error):
+                raise
+            raise _not_writable(path, error) from error
         logger.debug("%s: this file system has no locks (%s)", path, error)
     try:
         yield
     finally:
         lock.release()
+
+
+def is_held(path: Path) -> bool:
+    """Tell whether a process holds a lock now; False where that cannot be told."""
+    import filelock
+
+    if not path.exists():
+        return False
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        return True
+    except (OSError, NotImplementedError):
+        return False
+    lock.release()
+    return False
+
+
+def _not_writable(path: Path, error: OSError) -> UsageError:
+    """Return what it means that a lock file, the first of all that is written, cannot be made."""
+    return UsageError(
+        f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is to be "
+        "made there. Make it writable, or choose another place: --root or RLDS_HOME is the cache "
+        "root."
+    )
 
 
 def _wait(

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.manifest_fields import IDENTITY, check_fields, checked_columns
 from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.json_values import wrong
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 
@@ -149,10 +151,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from error
     if version > FORMAT_VERSION:
-        raise DamagedDataset(
-            f"{path} has format version {version}, and this program reads up to {FORMAT_VERSION}: "
-            "a newer one wrote it, and it may be whole. Upgrade: pip install --upgrade rlds-cli"
-        )
+        raise _newer(path, version)
     try:
         if version > 1:
             check_seal(data, document)
@@ -179,7 +178,7 @@ def _read_bounded(path: Path) -> bytes:
 def _format_version(document: Mapping[str, Any]) -> int:
     version = document.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"format_version is {str(version)[:20]!r}; expected a number of 1 or more")
+        raise wrong("format_version", "a number of 1 or more", version)
     return version
 
 
@@ -191,7 +190,7 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
     """
     check_fields(document, IDENTITY if version > 1 else {})
     if document["layout"] not in LAYOUTS:
-        raise ValueError(f"layout is {document['layout']!r}; expected one of {', '.join(LAYOUTS)}")
+        raise wrong("layout", f"one of {', '.join(LAYOUTS)}", document["layout"])
     if version == 1:  # its identity is computed
         document.pop("content", None)
     columns, texts = checked_columns(document)
@@ -201,10 +200,17 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
     return Manifest(**{name: document[name] for name in known} | made)
 
 
+def _newer(path: Path, version: int) -> DamagedDataset:
+    error = DamagedDataset(
+        f"{path} has format version {str(version)[:20]}, and this program reads up to "
+        f"{FORMAT_VERSION}: a newer one wrote it, and it may be whole. Upgrade: "
+        "pip install --upgrade rlds-cli"
+    )
+    error.newer = True
+    return error
+
+
 def _damaged(path: Path, problem: object) -> DamagedDataset:
     # What is quoted may be of any length, and break lines.
     plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
-    return DamagedDataset(
-        f"{path} is not a valid manifest: {plain}. Install the dataset again (rlds download "
-        "--force ID) or remove it (rlds delete ID)."
-    )
+    return DamagedDataset(f"{path} is not a valid manifest: {plain}. {reinstall_advice_at(path)}")

@@ -1,7 +1,7 @@
-"""What each field of a manifest must be, so that no code behind the reader meets another type.
+"""What each field of a manifest must be, so that no code after the reader meets another type.
 
-A check takes a value and returns what is wrong with it, beginning with where: ``[3].bytes is -1;
-expected a whole number of 0 or more``. An empty text says that nothing is.
+A check takes a value and where it is, such as ``files.next/reward.memmap.bytes``, and raises
+ValueError where it is something else; see ``json_values``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from datasets_cli.store.schema.columns import Column, Key, show_key
-from datasets_cli.store.schema.json_values import LARGEST, column_at
+from datasets_cli.store.schema.json_values import (
+    LARGEST,
+    column_at,
+    list_at,
+    number_at,
+    object_at,
+    wrong,
+)
 from datasets_cli.store.schema.texts import TextColumn
 
-Check = Callable[[Any], str]
+Check = Callable[[Any, str], object]
 
 MAX_NAME_BYTES = 255
 STATES = ("installed", "unchecked", "unverified")
@@ -24,38 +31,32 @@ STATES = ("installed", "unchecked", "unverified")
 
 
 def _is(expected: str, test: Callable[[Any], bool]) -> Check:
-    def check(value: Any) -> str:
-        return "" if test(value) else f" is {reprlib.repr(value)}; expected {expected}"
+    def check(value: Any, where: str) -> None:
+        if not test(value):
+            raise wrong(where, expected, value)
 
     return check
 
 
 def _list_of(item: Check) -> Check:
-    def check(value: Any) -> str:
-        if not isinstance(value, list):
-            return LIST(value)
-        for number, each in enumerate(value):
-            if problem := item(each):
-                return f"[{number}]{problem}"
-        return ""
+    def check(value: Any, where: str) -> None:
+        for number, each in enumerate(list_at(value, where)):
+            item(each, f"{where}[{number}]")
 
     return check
 
 
 def _object_of(required: Mapping[str, Check], optional: Mapping[str, Check] = {}) -> Check:
     """Return the check of an object; keys that are named in neither mapping may be anything."""
-    known = tuple({**required, **optional}.items())
+    known = {**required, **optional}
 
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return OBJECT(value)
-        for name, item in known:
-            if name not in value:
-                if name in required:
-                    return f".{name} is missing"
-            elif problem := item(value[name]):
-                return f".{name}{problem}"
-        return ""
+    def check(value: Any, where: str) -> None:
+        values = object_at(value, where)
+        for name, item in known.items():
+            if name in values:
+                item(values[name], _below(where, name))
+            elif name in required:
+                raise ValueError(f"{_below(where, name)} is missing")
 
     return check
 
@@ -63,15 +64,25 @@ def _object_of(required: Mapping[str, Check], optional: Mapping[str, Check] = {}
 def _values_of(item: Check) -> Check:
     """Return the check of an object whose values are all alike."""
 
-    def check(value: Any) -> str:
-        if not isinstance(value, dict):
-            return OBJECT(value)
-        for name, each in value.items():
-            if problem := item(each):
-                return f".{name}{problem}"
-        return ""
+    def check(value: Any, where: str) -> None:
+        for name, each in object_at(value, where).items():
+            item(each, _below(where, name))
 
     return check
+
+
+def _unless(nothing: object, item: Check) -> Check:
+    """Return the check of a value that may be ``nothing`` instead."""
+
+    def check(value: Any, where: str) -> None:
+        if value != nothing:
+            item(value, where)
+
+    return check
+
+
+def _below(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
 
 
 def _is_whole(value: Any) -> bool:
@@ -91,14 +102,8 @@ def is_digest(value: Any) -> bool:
     return isinstance(value, str) and _HEX(value) is not None
 
 
-LIST = _is("a list", lambda value: isinstance(value, list))
-OBJECT = _is("an object", lambda value: isinstance(value, dict))
 TEXT = _is("a text", lambda value: isinstance(value, str))
 TEXT_OR_NULL = _is("a text or null", lambda value: value is None or isinstance(value, str))
-COUNT = _is(
-    "a whole number of 0 or more, below 2**48",
-    lambda value: _is_whole(value) and 0 <= value < LARGEST,
-)
 WHOLE = _is("a whole number", _is_whole)
 WHOLE_OR_NULL = _is("a whole number or null", lambda value: value is None or _is_whole(value))
 ARGUMENT = _is(
@@ -116,10 +121,10 @@ PARENT = _object_of({"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST,
 FIELDS: dict[str, Check] = {
     "id": TEXT,
     "layout": TEXT,
-    "num_transitions": COUNT,
-    "num_trajectories": COUNT,
-    "columns": _list_of(OBJECT),  # ``checked_columns`` looks into them
-    "files": _values_of(_object_of({"bytes": COUNT, "sha256": DIGEST})),
+    "num_transitions": number_at,
+    "num_trajectories": number_at,
+    "columns": _list_of(object_at),  # ``checked_columns`` looks into them
+    "files": _values_of(_object_of({"bytes": number_at, "sha256": DIGEST})),
 }
 """What every manifest has."""
 
@@ -129,7 +134,7 @@ OPTIONAL_FIELDS: dict[str, Check] = {
             {"filename": TEXT, "sha256": DIGEST},
             {
                 "url": TEXT,
-                "bytes": COUNT,
+                "bytes": number_at,
                 "validator": TEXT_OR_NULL,
                 "checked": TEXT,
                 "describes": FLAG,
@@ -159,10 +164,10 @@ OPTIONAL_FIELDS: dict[str, Check] = {
         },
     ),
     "statistics": _values_of(_values_of(NUMBER_OR_NULL)),
-    "record": OBJECT,
-    "texts": _list_of(OBJECT),
-    "parent": lambda value: "" if value is None else PARENT(value),
-    "function": lambda value: "" if value == {} else FUNCTION(value),  # none where not derived
+    "record": object_at,
+    "texts": _list_of(object_at),
+    "parent": _unless(None, PARENT),
+    "function": _unless({}, FUNCTION),  # none where not derived
     "arguments": _values_of(ARGUMENT),
     "seed": WHOLE_OR_NULL,
     "tool": TEXT,
@@ -185,8 +190,7 @@ def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> 
         ValueError: names the field, what was expected and what was found.
     """
     for check in (_FIELDS, _object_of(identity)):
-        if problem := check(document):
-            raise ValueError(problem.removeprefix("."))
+        check(document, "")
     for name in document["files"]:
         _check_filename(name)
 

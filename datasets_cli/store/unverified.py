@@ -24,8 +24,7 @@ def warn_if_unverified(manifest: Manifest) -> None:
     while _is_ours(caller) and caller.f_back is not None:
         caller = caller.f_back
     warnings.warn_explicit(
-        f"{manifest.id} is unverified: its raw files are not known to be the publisher's "
-        f"({manifest.unverified[0]}). {_advice(manifest)} To open it without this warning: "
+        f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
         'warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
         UnverifiedDataset,
         filename=caller.f_code.co_filename,
@@ -39,7 +38,15 @@ def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE
 
 
-def _advice(manifest: Manifest) -> str:
+def _reason(manifest: Manifest) -> str:
+    """Return why it is unverified, and what to do."""
     if manifest.parent is None:
-        return f"For the published ones: rlds download --force {manifest.id}."
-    return f"Install {manifest.parent['id']} from published files and derive it again."
+        return (
+            f"its raw files are not known to be the publisher's ({manifest.unverified[0]}). "
+            f"For the published ones: rlds download --force {manifest.id}."
+        )
+    parent = manifest.parent["id"]
+    return (
+        f"it is derived from {parent}, whose raw files are not known to be the publisher's. "
+        f"Install those (rlds download --force {parent}) and derive it again."
+    )

@@ -6,6 +6,7 @@ name is a repository on Hugging Face, the rest a folder in it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
     if web is None:
         return list(known.values())
     found = {name: entry for name, entry in known.items() if name.startswith("community/")}
-    for repository in web.json(f"{HUGGING_FACE}api/datasets?author={OWNER}"):
+    for repository in _entries(f"{HUGGING_FACE}api/datasets?author={OWNER}", web):
         found |= {entry.name: entry for entry in _published(str(repository["id"]), web)}
     return [known.get(name, entry) for name, entry in sorted(found.items())]
 
@@ -80,7 +81,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     if files is None:
         return _resources_of_mirror(name, bases, web)
     _check_format(name, files)
-    # Hugging Face lists the first 1,000 entries; the others are named as Minari names them.
+    # With what is in the folders of the episodes.
     files = _list(f"{listing}/tree/{revision}/{folder}data?recursive=true", web, f"{folder}data/")
     return _arrow_resources(name, web.json(f"{bases[0]}{METADATA}"), bases, files)
 
@@ -143,10 +144,15 @@ def _remote(name: str) -> tuple[str, str]:
 
 def _list(url: str, web: Web, above: str | None = None) -> dict[str, Any]:
     """Return what a folder on Hugging Face holds: by name or, below ``above``, by path."""
-    entries = web.json(url)
     if above is None:
-        return {entry["path"].rpartition("/")[2]: entry for entry in entries}
-    return {entry["path"].removeprefix(above): entry for entry in entries}
+        return {entry["path"].rpartition("/")[2]: entry for entry in _entries(url, web)}
+    return {entry["path"].removeprefix(above): entry for entry in _entries(url, web)}
+
+
+def _entries(url: str, web: Web) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a list, which comes in pages of 1,000."""
+    for page in web.pages(url):
+        yield from page
 
 
 def _check_format(name: str, files: dict[str, Any]) -> None:

@@ -135,7 +135,7 @@ def _torchrl_metadata(published: dict[str, Any], spaces: dict[str, Space | None]
     """Return what TorchRL's loader of a converted folder reads beside the data."""
     env = published.get("env_spec")
     return {
-        "env_spec": read_json(env, "metadata.json: env_spec") if isinstance(env, str) else env,
+        "env_spec": read_json(env, f"env_spec of {METADATA}") if isinstance(env, str) else env,
         **{key: published.get(key) for key in SPEC},
         "observation_space": torchrl_form(spaces["observations"]),
         "action_space": torchrl_form(spaces["actions"]),

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from datasets_cli.cli.main import hoist_global_options, main
-from datasets_cli.cli.state import human_bytes, table
+from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config
+from datasets_cli.quantities import human_bytes
 from datasets_cli.store.sealed_json import seal
 from tests.conftest import DEMO, DOOR
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli import api
 from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
-from datasets_cli.progress import Transfer
+from datasets_cli.progress import Silent
+from datasets_cli.progress_bars import Bars, PartOfRun, Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
@@ -76,7 +78,8 @@ def test_rich_is_imported_for_the_families_alone() -> None:
     script = (
         "import sys; sys.stdout.isatty = lambda: {tty};"
         "from datasets_cli.cli.main import main; code = main({arguments});"
-        "print('HEAVY', code, sorted({{'rich', 'numpy', 'torch'}} & sys.modules.keys()))"
+        "heavy = {{'rich', 'pydantic', 'multiprocessing', 'numpy', 'torch'}};"
+        "print('HEAVY', code, sorted(heavy & sys.modules.keys()))"
     )
     for tty, arguments, found in (
         (True, ["list"], "['rich']"),
@@ -143,6 +146,23 @@ def test_the_line_of_a_transfer_has_all_files_and_fits() -> None:
     for width in (20, 39, 59, 79, 119):
         assert len(transfer.line(width)) <= width
     assert "2.0 MB of 4.0 MB" in transfer.line(39)
+
+
+def test_several_datasets_share_one_bar(capsys: Capture) -> None:
+    with Bars(shown=True) as bars:
+        bars.expecting({"d4rl/a": 1_000_000, "d4rl/b": 2_000_000, "d4rl/c": 1_000_000})
+        with PartOfRun("d4rl/a", bars) as part:
+            part.expecting({"a.hdf5": 1_000_000})
+            part.fetching("a.hdf5", 1_000_000, 1_000_000)
+        with PartOfRun("d4rl/b", bars):
+            pass  # it could not be installed: its bytes no longer count
+        with PartOfRun("d4rl/c", bars) as part:
+            part.expecting({"1.hdf5": 500_000, "2.hdf5": 500_000})
+            part.fetching("1.hdf5", 500_000, 500_000)
+    drawn = capsys.readouterr().err
+    first, second = [line for line in drawn.split("\x1b[J") if "MB of" in line]
+    assert " 25%" in first and "1.0 MB of 4.0 MB" in first and "d4rl/a a.hdf5" in first
+    assert " 75%" in second and "1.5 MB of 2.0 MB" in second and "file 3 of 3" in second
 
 
 def test_what_an_earlier_run_fetched_has_no_speed() -> None:
@@ -224,9 +244,10 @@ def test_output_on_a_full_disk_exits_with_7(
     ("arguments", "words"),
     [
         (
-            "preprocess",
-            "needs ID and --fn MODULE:FUNCTION and --out NAME. Example: ",
+            "preprocess --fn mycode:scale",
+            "needs ID and --out NAME. Example: ",
         ),
+        ("preprocess", "Begin with: rlds download demo/door-human or rlds demo"),
         ("convert", "needs ID and --layout"),
         (
             "download",
@@ -252,6 +273,21 @@ def test_a_wrong_call_is_told_what_to_do(
     error = capsys.readouterr().err
     assert words in error
     assert error.startswith("rlds: ") and error.count("\n") == 1
+
+
+def test_of_several_globs_each_that_finds_nothing_is_named(capsys: Capture) -> None:
+    assert main(["list", "hopper-medium-v2", "nosuch", "zz*", "-q"]) == 0
+    assert capsys.readouterr() == ("d4rl/hopper-medium-v2\n", "")
+    assert main(["list", "hopper-medium-v2", "nosuch", "zz*"]) == 0
+    assert capsys.readouterr().err == "Nothing matches 'nosuch', 'zz*'.\n"
+
+
+@pytest.mark.parametrize(("call", "code"), [("info nosuch", 3), ("delete demo/iris", 2)])
+def test_a_stream_that_the_shell_closed_is_no_error(call: str, code: int, config: Config) -> None:
+    api.download("demo/iris", progress=Silent())
+    command = f"{sys.executable} -m datasets_cli {call} <&- 2>&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,11 @@ def load_sample(id: str) -> str:
     return str(api.dataset_info(id).to_json()["details"]["sample_of"])
 
 
+def test_the_demo_shows_no_warning_to_a_new_user(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo"]) == 0
+    assert capfd.readouterr().err == ""
+
+
 def test_without_keep_the_demo_leaves_nothing(config: Config) -> None:
     assert main(["demo", "-q"]) == 0
     assert not config.root.exists()

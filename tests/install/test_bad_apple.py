@@ -61,6 +61,13 @@ def apple(request: pytest.FixtureRequest, door: str, config: Config) -> str:
     return door
 
 
+@pytest.fixture
+def state(request: pytest.FixtureRequest, apple: str) -> str:
+    """Return the word for what is wrong with it."""
+    is_newer = request.node.callspec.params["apple"] == "a newer version"
+    return "newer" if is_newer else "damaged"
+
+
 def run(capsys: Capture, *arguments: str, code: int = 0) -> tuple[str, str]:
     assert main(list(arguments)) == code, capsys.readouterr()
     captured = capsys.readouterr()
@@ -68,39 +75,42 @@ def run(capsys: Capture, *arguments: str, code: int = 0) -> tuple[str, str]:
     return captured.out, captured.err
 
 
-def test_list_and_info_have_one_line(apple: str, capsys: Capture) -> None:
+def test_list_and_info_have_one_line(apple: str, state: str, capsys: Capture) -> None:
     lines = run(capsys, "list", "--installed")[0].splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
-        [apple, "damaged"],
+        [apple, state],
         ["toy/vectors", "unchecked"],
     ]
-    assert "damaged: " in lines[1]
+    assert f"{state}: " in lines[1]
     records = json.loads(run(capsys, "list", "--installed", "--json")[0])
     assert [(record["state"], record["installed"]) for record in records] == [
-        ("damaged", False),
+        (state, False),
         ("unchecked", True),
     ]
     assert records[0]["problem"] and "problem" not in records[1]
     shown = run(capsys, "info", apple)[0]
-    assert sum(line.startswith("damaged ") for line in shown.splitlines()) == 1
-    assert f"rlds download --force {apple}" in shown
-    assert json.loads(run(capsys, "info", apple, "--json")[0])["state"] == "damaged"
+    assert sum(line.startswith(f"{state} ") for line in shown.splitlines()) == 1
+    advice = {"damaged": f"rlds download --force {apple}", "newer": "Upgrade: pip install"}
+    assert advice[state] in shown
+    assert json.loads(run(capsys, "info", apple, "--json")[0])["state"] == state
 
 
-def test_verify_names_it_and_verifies_the_others(apple: str, capsys: Capture) -> None:
+def test_verify_names_it_and_verifies_the_others(apple: str, state: str, capsys: Capture) -> None:
     for options in ([], ["--quick"], ["--deep"]):
         out, err = run(capsys, "verify", *options, code=4)
-        assert out.startswith(f"{apple}: damaged: ")
+        assert out.startswith(f"{apple}: {state}: ")
         assert "toy/vectors: 20 files as in the manifest" in out and apple in err
     with pytest.raises(IntegrityError) as caught:
         api.verify()
     assert [result.ok for result in caught.value.results] == [False, True]
 
 
-def test_path_says_where_it_is_and_that_it_is_damaged(apple: str, capsys: Capture) -> None:
+def test_path_says_where_it_is_and_that_it_is_damaged(
+    apple: str, state: str, capsys: Capture
+) -> None:
     out, err = run(capsys, "path", apple)
-    assert Path(out.strip()).name == "door-human-v0" and f"{apple} is damaged: " in err
-    assert json.loads(run(capsys, "path", apple, "--json")[0])["state"] == "damaged"
+    assert Path(out.strip()).name == "door-human-v0" and f"{apple} is {state}: " in err
+    assert json.loads(run(capsys, "path", apple, "--json")[0])["state"] == state
 
 
 def test_what_needs_its_rows_refuses_it(apple: str, capsys: Capture) -> None:
@@ -111,10 +121,10 @@ def test_what_needs_its_rows_refuses_it(apple: str, capsys: Capture) -> None:
         api.open_dataset(apple)
 
 
-def test_it_can_be_deleted(apple: str, config: Config, capsys: Capture) -> None:
+def test_it_can_be_deleted(apple: str, state: str, config: Config, capsys: Capture) -> None:
     assert "would delete" in run(capsys, "delete", apple, "--dry-run")[0]
     (gone,) = json.loads(run(capsys, "delete", apple, "--yes", "--json")[0])
-    assert gone["state"] == "damaged"
+    assert gone["state"] == state
     assert list(CacheRoot(config.root).installed()) == ["toy/vectors"]
     assert not list((config.root / "tmp").iterdir())
 

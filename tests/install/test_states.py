@@ -22,6 +22,7 @@ from datasets_cli.config import Config
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest, write_manifest
+from datasets_cli.store.sealed_json import seal
 from tests.conftest import DEMO, DOOR
 
 Capture = pytest.CaptureFixture[str]
@@ -84,10 +85,29 @@ def test_every_json_has_the_state_and_what_is_made_of_it_inherits_it(
     )
 
 
-def test_what_a_publisher_states_decides_the_state(config: Config) -> None:
+def test_what_a_publisher_states_decides_the_state_which_is_said_once(
+    config: Config, capsys: Capture
+) -> None:
     source = str(DEMO / "minari" / "D4RL" / "door" / "human-v2" / "data")
-    (dataset,) = api.download("minari/my/door-v0", source=source, progress=Silent()).datasets
+    (dataset,) = api.download("minari/my/door-v0", source=source).datasets
     assert (dataset.state, dataset.unverified) == ("unchecked", ())
+    told = capsys.readouterr().err
+    assert told.count("unchecked: metadata.json, main_data.hdf5: nothing was compared") == 1
+    assert "with --source no publisher is asked" in told
+
+
+def test_what_a_newer_version_wrote_is_not_called_damaged(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    path = CacheRoot(config.root).dataset(door) / "manifest.json"
+    path.write_bytes(seal(json.loads(path.read_bytes()) | {"format_version": 9}))
+    found = printed(capsys, "list", door)
+    assert (found["state"], found["installed"]) == ("newer", False)
+    assert "Upgrade: pip install" in found["problem"]
+    assert printed(capsys, "info", door)["state"] == "newer"
+    assert main(["verify", door]) == 4
+    output = capsys.readouterr()
+    assert f"{door}: newer: " in output.out and f"Of a newer version: {door}." in output.err
 
 
 # The warning
@@ -131,7 +151,7 @@ def test_preprocessing_warns_of_what_comes_of_it_and_no_worker_does(
     api.preprocess(door, same, "same", num_workers=workers, progress=Silent())
     (found,) = shown
     assert "derived/same is unverified" in str(found.message)
-    assert f"derived from {door}, which is not" in str(found.message)
+    assert f"it is derived from {door}, whose raw files are not known" in str(found.message)
     assert found.filename == __file__
 
 
@@ -193,5 +213,5 @@ def test_convert_and_info_say_why(door: str, capsys: Capture) -> None:
 def test_the_help_of_list_has_the_words(capsys: Capture) -> None:
     assert main(["list", "--help"]) == 0
     shown = capsys.readouterr().out
-    for word in ("installed", "unchecked", "unverified", "damaged"):
+    for word in ("installed", "unchecked", "unverified", "newer", "damaged"):
         assert word in shown

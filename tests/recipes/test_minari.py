@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -434,13 +434,16 @@ def test_a_dataset_of_empty_episodes_is_refused(install):
 class Pages:
     """A web of these JSON documents and no other."""
 
-    def __init__(self, pages: dict[str, Any]) -> None:
-        self.pages = {HUB + path: page for path, page in pages.items()}
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self.documents = {HUB + path: document for path, document in documents.items()}
 
     def json(self, url: str) -> Any:
-        if url not in self.pages:
+        if url not in self.documents:
             raise AccessError(f"{url}: 404")
-        return self.pages[url]
+        return self.documents[url]
+
+    def pages(self, url: str) -> Iterator[Any]:
+        yield self.json(url)
 
 
 def tree(*names: str, kind: str = "file") -> list[dict[str, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, SourceError, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.sources.http import Http
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import minari_files as files
 from tests.support.minari_values import Rows, by_minari, expected, texts_by_minari
+from tests.support.origin import Origin
 
 RECIPE = load_recipe("minari")
 ID = f"minari/{files.NAME}"
@@ -261,13 +264,16 @@ def test_without_pyarrow_the_extra_is_named(
 class Pages:
     """A web of these JSON documents and no other."""
 
-    def __init__(self, pages: dict[str, Any]) -> None:
-        self.pages = {HUB + path: page for path, page in pages.items()}
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self.documents = {HUB + path: document for path, document in documents.items()}
 
     def json(self, url: str) -> Any:
-        if url not in self.pages:
+        if url not in self.documents:
             raise AccessError(f"{url}: 404")
-        return self.pages[url]
+        return self.documents[url]
+
+    def pages(self, url: str) -> Iterator[Any]:
+        yield self.json(url)
 
 
 API = "api/datasets/farama-minari/mine"
@@ -281,7 +287,7 @@ def listed(path: str, kind: str = "file") -> dict[str, Any]:
 
 def published(form: str, episodes: Any = 3) -> dict[str, Any]:
     folders = [listed(str(number), "directory") for number in range(3)]
-    # The list is the first page alone: the last episode is beyond it.
+    # A mirror may list less than there is.
     parts = [listed(f"{number}/part-0.{form}") for number in range(2)]
     tree = f"{API}/tree/c0ffee/task-v0/data"
     return {
@@ -308,6 +314,23 @@ def test_each_episode_is_a_file_pinned_to_a_commit(form: str) -> None:
         f"{base}2/part-0.{form}",
         f"{base.replace('c0ffee', 'main')}2/part-0.{form}",
     )
+
+
+def test_a_list_of_several_pages_is_read_to_its_end(config: Config) -> None:
+    document = {"data_format": "arrow", "total_episodes": 3}
+    first, last = listed("metadata.json"), [listed(f"{n}/part-0.arrow") for n in range(3)]
+    tree = f"{API}/tree/c0ffee/task-v0/data"
+    with Origin() as origin:
+        origin.put(API, b'{"sha": "c0ffee"}')
+        origin.put(f"{RESOLVE}c0ffee/task-v0/data/metadata.json", json.dumps(document).encode())
+        for path, rest in ((tree, [listed("0", "directory")]), (f"{tree}?recursive=true", last)):
+            # As Hugging Face does, which names itself and not the mirror.
+            link = f'<{HUB}{path}{"&" if "?" in path else "?"}cursor=2>; rel="next"'
+            origin.put(path, json.dumps([first]).encode(), link=link)
+            origin.put(link[1 + len(HUB) : link.index(">")], json.dumps(rest).encode())
+        web = Http(replace(config, mirrors=((HUB, origin.url),)))
+        resources = RECIPE.resources("mine/task-v0", web)
+    assert [resource.size for resource in resources] == [9, 77, 77, 77]
 
 
 def test_a_mirror_without_an_api_is_asked_for_the_form() -> None:

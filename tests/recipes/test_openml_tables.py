@@ -397,9 +397,10 @@ def test_a_row_that_is_refused_is_named_by_its_line_and_beginning(site):
     site.publish(5, *table(rows, {"x": "real", "y": "{a,b}"}, "y"))
     with pytest.raises(SourceError) as caught:
         install(site)
-    assert str(caught.value).endswith(
-        f"dataset.arff, line 10: expected 2 values, found 99. The line begins: '{'3,' * 30}'"
-    )
+    message = str(caught.value)
+    assert f"line 10: expected 2 values, found 99. The line begins: '{'3,' * 30}' " in message
+    assert message.startswith("openml/5: dataset.arff, line 10")
+    assert message.endswith("report that the recipe does not read them.")
 
 
 def test_documents_that_are_no_json_are_refused(tmp_path, config: Config):

@@ -17,7 +17,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.store.schema import transitions as ted
 from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.transitions import Rows
+from datasets_cli.store.schema.steps import Rows
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.d4rl_files import LAYOUTS
 from tests.support.values import assert_d4rl, read_leaves

@@ -49,6 +49,21 @@ def http(config: Config, waits: list[float]) -> Http:
     return Http(config, retries=3, backoff_seconds=1.0, timeout_seconds=(2.0, 0.2))
 
 
+def test_a_list_is_read_page_by_page_and_never_from_another_host_or_for_ever(
+    origin: Origin, http: Http
+) -> None:
+    origin.put("first", b"[1]", link='</second?cursor=a>; rel="next", </first>; rel="prev"')
+    origin.put("second?cursor=a", b"[2]", link=None)
+    assert [*http.pages(f"{origin.url}first")] == [[1], [2]]
+    origin.put("away", b"[1]", link='<http://192.0.2.1/second>; rel="next"')
+    with pytest.raises(NetworkError, match=r"a next page on another host, http://192\.0\.2\.1/"):
+        next(http.pages(f"{origin.url}away"))
+    origin.put("round", b"[1]", link='</round>; rel="next"')
+    with pytest.raises(NetworkError, match="more than 100 pages"):
+        list(http.pages(f"{origin.url}round"))
+    assert len(origin.log("round")) == 100
+
+
 def test_refused_connection_is_a_network_error_after_all_retries(
     http: Http, waits: list[float]
 ) -> None:

@@ -61,12 +61,12 @@ def put(folder: Path, document: Any) -> None:
     (folder / "manifest.json").write_bytes(seal(document))
 
 
-def refusal(folder: Path) -> str:
+def refusal(folder: Path, state: str = "damaged") -> str:
     with pytest.raises(DamagedDataset) as caught:
         read_manifest(folder)
     text = str(caught.value)
     assert text.isprintable() and len(text) < 900 and ("rlds " in text or "rlds-cli" in text)
-    assert condition_of(folder, WHOLE.id).state == "damaged"
+    assert condition_of(folder, WHOLE.id).state == state
     return text
 
 
@@ -170,7 +170,9 @@ def test_any_value_in_any_place_is_read_or_damaged(
     value = data.draw(JSON | st.sampled_from([-1, 2**63, 2**70, 10**400, "..", "/etc", "a\0b"]))
     put(tmp_path, changed(document, path, value))
     condition = condition_of(tmp_path, id)
-    assert condition.state == "damaged"  # not one of its files is there
+    is_newer = path == ("format_version",) and type(value) is int and value > 2
+    # Not one of its files is there.
+    assert condition.state == ("newer" if is_newer else "damaged")
     assert condition.manifest or condition.problem.isprintable()
     if condition.manifest is not None:
         json.dumps(condition.manifest.to_json()).encode()
@@ -181,10 +183,18 @@ def test_any_value_in_any_place_is_read_or_damaged(
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("num_transitions",), -1, "num_transitions is -1; expected a whole number"),
-        (("num_transitions",), True, "num_transitions is True"),
-        (("num_trajectories",), 2.5, "num_trajectories is 2.5"),
-        (("layout",), "rows", "layout is 'rows'; expected one of ted, compact"),
+        (("num_transitions",), -1, "num_transitions: expected a whole number from 0"),
+        (
+            ("num_transitions",),
+            True,
+            "num_transitions: expected a whole number from 0 to 2**48, found True",
+        ),
+        (
+            ("num_trajectories",),
+            2.5,
+            "num_trajectories: expected a whole number from 0 to 2**48, found 2.5",
+        ),
+        (("layout",), "rows", "layout: expected one of ted, compact, found 'rows'"),
         (("columns", 1, "shape"), 3, "columns[1]: expected lists as key and shape"),
         (("columns", 0, "dtype"), "float7", "columns[0].dtype: expected one of"),
         (("columns", 0, "shape"), [2**61, 8], "from 0 to 2**48"),
@@ -193,17 +203,25 @@ def test_any_value_in_any_place_is_read_or_damaged(
         (("columns", 0, "key"), [], "columns[0].key: expected a list of 1 to"),
         (("columns", 0, "key"), ["next", "reward"], "none of them twice"),
         (("columns", 0, "key"), ["next"], "expected either next or next.reward"),
-        (("files",), {"a": {"bytes": 1, "sha256": "no"}}, "files.a.sha256 is 'no'"),
+        (
+            ("files",),
+            {"a": {"bytes": 1, "sha256": "no"}},
+            "files.a.sha256: expected 64 hexadecimal digits, found 'no'",
+        ),
         (("files",), {"a\0b": {"bytes": 1, "sha256": HEX}}, "which no file can have"),
         (("files",), {"x" * 999: {"bytes": 1, "sha256": HEX}}, "which no file can have"),
         (("resources", 0), {"url": "x"}, "resources[0].filename is missing"),
-        (("metadata", "notes"), 7, "metadata.notes is 7; expected a list"),
-        (("statistics", "reward", "min"), "low", "statistics.reward.min is 'low'"),
+        (("metadata", "notes"), 7, "metadata.notes: expected a list, found 7"),
+        (
+            ("statistics", "reward", "min"),
+            "low",
+            "statistics.reward.min: expected a number or null, found 'low'",
+        ),
         (("statistics", "reward", "min"), 10**400, "expected a number or null"),
         (("parent",), {"content": HEX}, "parent.id is missing"),
-        (("content",), "abc", "content is 'abc'; expected 64 hexadecimal digits"),
-        (("format_version",), 0, "format_version is '0'"),
-        (("format_version",), "2", "format_version is '2'"),
+        (("content",), "abc", "content: expected 64 hexadecimal digits, found 'abc'"),
+        (("format_version",), 0, "format_version: expected a number of 1 or more, found 0"),
+        (("format_version",), "2", "format_version: expected a number of 1 or more, found '2'"),
     ],
 )
 def test_the_message_says_what_is_wrong(
@@ -273,7 +291,7 @@ def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
 
 def test_a_newer_version_says_how_to_upgrade(folder: Path) -> None:
     put(folder, {"format_version": 3, "anything": []})
-    assert "has format version 3, and this program reads up to 2" in refusal(folder)
+    assert "has format version 3, and this program reads up to 2" in refusal(folder, "newer")
 
 
 def test_a_program_of_version_1_refuses_version_2_by_its_own_sentence(folder: Path) -> None:

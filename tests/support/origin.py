@@ -90,6 +90,8 @@ class Fault:
 
 
 GOOD = Fault()
+PIECE_BYTES = 1 << 16
+"""Sent at once: ``Origin.sent`` is then little more than what a client that has gone received."""
 
 
 def redirect(location: str, status: int = 302) -> Fault:
@@ -105,10 +107,16 @@ def closed_port_url() -> str:
 
 
 class Origin:
-    """The server; a context manager."""
+    """The server; a context manager.
+
+    Attributes:
+        requests: all that were answered, in order.
+        sent: bytes of bodies.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
+        self.sent = 0
         self._files: dict[str, Published] = {}
         self._scripts: dict[str, list[Fault]] = defaultdict(list)
         self._always: dict[str, Fault] = {}
@@ -186,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _send_body(self, body: bytes, fault: Fault) -> None:
-        if fault.flip is not None:
+        if fault.flip is not None and fault.flip < len(body):
             wrong = bytes([body[fault.flip] ^ 0xFF])
             body = body[: fault.flip] + wrong + body[fault.flip + 1 :]
         end = len(body) if fault.cut is None else fault.cut
@@ -200,12 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def _send(self, data: bytes, fault: Fault) -> None:
-        if not fault.chunked:
-            self.wfile.write(data)
-        else:
-            for start in range(0, len(data), fault.chunked):
-                chunk = data[start : start + fault.chunked]
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        size = fault.chunked or PIECE_BYTES
+        for start in range(0, len(data), size):
+            chunk = data[start : start + size]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if fault.chunked else chunk)
+            self.origin.sent += len(chunk)
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:

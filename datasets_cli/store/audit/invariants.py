@@ -27,8 +27,9 @@ from datasets_cli.store.schema.columns import (
     show_key,
     successor_of,
 )
+from datasets_cli.store.schema.steps import ROOT_FLAGS
 from datasets_cli.store.schema.trajectories import ends_of, numbers_of
-from datasets_cli.store.schema.transitions import ROOT_FLAGS, SHIFTED
+from datasets_cli.store.schema.transitions import SHIFTED
 
 Leaves = dict[Key, torch.Tensor]
 """Some columns of consecutive rows, each ``[n, *shape]``."""

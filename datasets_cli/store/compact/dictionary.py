@@ -15,6 +15,7 @@ import numpy as np
 import zstandard
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 
 DICTIONARY_BYTES = 128 << 10
@@ -60,8 +61,8 @@ def read_dictionary(path: Path) -> bytes:
     except zstandard.ZstdError as error:
         raise DamagedDataset(
             f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
-            "what was written; rlds verify names every such file. Install the dataset again: "
-            "rlds download --force ID"
+            "what was written; rlds verify names every such file. "
+            f"{reinstall_advice_at(path)}"
         ) from error
 
 

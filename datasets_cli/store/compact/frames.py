@@ -19,6 +19,7 @@ import zstandard
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.schema.mapping import map_bytes, map_file
 
@@ -27,7 +28,6 @@ BLOCK_BYTES = 128 << 10
 LEAST_BLOCK_BYTES = 4
 
 _ONE = np.uint64(1)
-_INSTALL_AGAIN = "Install the dataset again: rlds download --force ID"
 
 
 class FrameReader:
@@ -122,13 +122,14 @@ class FrameReader:
         if (first, last) != (0, len(self._blob)):
             raise DamagedDataset(
                 f"{self._path}.offsets: expected frames from byte 0 to {len(self._blob)} of "
-                f"{self._path.name}, found {first} to {last}. {_INSTALL_AGAIN}"
+                f"{self._path.name}, found {first} to {last}. {reinstall_advice_at(self._path)}"
             )
         least = num_frames * max(1, self._frame_bytes // BLOCK_BYTES * LEAST_BLOCK_BYTES)
         if len(self._blob) < least:
             raise DamagedDataset(
                 f"{self._path}: expected {least} bytes or more for {num_frames} frames of "
-                f"{self._frame_bytes} bytes, found {len(self._blob)}. {_INSTALL_AGAIN}"
+                f"{self._frame_bytes} bytes, found {len(self._blob)}. "
+                f"{reinstall_advice_at(self._path)}"
             )
 
     def _damaged_offsets(self, index: torch.Tensor) -> DamagedDataset:
@@ -139,7 +140,7 @@ class FrameReader:
                 return DamagedDataset(
                     f"{self._path}.offsets: frame {frame} is from byte {int(begin)} to {int(end)}, "
                     f"expected 1 to {self._most_bytes} bytes of the {len(self._blob)} of "
-                    f"{self._path.name}. {_INSTALL_AGAIN}"
+                    f"{self._path.name}. {reinstall_advice_at(self._path)}"
                 )
         raise AssertionError("every frame is inside the blob")
 
@@ -155,7 +156,7 @@ class FrameReader:
                 break
         return DamagedDataset(
             f"{self._path}: {shown} cannot be decoded ({error}). The file is not what was "
-            f"written; rlds verify names every such file. {_INSTALL_AGAIN}"
+            f"written; rlds verify names every such file. {reinstall_advice_at(self._path)}"
         )
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:

@@ -70,13 +70,7 @@ class CompactRows:
         self._pairs = records.as_strided(
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
         )
-        columns = [field.column.key for field in record.fields]
-        columns += [field.successor for field in record.fields if field.successor]
-        columns += [column.key for column, _ in record.constants]
-        columns += [column.key for column in record.made]
-        columns += [field.column.key for field in record.frames]
-        columns += [field.successor for field in record.frames if field.successor]
-        self._plan = TreePlan(sorted(columns))
+        self._plan = TreePlan(sorted(_keys_of(record)))
         self._views = self._views_of(record)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
@@ -135,17 +129,21 @@ class CompactRows:
             node, name = self._episode
             episode = row - index  # each trajectory before a row has a record more than rows
             nodes[node][name] = self._to_output(episode) if self._pinned else episode
+        if self._frames:
+            self._put_frames(nodes, row.cpu())
+        return nodes[0]
+
+    def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
+        """Put the frames of records int64 ``[B]``, and their successors', into the tree."""
         for reader, (node, name), successor in self._frames:
-            records = row.cpu()
             if successor is None:
                 nodes[node][name] = self._to_output(reader.read(records))
                 continue
             # The successor is the following record's frame. One decoding for both; the halves are
             # contiguous.
             both = self._to_output(reader.read(torch.cat((records, records + 1))))
-            nodes[node][name] = both[: len(row)]
-            nodes[successor[0]][successor[1]] = both[len(row) :]
-        return nodes[0]
+            nodes[node][name] = both[: len(records)]
+            nodes[successor[0]][successor[1]] = both[len(records) :]
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
@@ -224,3 +222,14 @@ class CompactRows:
             else:
                 zeros.setdefault((column.shape, dtype), []).append(slot)
         return [(*key, slots) for key, slots in zeros.items()], others
+
+
+def _keys_of(record: Record) -> list[Key]:
+    """Return the keys of a batch."""
+    keys = [field.column.key for field in record.fields]
+    keys += [field.successor for field in record.fields if field.successor]
+    keys += [column.key for column, _ in record.constants]
+    keys += [column.key for column in record.made]
+    keys += [field.column.key for field in record.frames]
+    keys += [field.successor for field in record.frames if field.successor]
+    return keys

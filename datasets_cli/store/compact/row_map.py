@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.compact.records import ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.schema.mapping import Files
 
@@ -51,7 +52,7 @@ class RowMap:
             row = int(index[first])
             raise DamagedDataset(
                 f"{self._path}: row {row} has record {int(records[first])}, expected {row} to "
-                f"{self._last}. Install the dataset again: rlds download --force ID"
+                f"{self._last}. {reinstall_advice_at(self._path)}"
             )
 
     def _check_whole(self, records: torch.Tensor) -> None:

@@ -15,6 +15,17 @@ MOST_NAMES = 64  # of one key: every level of a batch is a call in a call
 MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows are one
 
 
+def wrong(where: str, expected: str, found: object) -> ValueError:
+    """Return the error of a value that is not what it must be.
+
+    Args:
+        where: leads to the value; begins the message.
+        expected: what it must be.
+        found: what it is.
+    """
+    return ValueError(f"{where}: expected {expected}, found {reprlib.repr(found)}")
+
+
 def object_at(value: Any, where: str) -> dict[str, Any]:
     """Return a JSON object.
 
@@ -26,23 +37,21 @@ def object_at(value: Any, where: str) -> dict[str, Any]:
         ValueError: it is something else.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: expected an object, found {reprlib.repr(value)}")
+        raise wrong(where, "an object", value)
     return value
 
 
 def list_at(value: Any, where: str) -> list[Any]:
     """Return a JSON list; see ``object_at``."""
     if not isinstance(value, list):
-        raise ValueError(f"{where}: expected a list, found {reprlib.repr(value)}")
+        raise wrong(where, "a list", value)
     return value
 
 
 def number_at(value: Any, where: str, least: int = 0) -> int:
     """Return a whole number from ``least`` up to ``LARGEST``; see ``object_at``."""
     if type(value) is not int or not least <= value < LARGEST:
-        raise ValueError(
-            f"{where}: expected a whole number from {least} to 2**48, found {reprlib.repr(value)}"
-        )
+        raise wrong(where, f"a whole number from {least} to 2**48", value)
     return value
 
 
@@ -72,10 +81,7 @@ def check_column(column: Column, where: str) -> None:
     if not _is_key(column.key):
         raise _wrong_key(column.key, f"{where}.key")
     if not isinstance(column.dtype, str) or column.dtype not in ITEM_BYTES:
-        raise ValueError(
-            f"{where}.dtype: expected one of {', '.join(sorted(ITEM_BYTES))}, found "
-            f"{reprlib.repr(column.dtype)}"
-        )
+        raise wrong(f"{where}.dtype", f"one of {', '.join(sorted(ITEM_BYTES))}", column.dtype)
     if len(column.shape) > MOST_DIMENSIONS:
         raise ValueError(
             f"{where}.shape: expected at most {MOST_DIMENSIONS} dimensions, found "
@@ -110,6 +116,4 @@ def _is_key(key: tuple[Any, ...]) -> bool:
 
 
 def _wrong_key(key: tuple[Any, ...], where: str) -> ValueError:
-    return ValueError(
-        f"{where}: expected a list of 1 to {MOST_NAMES} names, found {reprlib.repr(list(key))}"
-    )
+    return wrong(where, f"a list of 1 to {MOST_NAMES} names", list(key))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_descriptor
 
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
@@ -77,8 +78,7 @@ def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
     mapping = map_bytes(path)
     if len(mapping) != size:
         raise DamagedDataset(
-            f"{path}: expected {size} bytes, found {len(mapping)}. "
-            "Install the dataset again: rlds download --force ID"
+            f"{path}: expected {size} bytes, found {len(mapping)}. {reinstall_advice_at(path)}"
         )
     with warnings.catch_warnings():
         # torch warns that it cannot forbid writes.
@@ -109,8 +109,6 @@ def map_bytes(path: Path) -> mmap.mmap:
     try:
         return map_descriptor(descriptor)
     except ValueError as error:
-        raise DamagedDataset(
-            f"{path} is empty. Install the dataset again: rlds download --force ID"
-        ) from error
+        raise DamagedDataset(f"{path} is empty. {reinstall_advice_at(path)}") from error
     finally:
         os.close(descriptor)

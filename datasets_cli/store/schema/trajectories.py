@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.schema.trajectory_file import open_table
 
 
@@ -106,6 +107,6 @@ def read_offsets(path: Path, num_rows: int, num_trajectories: int) -> np.ndarray
         where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
         raise DamagedDataset(
             f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
-            f"{offsets[-1]}{where}. Install the dataset again: rlds download --force ID"
+            f"{offsets[-1]}{where}. {reinstall_advice_at(path)}"
         )
     return offsets.astype(np.int64, copy=False)

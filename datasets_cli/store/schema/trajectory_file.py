@@ -16,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 
 FILENAME = "trajectories.npy"
@@ -64,5 +65,5 @@ def open_table(path: Path, num_trajectories: int) -> BufferedReader:
 def _damaged(path: Path, num_trajectories: int, difference: str) -> DamagedDataset:
     return DamagedDataset(
         f"{path} is not the table of {num_trajectories} trajectories: expected {difference}. "
-        "Install the dataset again: rlds download --force ID"
+        f"{reinstall_advice_at(path)}"
     )

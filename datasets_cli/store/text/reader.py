@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.texts import (
@@ -65,8 +66,8 @@ class TextRows:
         if (first, last) != (0, size):
             raise DamagedDataset(
                 f"{folder / OFFSETS_FILENAME} begins at byte {first} and ends at byte {last} of "
-                f"{VALUES_FILENAME}; expected 0 and {size}. Delete the dataset and download it "
-                "again."
+                f"{VALUES_FILENAME}; expected 0 and {size}. "
+                f"{reinstall_advice_at(folder)}"
             )
         # Values of average size fill the cache; all of them where the vocabulary is small.
         kept = KEPT_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
@@ -134,9 +135,7 @@ class TextRows:
                 # Each row has the same number of codes.
                 row = int(index[place * len(index) // len(codes)])
                 path = self.folder / self._filenames[key]
-                return DamagedDataset(
-                    f"{path}, row {row}: {error}. Delete the dataset and download it again."
-                )
+                return DamagedDataset(f"{path}, row {row}: {error}. {reinstall_advice_at(path)}")
         raise AssertionError("one of the codes has no value")
 
 

@@ -1,0 +1,100 @@
+"""A plan of preparation: shown, then done, with a note on each dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from datasets_cli import api
+from datasets_cli.cli.state import State
+from datasets_cli.cli.terminal import wrapped
+from datasets_cli.errors import PartialFailure
+from datasets_cli.quantities import human_bytes, human_count
+
+if TYPE_CHECKING:
+    from datasets_cli import (
+        DerivedDataset,
+        FailedDataset,
+        InstalledDataset,
+        PlannedDataset,
+        PreprocessPlan,
+    )
+
+
+def prepare(
+    state: State, plan: PreprocessPlan, workers: int | None, *, dry_run: bool = False
+) -> None:
+    """Print a plan, and do what is due of it.
+
+    Args:
+        state: of the run.
+        plan: what is due, and what is done.
+        workers: processes; all cores where None.
+        dry_run: only print it.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot.
+    """
+    lines = plan_lines(plan, state.width)
+    if dry_run or (state.json and not plan.due):
+        state.emit({"plan": plan.to_json()}, lines, [task.id for task in plan.due])
+        return
+    state.say(lines)
+    failure = None
+    try:
+        results = api.run_plan(
+            plan,
+            num_workers=workers,
+            on_result=lambda result: state.note(made(result)),
+            progress=state.progress(),
+            config=state.config,
+        )
+    except PartialFailure as error:
+        failure, results = error, error.results
+    paths = [str(dataset.path) for dataset in results.datasets]
+    state.emit({"plan": plan.to_json(), **results.to_json()}, paths if plan.due else [], paths)
+    if failure:
+        raise failure
+
+
+def plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
+    """Return what is to be done, what cannot be, and how much is done.
+
+    Args:
+        plan: of a folder.
+        width: columns of the terminal; None breaks nothing.
+    """
+    done = sum(task.state == "done" for task in plan.tasks)
+    if plan.due:
+        head = f"{_datasets(len(plan.due))} to make, {done} up to date:"
+    else:
+        head = f"Nothing is due: {_datasets(done)} up to date."
+    lines = wrapped(head, width)
+    for task in plan.tasks:
+        if task.state != "done":
+            lines += wrapped(_line(task), width, "  ", "    ")
+    return lines
+
+
+def made(result: DerivedDataset | InstalledDataset | FailedDataset) -> str:
+    """Return what became of a dataset, for people."""
+    from datasets_cli import DerivedDataset, FailedDataset
+
+    if isinstance(result, FailedDataset):
+        return f"rlds: {result.id}: {result.error}"
+    is_known = isinstance(result, DerivedDataset) and result.unchanged
+    known = f"{result.id} is up to date" if is_known else result.id
+    return (
+        f"{known}: {human_count(result.num_transitions)} transitions, "
+        f"{human_bytes(result.size_bytes)} on disk"
+    )
+
+
+def _line(task: PlannedDataset) -> str:
+    what = f"{task.fn} of {task.input}" if task.fn else "installation"
+    state = "" if task.state == "due" else f" ({task.state})"
+    return f"{task.id}: {what}{state}; {task.reason}"
+
+
+def _datasets(count: int) -> str:
+    return f"{count} dataset{'s' * (count != 1)}"

@@ -1,0 +1,61 @@
+"""Values typed for parameters, without pydantic where nothing has to be converted.
+
+Typer gives every value to pydantic, also text that stays text and options that are not given, and
+to import pydantic takes as long as the rest of ``rlds list``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+
+@dataclass(frozen=True)
+class LazyConversion:
+    """The conversion of one parameter's values: typer's own, made when the first is due.
+
+    Args:
+        annotation: the type that the command declares, without its ``| None``.
+        make: makes typer's conversion, which imports pydantic.
+    """
+
+    annotation: Any
+    make: Callable[[], Any]
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return what the command is called with.
+
+        Args:
+            value: as it stands on the command line, or the default.
+            param: typer's parameter.
+            ctx: the context of the command.
+
+        Raises:
+            BadParameter: typer's; the value does not have the type.
+        """
+        is_list = get_origin(self.annotation) is list
+        if value is None:
+            return () if is_list else None
+        if type(value) is self.annotation:
+            return value
+        if is_list and isinstance(value, list | tuple):
+            (item_type,) = get_args(self.annotation)
+            if all(type(item) is item_type for item in value):
+                return [*value]
+        return self.make().coerce(value, param=param, ctx=ctx)
+
+
+def convert_lazily(parameters: list[Any]) -> list[Any]:
+    """Return the parameters of a command, which import pydantic only for what they must convert.
+
+    Args:
+        parameters: typer's, changed in place; those of a version without pydantic stay as they are.
+    """
+    for parameter in parameters:
+        # A command is asked for its parameters several times.
+        if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):
+            annotation = parameter.type_descriptor.annotation
+            conversion = LazyConversion(annotation, parameter.get_runtime_param)
+            parameter.get_runtime_param = lambda conversion=conversion: conversion
+    return parameters

@@ -1,0 +1,140 @@
+"""Repairing damaged datasets: what is sound is left alone, what is bad is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure, RldsError
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.verification import verify
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
+from datasets_cli.reinstall import reinstall_advice
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import restore
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+SOUND = "sound"
+REPAIRED = "repaired"
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class RepairedDataset:
+    """What became of one dataset.
+
+    Args:
+        id: the full id.
+        outcome: ``"sound"``, where nothing was to be done; ``"repaired"``; ``"failed"``.
+        damage: what was wrong; empty where it was sound.
+        same_content: whether the data are those that were there; None where that is not known.
+        error: why it is still damaged; None where it is not.
+    """
+
+    id: str
+    outcome: str
+    damage: str = ""
+    same_content: bool | None = None
+    error: RldsError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        return {
+            "id": self.id,
+            "outcome": self.outcome,
+            "damage": self.damage or None,
+            "same_content": self.same_content,
+            "error": None if self.error is None else str(self.error),
+        }
+
+
+def repair_all(
+    ids: str | Iterable[str],
+    config: Config,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> list[RepairedDataset]:
+    """Verify installed datasets, and make those again that are damaged.
+
+    Raw files that are still there and sound are not fetched again, nor is a sound dataset touched.
+    A dataset comes back in its layout and from the place that it came from.
+
+    Args:
+        ids: ids, names that resolve to one, or globs.
+        config: the root, mirrors, offline mode.
+        dry_run: only verify.
+        progress: told of what happens; None draws bars on a terminal.
+
+    Raises:
+        PartialFailure: some are still damaged; ``results`` has every dataset.
+    """
+    results = [_repair(id, config, dry_run, progress) for id in select_installed(ids, config)]
+    failed = [each for each in results if each.outcome == FAILED]
+    if failed:
+        error = PartialFailure(
+            f"{len(failed)} of {len(results)} datasets are still damaged: "
+            + ", ".join(each.id for each in failed)
+        )
+        error.results = results
+        raise error from failed[0].error
+    return results
+
+
+def _repair(id: str, config: Config, dry_run: bool, progress: Progress | None) -> RepairedDataset:
+    root = CacheRoot(config.root)
+    with locked(root.lock(id), id, config.lock_timeout):
+        restore(root, id)  # a copy that a killed run was replacing comes back
+    try:
+        verify(id, config)
+    except IntegrityError as damage:
+        known = condition_of(root.dataset(id), id).manifest
+        # What a newer version wrote may be whole, and would be replaced by older files.
+        if dry_run or (isinstance(damage, DamagedDataset) and damage.newer):
+            return RepairedDataset(id, FAILED, str(damage), error=damage)
+        try:
+            folder = _make_again(id, known, config, progress)
+        except RldsError as error:
+            return RepairedDataset(id, FAILED, str(damage), error=error)
+        same = None if known is None else read_manifest(folder).content == known.content
+        return RepairedDataset(id, REPAIRED, str(damage), same)
+    return RepairedDataset(id, SOUND)
+
+
+def _make_again(id: str, known: Manifest | None, config: Config, progress: Progress | None) -> Path:
+    """Install a dataset again, as its manifest says that it was; return its folder.
+
+    Raises:
+        DamagedDataset: it was derived, and its function is not known here.
+        RldsError: its files are not to be had; the damaged copy is as it was.
+    """
+    if known is not None and known.parent is not None:
+        raise DamagedDataset(
+            f"{id} was derived from {known.parent['id']} by {known.function.get('name')}, which is "
+            f"not kept with it. {reinstall_advice(known)}"
+        )
+    options = InstallOptions(force=True, num_workers=None)
+    if known is not None:
+        options = replace(
+            options,
+            layout=known.layout,
+            source=_source_of(known),
+            accept_any=bool(known.unverified),
+        )
+    with shown(progress) as told:
+        return install_dataset(id, config, options, progress=told)
+
+
+def _source_of(manifest: Manifest) -> str | None:
+    """Return the folder of this machine that raw files came from; None where they were fetched."""
+    first = manifest.resources[0] if manifest.resources else {}
+    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
+    return url.removesuffix(filename) if Path(url).is_absolute() else None

@@ -1,0 +1,233 @@
+"""Data on this machine that was not installed: raw files that other programs fetched, and the rest.
+
+A folder is a dataset's raw files where its path ends as the dataset's name does, or a file has the
+name of the dataset's one file, and where the recipe then finds all that it needs there. Nothing is
+read but names, sizes and what a recipe reads of its metadata, and nothing opens a connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.install.source_place import Folder
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.recipe import Recipe, Resource
+from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.check import folder_size
+
+logger = logging.getLogger(__name__)
+
+PLACES = (
+    ("MINARI_DATASETS_PATH", "~/.minari/datasets"),
+    ("D4RL_DATASET_DIR", "~/.d4rl/datasets"),
+    ("", "~/.cache/torchrl"),
+)
+"""Where other programs keep datasets: the variable that names the folder, and its default."""
+
+MOST_FOLDERS = 100_000
+DEEPEST = 8
+TENSORDICT = "meta.json"
+
+RAW = "raw files"
+CONVERTED = "converted by TorchRL"
+BROKEN = "without a manifest"
+
+
+@dataclass(frozen=True)
+class FoundData:
+    """A folder with data that is not an installed dataset.
+
+    Args:
+        kind: ``"raw files"``, which can be installed; ``"converted by TorchRL"`` and ``"without a
+            manifest"``, which cannot.
+        path: the folder.
+        size_bytes: of its files.
+        id: of the dataset that it has the raw files of; empty for the other kinds.
+        installed: whether that dataset is installed.
+        command: installs it without a download; empty where that is not possible or not needed.
+        reason: why it cannot be installed; empty where it can.
+    """
+
+    kind: str
+    path: Path
+    size_bytes: int
+    id: str = ""
+    installed: bool = False
+    command: str = ""
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was found as JSON values."""
+        return {
+            "kind": self.kind,
+            "path": str(self.path),
+            "bytes": self.size_bytes,
+            "id": self.id or None,
+            "installed": self.installed,
+            "command": self.command or None,
+            "reason": self.reason or None,
+        }
+
+
+def find_data(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], config: Config
+) -> list[FoundData]:
+    """Return the data below some folders that is not an installed dataset, sorted by path.
+
+    Args:
+        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is
+            below ``datasets/`` of the root without being a dataset.
+        config: the root.
+
+    Raises:
+        UsageError: a folder does not exist.
+    """
+    root = CacheRoot(config.root)
+    wanted = [folders] if isinstance(folders, str | os.PathLike) else folders
+    places = [Path(folder).expanduser() for folder in wanted]
+    for place in places:
+        if not place.is_dir():
+            raise UsageError(f"{place} is not a folder. Give a folder that has datasets below it.")
+    names = _Names(root)
+    found: dict[tuple[Path, str], FoundData] = {}
+    for place in places or [*_usual_places(), root.path / "datasets"]:
+        top = place.absolute()
+        for folder in islice(_folders(top, root), MOST_FOLDERS):
+            found |= {(folder, data.id): data for data in _look(folder, top, names, root)}
+    return [found[key] for key in sorted(found)]
+
+
+def _usual_places() -> list[Path]:
+    places = [Path(os.environ.get(name) or default).expanduser() for name, default in PLACES]
+    return [place for place in places if place.is_dir()]
+
+
+def _folders(top: Path, root: CacheRoot) -> Iterator[Path]:
+    """Yield the folders below ``top``, with itself, that are not installed datasets."""
+    for path, below, _ in os.walk(top, onerror=_warn):
+        folder = Path(path)
+        if has_manifest(folder) and root.path / "datasets" in folder.parents:
+            below.clear()
+            continue
+        yield folder
+        depth = len(folder.parts) - len(top.parts)
+        # A tensordict has folders for nested keys: they are a part of it.
+        is_whole = depth >= DEEPEST or (folder / TENSORDICT).is_file()
+        below[:] = [] if is_whole else sorted(name for name in below if name[0] != ".")
+
+
+def _warn(error: OSError) -> None:
+    logger.warning("%s cannot be read (%s) and is left out.", error.filename, error.strerror)
+
+
+class _Names:
+    """Which datasets a folder may have the raw files of, told by its path and its files' names."""
+
+    def __init__(self, root: CacheRoot) -> None:
+        self._recipes: dict[str, Recipe] = {}
+        self._by_end: dict[str, list[str]] = defaultdict(list)
+        self._by_file: dict[str, list[str]] = defaultdict(list)
+        for id, (recipe, entry) in all_entries(root).items():
+            if recipe.folder is not None:  # its files ship with it
+                continue
+            self._recipes[id] = recipe
+            self._by_end[entry.name.rpartition("/")[2]].append(id)
+            if recipe.resources_at is None:
+                for resource in recipe.resources(entry.name, None):
+                    self._by_file[resource.filename].append(id)
+        self._open = [recipe for recipe in set(self._recipes.values()) if recipe.unlisted]
+
+    def candidates(self, folder: Path, top: Path, files: Iterable[str]) -> Mapping[str, Recipe]:
+        """Return the ids that a folder below ``top`` may have the files of, the likeliest first."""
+        ids = [id for name in files for id in self._by_file.get(name, ())]
+        for end in (folder, folder.parent):
+            ids += [id for id in self._by_end.get(end.name, ()) if _ends(end, id)]
+        known = {id: self._recipes[id] for id in ids}
+        if known:
+            return known
+        # A user's own dataset has the name that its path below the cache is.
+        name = folder.parent.relative_to(top).as_posix() if folder != top else ""
+        return {
+            f"{recipe.family}/{name}": recipe
+            for recipe in self._open
+            if name not in ("", ".") and _is_id(f"{recipe.family}/{name}")
+        }
+
+
+def _ends(folder: Path, id: str) -> bool:
+    """Tell whether a path ends in the name of an id, without its family."""
+    name = Path(id.partition("/")[2])
+    return folder.parts[-len(name.parts) :] == name.parts
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(check_id(text))
+    except UsageError:
+        return False
+
+
+def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[FoundData]:
+    """Return what a folder has; nothing where that is nothing of ours to say."""
+    files = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    raw = [*_raw_files(folder, top, names, root, files)]
+    if raw or not files:
+        return raw
+    if TENSORDICT in files and any(name.endswith(".memmap") for name in files):
+        reason = (
+            "TorchRL made it from raw files that are not kept, and some of its conversions change "
+            "values; download the dataset"
+        )
+        return [FoundData(CONVERTED, folder, folder_size(folder), reason=reason)]
+    if root.path / "datasets" in folder.parents and not _is_hidden(folder, root):
+        reason = "no command of rlds wrote or opens it; move it elsewhere, or delete it"
+        return [FoundData(BROKEN, folder, folder_size(folder), reason=reason)]
+    return []
+
+
+def _raw_files(
+    folder: Path, top: Path, names: _Names, root: CacheRoot, files: list[str]
+) -> Iterator[FoundData]:
+    """Yield the datasets whose raw files a folder has; a file is one dataset's alone."""
+    free = set(files)
+    for id, recipe in names.candidates(folder, top, files).items():
+        needed = [resource.filename for resource in _resources(recipe, id, folder)]
+        if not needed or not free.issuperset(name for name in needed if "/" not in name):
+            continue
+        free -= set(needed)
+        is_there = is_installed(root, id)
+        size = sum((folder / name).stat().st_size for name in needed)
+        command = "" if is_there else f"rlds download {id} --source {shlex.quote(str(folder))}"
+        yield FoundData(RAW, folder, size, id, is_there, command)
+
+
+def _is_hidden(folder: Path, root: CacheRoot) -> bool:
+    """Tell whether a folder is work under way, such as a run of ``preprocess``."""
+    return any(part.startswith(".") for part in folder.relative_to(root.path).parts)
+
+
+def _resources(recipe: Recipe, id: str, folder: Path) -> list[Resource]:
+    """Return the files that a dataset needs, if all are in a folder with their sizes, else []."""
+    name, place = id.partition("/")[2], Folder(folder, id)
+    try:
+        look = recipe.resources_at
+        resources = look(name, place) if look else recipe.resources(name, None)
+        if all(
+            place.has(each.filename) and each.accepts_size((folder / each.filename).stat().st_size)
+            for each in resources
+        ):
+            return resources
+    except (RldsError, OSError, ValueError, AssertionError) as error:
+        logger.debug("%s does not have the files of %s: %s", folder, id, error)
+    return []

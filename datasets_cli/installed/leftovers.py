@@ -1,0 +1,229 @@
+"""What killed and abandoned work left under a cache root, and deleting it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, LockedError, UsageError
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.check import folder_size
+from datasets_cli.store.commit import remove_empty_parents, restore
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import read_manifest
+
+SECONDS_A_DAY = 86_400.0
+
+STAGING = "staging"
+TRASH = "trash"
+DOWNLOAD = "download"
+RAW = "raw files"
+RUN = "preprocess run"
+TABLES = "tables"
+WORDS = {
+    STAGING: "a copy that was being written",
+    TRASH: "a copy that was being replaced or deleted",
+    DOWNLOAD: "raw files of a dataset that is not installed",
+    RAW: "raw files of an installed dataset",
+    RUN: "a preprocess run that was interrupted",
+    TABLES: "tables of data that is not installed",
+}
+CONTINUED = frozenset({DOWNLOAD, RUN})
+"""What the command that was interrupted takes up again."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A folder that no installed dataset needs.
+
+    Args:
+        kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"`` or
+            ``"tables"``.
+        path: the folder.
+        size_bytes: of its files.
+        age_days: since anything in it was written.
+        id: of the dataset that it belongs to, where that is known.
+        deleted: whether it is gone.
+        kept: why it stays; empty where it does not.
+    """
+
+    kind: str
+    path: Path
+    size_bytes: int
+    age_days: float
+    id: str = ""
+    deleted: bool = False
+    kept: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the leftover as JSON values."""
+        return {
+            "kind": self.kind,
+            "path": str(self.path),
+            "bytes": self.size_bytes,
+            "age_days": round(self.age_days, 2),
+            "id": self.id or None,
+            "deleted": self.deleted,
+            "kept": self.kept or None,
+        }
+
+
+def find_leftovers(root: CacheRoot) -> list[Leftover]:
+    """Return all that no installed dataset needs, without what a running process writes now."""
+    return [
+        *(_leftover(STAGING, path) for path in root.all_staged()),
+        *(_leftover(TRASH, path, _id_in(path)) for path in root.all_trashed()),
+        *_downloads(root),
+        *(_leftover(RUN, path, _id_of_run(root, path)) for path in root.partial_runs()),
+        *_orphaned_tables(root),
+    ]
+
+
+def prune_root(
+    config: Config, older_than_days: float, *, raw: bool, dry_run: bool
+) -> list[Leftover]:
+    """Delete what no installed dataset needs, and return it all, with what stays and why.
+
+    A copy in the trash whose dataset is not there was being replaced: it is brought back.
+
+    Args:
+        config: the root.
+        older_than_days: what could be continued, interrupted downloads and preprocess runs, goes
+            only where nothing was written to it for so long.
+        raw: whether raw files of installed datasets go too; ``download --keep-raw`` kept them.
+        dry_run: delete nothing.
+
+    Raises:
+        UsageError: a negative age.
+    """
+    if not older_than_days >= 0:
+        raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
+    root = CacheRoot(config.root)
+    found = [_judged(each, root, older_than_days, raw) for each in find_leftovers(root)]
+    return found if dry_run else [_delete(each, root) for each in found]
+
+
+def _judged(found: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
+    """Return a leftover with the reason why it stays, if there is one."""
+    if found.kind in CONTINUED and found.age_days < older_than_days:
+        return replace(found, kept=f"it can be continued and is {found.age_days:.1f} days old")
+    if found.kind == RAW and not raw:
+        return replace(found, kept="--keep-raw may have kept them")
+    if found.kind == TRASH and found.id and not is_installed(root, found.id):
+        return replace(found, kept=f"it is the only copy of {found.id}, and is brought back")
+    return found
+
+
+def _delete(found: Leftover, root: CacheRoot) -> Leftover:
+    """Delete a leftover that is not kept, under the lock of those who might use it."""
+    is_only_copy = bool(found.kind == TRASH and found.kept)
+    if found.kept and not is_only_copy:
+        return found
+    try:
+        with _lock(found, root):
+            if is_only_copy:
+                restore(root, found.id)
+                return found
+            shutil.rmtree(found.path, ignore_errors=True)
+    except LockedError:
+        return replace(found, kept="another process works on it")
+    if found.path.exists():
+        return replace(found, kept="it cannot be deleted; see the permissions of its folder")
+    if found.kind in (DOWNLOAD, RAW):
+        remove_empty_parents(found.path, root.path / "downloads")
+    return replace(found, deleted=True)
+
+
+@contextmanager
+def _lock(found: Leftover, root: CacheRoot) -> Iterator[None]:
+    if found.kind == RUN:
+        name = found.path.name.rsplit(".", 2)[0]  # .<name>.<digest>.partial
+        path = found.path.parent / f"{name}.lock"
+    elif found.id:
+        path = root.lock(found.id)
+    else:  # no process that runs made it
+        yield
+        return
+    with locked(path, found.id or str(found.path), 0.0):
+        yield
+    if found.kind == RUN:
+        path.unlink(missing_ok=True)
+
+
+def _downloads(root: CacheRoot) -> Iterator[Leftover]:
+    """Yield the folders that have raw files: each belongs to one id."""
+    top = root.path / "downloads"
+    folders = {path.parent for path in top.rglob("*") if path.is_file()}
+    ids = {folder: _id_of_raw(root, folder.relative_to(top)) for folder in folders}
+    for id in sorted(set(filter(None, ids.values()))):
+        kind = RAW if is_installed(root, id) else DOWNLOAD
+        yield _leftover(kind, root.downloads(id), id)
+
+
+def _id_of_raw(root: CacheRoot, below: Path) -> str:
+    """Return the id that a folder of raw files belongs to: its own name, or that of one above.
+
+    Raw files may be in folders of their dataset; an installed id decides, else the whole path.
+    """
+    parts = below.parts
+    for count in range(2, len(parts) + 1):
+        id = "/".join(parts[:count])
+        if _is_id(id) and is_installed(root, id):
+            return id
+    while parts and not _is_id("/".join(parts)):
+        parts = parts[:-1]
+    return "/".join(parts)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(check_id(text))
+    except UsageError:
+        return False
+
+
+def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
+    conditions = (condition_of(root.dataset(id), id) for id in root.installed())
+    known = set()
+    for condition in conditions:
+        if condition.manifest is None:
+            return  # whose tables a damaged one has is not known
+        known.add(condition.manifest.content)
+    for folder in sorted((root.path / "tables").glob("*")):
+        if folder.name not in known:
+            yield _leftover(TABLES, folder)
+
+
+def _leftover(kind: str, path: Path, id: str = "") -> Leftover:
+    return Leftover(kind, path, folder_size(path), _age_days(path), id)
+
+
+def _age_days(folder: Path) -> float:
+    """Return the days since anything in a folder was written."""
+    times = [path.lstat().st_mtime for path in _all_paths(folder)]
+    return max(0.0, time.time() - max(times, default=0.0)) / SECONDS_A_DAY
+
+
+def _all_paths(folder: Path) -> Iterable[Path]:
+    return (folder, *folder.rglob("*")) if folder.exists() else ()
+
+
+def _id_in(folder: Path) -> str:
+    """Return the id that a folder's manifest has; empty where there is none that can be read."""
+    try:
+        return read_manifest(folder).id
+    except (OSError, DamagedDataset):
+        return ""
+
+
+def _id_of_run(root: CacheRoot, folder: Path) -> str:
+    name = folder.name.rsplit(".", 2)[0].removeprefix(".")
+    return (folder.parent / name).relative_to(root.path / "datasets").as_posix()

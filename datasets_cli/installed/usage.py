@@ -1,0 +1,121 @@
+"""How much of the disk a cache root takes, dataset by dataset."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.config import Config
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.leftovers import RAW, Leftover, find_leftovers
+from datasets_cli.installed.lookup import installed_id
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import folder_size
+
+
+@dataclass(frozen=True)
+class DatasetUsage:
+    """The disk space of one installed dataset.
+
+    Args:
+        id: the full id.
+        data_bytes: of its folder.
+        raw_bytes: of raw files that are kept.
+        table_bytes: of tables about it.
+        state: as in ``rlds list``.
+    """
+
+    id: str
+    data_bytes: int
+    raw_bytes: int
+    table_bytes: int
+    state: str
+
+    @property
+    def size_bytes(self) -> int:
+        """All of it."""
+        return self.data_bytes + self.raw_bytes + self.table_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the usage as JSON values."""
+        return {
+            "id": self.id,
+            "bytes": self.size_bytes,
+            "data_bytes": self.data_bytes,
+            "raw_bytes": self.raw_bytes,
+            "table_bytes": self.table_bytes,
+            "state": self.state,
+        }
+
+
+@dataclass(frozen=True)
+class DiskUsage:
+    """The disk space of a cache root.
+
+    Args:
+        root: the folder.
+        datasets: the installed datasets that were asked for, the largest first.
+        leftovers: what no installed dataset needs; empty where ids were asked for.
+        free_bytes: of its disk.
+    """
+
+    root: Path
+    datasets: tuple[DatasetUsage, ...]
+    leftovers: tuple[Leftover, ...]
+    free_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """All that is listed."""
+        datasets = sum(each.size_bytes for each in self.datasets)
+        return datasets + sum(each.size_bytes for each in self.leftovers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the usage as JSON values."""
+        return {
+            "root": str(self.root),
+            "bytes": self.size_bytes,
+            "free_bytes": self.free_bytes,
+            "datasets": [each.to_json() for each in self.datasets],
+            "leftovers": [each.to_json() for each in self.leftovers],
+        }
+
+
+def usage_of(ids: str | Iterable[str], config: Config) -> DiskUsage:
+    """Return what installed datasets take on the disk.
+
+    Args:
+        ids: ids, names that resolve to one, or globs; none of them for all, and for what killed
+            work left.
+        config: the root.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+        DatasetNotInstalled: one is not there.
+    """
+    root = CacheRoot(config.root)
+    wanted = [ids] if isinstance(ids, str) else list(ids)
+    ids_there = [installed_id(id, config) for id in select_installed(wanted or "*", config)]
+    found = [_usage(root, id) for id in dict.fromkeys(ids_there)]
+    # Raw files of installed datasets are counted with these.
+    leftovers = () if wanted else (each for each in find_leftovers(root) if each.kind != RAW)
+    existing = next(folder for folder in (root.path, *root.path.parents) if folder.exists())
+    return DiskUsage(
+        root.path,
+        tuple(sorted(found, key=lambda each: (-each.size_bytes, each.id))),
+        tuple(leftovers),
+        shutil.disk_usage(existing).free,
+    )
+
+
+def _usage(root: CacheRoot, id: str) -> DatasetUsage:
+    condition = condition_of(root.dataset(id), id)
+    manifest = condition.manifest
+    tables = folder_size(root.tables(manifest.content)) if manifest else 0
+    return DatasetUsage(
+        id, folder_size(root.dataset(id)), folder_size(root.downloads(id)), tables, condition.state
+    )

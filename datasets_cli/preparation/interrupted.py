@@ -1,0 +1,95 @@
+"""Interrupted runs: what killed runs left under the root, and whether it is resumed from here.
+
+Nothing that is found there is imported or unpickled. A run is resumed where the working directory
+has the very function that it began with, which its text tells.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from datasets_cli.errors import UsageError
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.preparation.results import Kind, PlannedDataset, TaskState
+from datasets_cli.preprocessing.derived import FAMILY
+from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
+from datasets_cli.preprocessing.work import dest_of, lock_of
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.lock import is_held
+
+
+def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
+    """Return the runs that were killed, sorted by id.
+
+    Args:
+        root: where they are looked for.
+        folder: where the modules of their functions must be.
+    """
+    found: dict[str, PlannedDataset] = {}
+    for work in root.partial_runs():
+        dest = dest_of(work)
+        if dest is None or work.is_symlink() or not work.is_dir():
+            continue
+        id = dest.relative_to(root.path / "datasets").as_posix()
+        try:
+            check_id(id)
+        except UsageError:  # no run of ours makes such a name
+            continue
+        found.setdefault(id, _planned(id, work, dest, root, folder))
+    return [found[id] for id in sorted(found)]
+
+
+def _planned(id: str, work: Path, dest: Path, root: CacheRoot, folder: Path) -> PlannedDataset:
+    kind: Kind = "interrupted run"
+    if is_held(lock_of(dest)):
+        return PlannedDataset(id, kind, "running", "another process works on it")
+    drop = f"To drop it: rm -r {shlex.quote(str(work))}"
+    try:
+        request, digest = read_request(work), read_function_digest(work)
+    except ValueError as error:
+        reason = f"cannot be resumed: {error}. The call that began it continues it. {drop}"
+        return PlannedDataset(id, kind, "left", reason)
+    state: TaskState = "left"
+    if not request.fn:
+        reason = (
+            "cannot be resumed from here: its function has no name to import it by. The Python "
+            f"call that began it continues it. {drop}"
+        )
+    elif not is_installed(root, request.input):
+        reason = f"cannot be resumed: {request.input} is not installed any more. {drop}"
+    elif _digest_here(request, folder) == digest:
+        state, reason = "due", f"it was interrupted, and continues in {work}"
+    else:
+        reason = f"{_why_not(id, request, folder)}. {drop}"
+    return PlannedDataset(
+        id, kind, state, reason, request.input, request.fn, request.options, request.replaces
+    )
+
+
+def _digest_here(request: Request, folder: Path) -> str | None:
+    entry = source_entry(request.fn, folder)
+    return None if entry is None else entry["digest"]
+
+
+def _why_not(id: str, request: Request, folder: Path) -> str:
+    """Return why the function that a run began with is not that of the working directory."""
+    if Path(request.folder) != folder:
+        return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
+    return (
+        f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "
+        f"to continue if it is: {command_of(id, request)}"
+    )
+
+
+def command_of(id: str, request: Request) -> str:
+    """Return the whole command that asks for a run."""
+    options = request.options
+    words = ["rlds", "preprocess", request.input, "--fn", request.fn]
+    words += ["--out", id.removeprefix(f"{FAMILY}/")]
+    words += ["--per", options.per] if options.per != "trajectory" else []
+    for name in ("chunksize", "num_frames", "seed"):
+        value = getattr(options, name)
+        words += [f"--{name.replace('_', '-')}", str(value)] if value else []
+    return shlex.join(words)

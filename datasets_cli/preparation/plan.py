@@ -1,0 +1,197 @@
+"""The plan: every dataset that is to be made here, whether it is due, and in which order."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.lookup import is_installed
+from datasets_cli.preparation.conversions import killed_conversions
+from datasets_cli.preparation.expansion import Derivation, expand, in_order
+from datasets_cli.preparation.interrupted import interrupted_runs
+from datasets_cli.preparation.results import (
+    Kind,
+    PlannedDataset,
+    PreprocessPlan,
+    TaskState,
+)
+from datasets_cli.preparation.step_file import FILENAME, StepFile
+from datasets_cli.preparation.steps import PreprocessStep
+from datasets_cli.preprocessing.derived import FAMILY
+from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.run import origin_of
+from datasets_cli.preprocessing.work import lock_of, runs_to
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.lock import is_held
+from datasets_cli.store.manifest import Manifest, read_manifest
+
+
+def make_plan(
+    step: PreprocessStep | None, folder: str | os.PathLike[str] | None, config: Config
+) -> PreprocessPlan:
+    """Return what one step is to make, or all preparation that is due where it is None.
+
+    Args:
+        step: over one dataset or several.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory where None.
+        config: the root.
+
+    Raises:
+        RldsError: as ``plan_all``.
+    """
+    here = Path(folder or "").absolute()
+    return plan_all(here, config) if step is None else plan_of_step(step, here, config)
+
+
+def plan_of_step(step: PreprocessStep, folder: Path, config: Config) -> PreprocessPlan:
+    """Return what one step is to make; a result that was made otherwise does not make room.
+
+    Args:
+        step: over one dataset or several.
+        folder: where the module of its function is.
+        config: the root.
+
+    Raises:
+        RldsError: as ``plan_all``.
+    """
+    planner = _Planner(folder, config, replaces=False)
+    return PreprocessPlan(planner.steps({"": step}), folder)
+
+
+def plan_all(folder: Path, config: Config) -> PreprocessPlan:
+    """Return all preparation of a folder and a root; no code of the user's is imported.
+
+    Args:
+        folder: with ``rlds.toml``, and with the modules of functions.
+        config: the root.
+
+    Raises:
+        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
+        UnknownDataset: an input of a step is not known, or its glob matches nothing.
+    """
+    file = StepFile(folder)
+    steps = file.read()
+    named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
+    conversions = {task.id: task for task in killed_conversions(config)}
+    planner = _Planner(folder, config, replaces=True, to_come=set(conversions))
+    tasks = {task.id: task for task in planner.steps(named)}
+    # A step continues, or sweeps, what a run to its own result left.
+    for task in interrupted_runs(CacheRoot(config.root), folder):
+        tasks.setdefault(task.id, task)
+    tasks |= conversions
+    if steps is None and not tasks:
+        raise _nothing_here(folder, config)
+    order = in_order({id: task.input for id, task in tasks.items()})
+    return PreprocessPlan(tuple(tasks[id] for id in order), folder)
+
+
+class _Planner:
+    """Says of each derived dataset whether it is due.
+
+    Args:
+        folder: where the modules of functions are.
+        config: the root.
+        replaces: whether a result that was made otherwise makes room.
+        to_come: ids that are not installed yet, and will be.
+    """
+
+    def __init__(
+        self, folder: Path, config: Config, *, replaces: bool, to_come: set[str] | None = None
+    ) -> None:
+        self._folder, self._config, self._replaces = folder, config, replaces
+        self._root = CacheRoot(config.root)
+        self._to_come = set(to_come or ())
+
+    def steps(self, steps: dict[str, PreprocessStep]) -> tuple[PlannedDataset, ...]:
+        """Return what steps make, each after what it is made of."""
+        found = {each.out: each for each in expand(steps, self._config)}
+        order = in_order({out: each.input for out, each in found.items()})
+        return tuple(self._planned(found[out]) for out in order)
+
+    def _planned(self, derivation: Derivation) -> PlannedDataset:
+        state, reason = self._state(derivation)
+        if state in ("due", "unknown"):
+            self._to_come.add(derivation.out)
+        kind: Kind = "step"
+        step = derivation.step
+        return PlannedDataset(
+            derivation.out,
+            kind,
+            state,
+            reason,
+            derivation.input,
+            step.fn,
+            step.options,
+            self._replaces,
+        )
+
+    def _state(self, derivation: Derivation) -> tuple[TaskState, str]:
+        out, input = derivation.out, derivation.input
+        dest = self._root.dataset(out)
+        if is_held(lock_of(dest.resolve())):
+            return "running", "another process works on it"
+        if input in self._to_come:
+            return "due", f"{input} is made first"
+        if not is_installed(self._root, input):
+            remedy = f"Run: rlds download {input}"
+            if input.startswith(f"{FAMILY}/"):
+                remedy = "No step makes it"
+            return "blocked", f"{input} is not installed. {remedy}"
+        condition = condition_of(self._root.dataset(input), input)
+        if condition.sound_manifest is None:
+            return "blocked", condition.problem
+        runs = runs_to(dest)
+        if not has_manifest(dest):
+            return "due", "it is not made yet" + (" (a run of it was interrupted)" * bool(runs))
+        return self._compared(derivation, condition.sound_manifest, dest)
+
+    def _compared(
+        self, derivation: Derivation, parent: Manifest, dest: Path
+    ) -> tuple[TaskState, str]:
+        """Return whether what is there is what the step would make."""
+        try:
+            made = read_manifest(dest)
+        except DamagedDataset as error:
+            return "blocked", f"{error}"
+        if made.parent is None:
+            return "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
+        step = derivation.step
+        entry = source_entry(step.fn, self._folder)
+        unknown = {**made.function, "name": step.fn.replace(":", ".")}
+        differences = origin_of(parent, entry or unknown, step.options).differences(made)
+        if differences:
+            state: TaskState = "due" if self._replaces else "blocked"
+            return state, f"it was made otherwise, from {'; '.join(differences)}"
+        if problem := condition_of(dest, derivation.out).problem:
+            return ("due" if self._replaces else "blocked"), problem
+        if entry is None:
+            return "unknown", f"{step.fn} must be imported to tell whether it is due"
+        return "done", "it is up to date"
+
+
+def _nothing_here(folder: Path, config: Config) -> UsageError:
+    """Return the error where there is no file of steps and nothing is due: what to do instead."""
+    root = CacheRoot(config.root)
+    sound = (id for id in root.installed() if condition_of(root.dataset(id), id).sound_manifest)
+    id = next((id for id in sound if not id.startswith(f"{FAMILY}/")), None)
+    flag = [] if config.root == load_config().root else ["--root", str(config.root)]
+    if id is None:
+        remedy = (
+            "Nothing is installed either. Begin with: "
+            f"{shlex.join(['rlds', *flag, 'download', 'demo/door-human'])} or rlds demo"
+        )
+    else:
+        words = ["rlds", *flag, "preprocess", id, "--fn", "copy:copy", "--out"]
+        name = id.rpartition("/")[2]
+        remedy = (
+            "To map a function over a dataset, here one of Python's that changes nothing: "
+            f"{shlex.join([*words, f'{name}-copy'])} (--save makes it a step of {FILENAME})"
+        )
+    return UsageError(
+        f"There is nothing to prepare: {folder} has no {FILENAME}, and under {config.root} no run "
+        f"or conversion was interrupted. {remedy}"
+    )

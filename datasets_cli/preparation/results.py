@@ -1,0 +1,90 @@
+"""What a plan of preparation is, and what comes of it: plain data, and its JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.results import DerivedDataset
+
+Kind = Literal["step", "interrupted run", "killed conversion"]
+TaskState = Literal["due", "done", "unknown", "blocked", "running", "left"]
+DUE = frozenset({"due", "unknown", "blocked"})
+
+
+@dataclass(frozen=True)
+class PlannedDataset:
+    """One dataset of a plan.
+
+    Args:
+        id: of the dataset that is made.
+        kind: why it is in the plan.
+        state: ``"due"``; ``"done"``: nothing is to do; ``"unknown"``: whether it is due is known
+            once the function is imported; ``"blocked"``: due, and sure to fail, as ``reason`` says;
+            ``"running"``: another process works on it; ``"left"``: an interrupted run that cannot
+            be resumed from here.
+        reason: why it has that state.
+        input: id of the dataset to read; empty for a conversion.
+        fn: ``module:function``; empty for a conversion.
+        options: of the run.
+        replaces: whether a result that was made otherwise makes room.
+    """
+
+    id: str
+    kind: Kind
+    state: TaskState
+    reason: str
+    input: str = ""
+    fn: str = ""
+    options: PreprocessOptions = field(default_factory=PreprocessOptions)
+    replaces: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the task as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PreprocessPlan:
+    """What is to be done, in this order, and what is done already.
+
+    Args:
+        tasks: every dataset; what one of them reads comes before it.
+        folder: where the modules of the functions are.
+    """
+
+    tasks: tuple[PlannedDataset, ...]
+    folder: Path
+
+    @property
+    def due(self) -> tuple[PlannedDataset, ...]:
+        """The tasks that ``run_plan`` works on."""
+        return tuple(task for task in self.tasks if task.state in DUE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        return {"folder": str(self.folder), "tasks": [task.to_json() for task in self.tasks]}
+
+
+@dataclass(frozen=True)
+class PreprocessResults:
+    """What became of the tasks of a plan.
+
+    Args:
+        datasets: those that were made, or found made, in their order.
+        failures: the others; empty in what ``run_plan`` returns, and not in the ``results`` of the
+            ``PartialFailure`` that it raises.
+    """
+
+    datasets: tuple[DerivedDataset | InstalledDataset, ...]
+    failures: tuple[FailedDataset, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results as JSON values."""
+        return {
+            "datasets": [dataset.to_json() for dataset in self.datasets],
+            "failures": [failure.to_json() for failure in self.failures],
+        }

@@ -1,0 +1,116 @@
+"""Doing what a plan says: one dataset after the other, each on all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from datasets_cli.config import Config
+from datasets_cli.errors import PartialFailure, RldsError
+from datasets_cli.installed.lookup import installed_folder, installed_id
+from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.preparation.conversions import finish_conversion
+from datasets_cli.preparation.results import (
+    PlannedDataset,
+    PreprocessPlan,
+    PreprocessResults,
+)
+from datasets_cli.preprocessing.derived import derive, derived_dataset
+from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.preprocessing.results import DerivedDataset
+from datasets_cli.progress import Progress
+from datasets_cli.store.cache_root import CacheRoot
+
+Made = DerivedDataset | InstalledDataset
+OnPrepared = Callable[[Made | FailedDataset], None]
+"""Called with each dataset as soon as it is made, or could not be."""
+
+
+def run_all(
+    plan: PreprocessPlan,
+    config: Config,
+    *,
+    num_workers: int | None = 0,
+    executor: Executor | None = None,
+    on_result: OnPrepared | None = None,
+    progress: Progress | None = None,
+) -> PreprocessResults:
+    """Make what is due of a plan, in its order, and return what it is.
+
+    Args:
+        plan: what is due.
+        config: the root.
+        num_workers: processes; all cores where None, this process where 0.
+        executor: where functions run instead.
+        on_result: called with each dataset as soon as it is done.
+        progress: told of the rows done; None draws bars on a terminal.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    made: list[Made] = []
+    failures: dict[str, FailedDataset] = {}
+    for task in plan.tasks:
+        result: Made | FailedDataset
+        if task.state == "done":
+            made.append(derived_dataset(task.id, config, unchanged=True))
+        if task not in plan.due:
+            continue
+        try:
+            if task.input in failures:
+                raise RldsError(f"{task.id} is not made, because {task.input} could not be.")
+            if task.kind == "killed conversion":
+                result = finish_conversion(task.id, config, num_workers, progress)
+            else:
+                result = _derive(task, plan, config, num_workers, executor, progress)
+            made.append(result)
+        except RldsError as error:
+            if len(plan.due) == 1:
+                raise
+            result = failures[task.id] = FailedDataset(task.id, error)
+        if on_result:
+            on_result(result)
+    results = PreprocessResults(tuple(made), tuple(failures.values()))
+    if failures:
+        raise _partial_failure(results) from results.failures[0].error
+    return results
+
+
+def _derive(
+    task: PlannedDataset,
+    plan: PreprocessPlan,
+    config: Config,
+    num_workers: int | None,
+    executor: Executor | None,
+    progress: Progress | None,
+) -> DerivedDataset:
+    # First: no code is run for an input that is not there.
+    id = installed_id(task.input, config)
+    installed_folder(CacheRoot(config.root), id, None)
+    options = task.options
+    return derive(
+        id,
+        load_function(task.fn, plan.folder),
+        task.id,
+        config,
+        num_workers=num_workers,
+        num_frames=options.num_frames,
+        chunksize=options.chunksize,
+        num_chunks=options.num_chunks,
+        per=options.per,
+        executor=executor,
+        seed=options.seed,
+        progress=progress,
+        replaces=task.replaces,
+    )
+
+
+def _partial_failure(results: PreprocessResults) -> PartialFailure:
+    num_due = len(results.datasets) + len(results.failures)
+    error = PartialFailure(
+        f"{len(results.failures)} of {num_due} datasets failed: "
+        + ", ".join(failure.id for failure in results.failures)
+    )
+    error.results = results
+    return error

@@ -1,0 +1,117 @@
+"""``rlds.toml``: the steps of a folder, read, and added to as text so that comments stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+from datasets_cli.errors import UsageError
+from datasets_cli.preparation.steps import PreprocessStep, step_of
+
+FILENAME = "rlds.toml"
+TABLE = "preprocess"
+
+
+class StepFile:
+    """The steps of a folder.
+
+    Args:
+        folder: that has the file, or will have it; the working directory where None.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.path = Path(folder or "").absolute() / FILENAME
+
+    def read(self) -> list[PreprocessStep] | None:
+        """Return the steps, in their order; None where there is no file.
+
+        Raises:
+            UsageError: it is not TOML, or has something else than steps.
+        """
+        try:
+            return parse_steps(self.path.read_text(encoding="utf-8"), self.path)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{self.path} cannot be read ({error}). Correct it or move it away."
+            ) from error
+
+    def has(self, step: PreprocessStep) -> bool:
+        """Tell whether a step is in the file.
+
+        Raises:
+            UsageError: another step has the same ``out``, or the file is not such a file.
+        """
+        for number, known in enumerate(self.read() or (), 1):
+            if known == step:
+                return True
+            if known.out.removeprefix("derived/") == step.out.removeprefix("derived/"):
+                raise UsageError(
+                    f"Step {number} of {self.path} makes {step.out} otherwise: {as_text(known)}. "
+                    f"Edit it there, or choose another out. To be saved is: {as_text(step)}."
+                )
+        return False
+
+    def add(self, step: PreprocessStep) -> bool:
+        """Add a step to the end of the file, which is made if need be; all else in it stays.
+
+        Returns:
+            False where the file has the same step already.
+
+        Raises:
+            UsageError: another step has the same ``out``, or the file is not such a file.
+        """
+        if self.has(step):
+            return False
+        before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+        added = f"{gap}[[{TABLE}]]\n" + "".join(f"{line}\n" for line in _lines(step))
+        if step not in parse_steps(before + added, self.path):
+            raise UsageError(
+                f"{self.path} cannot be added to. Write the step there yourself: {as_text(step)}"
+            )
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(added)
+        return True
+
+
+def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
+    """Return the steps in a text; ``path`` is named in messages.
+
+    Raises:
+        UsageError: as ``StepFile.read``.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not valid TOML ({error}). Correct it or move it away."
+        ) from error
+    found = tables.pop(TABLE, [])
+    if tables:
+        raise UsageError(f"{path} has {', '.join(tables)}; expected tables [[{TABLE}]] alone.")
+    if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
+        raise UsageError(
+            f"{path} has a {TABLE} that is no list; write [[{TABLE}]] above each step."
+        )
+    steps = []
+    for number, table in enumerate(found, 1):
+        try:
+            steps.append(step_of(table))
+        except UsageError as error:
+            raise UsageError(f"Step {number} of {path}: {str(error).rstrip('.')}.") from error
+    return steps
+
+
+def as_text(step: PreprocessStep) -> str:
+    """Return a step on one line."""
+    return ", ".join(_lines(step))
+
+
+def _lines(step: PreprocessStep) -> list[str]:
+    # JSON writes texts, lists of them and numbers as TOML does.
+    pairs = step.to_json().items()
+    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in pairs]

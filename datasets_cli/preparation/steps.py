@@ -1,0 +1,117 @@
+"""A step: a function over one installed dataset or several, as ``rlds.toml`` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from datasets_cli.catalogue.names import is_glob
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.derived import derived_id
+from datasets_cli.preprocessing.functions import split_function
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.results import Per
+
+NAME = "{name}"
+
+
+@dataclass(frozen=True)
+class PreprocessStep:
+    """A function over datasets, by its name.
+
+    Args:
+        input: an id, a name that resolves to one, a glob over what is installed, or several of
+            them. A glob matches derived datasets only where it begins with ``derived/``, and never
+            what this step makes.
+        fn: ``module:function``.
+        out: name of the new dataset; ``{name}`` in it stands for the last part of the input's id.
+        per: ``"trajectory"``, or ``"transition"`` where the function looks at rows alone.
+        chunksize: rows that the function takes at once, at least, to the next end of a trajectory.
+        num_frames: only the first ``num_frames`` rows.
+        seed: seeds torch for every chunk.
+
+    Raises:
+        UsageError: a value is of another type or out of range.
+    """
+
+    input: str | tuple[str, ...]
+    fn: str
+    out: str
+    per: Per = "trajectory"
+    chunksize: int | None = None
+    num_frames: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.input, list):
+            object.__setattr__(self, "input", tuple(self.input))
+        for name, value in self.to_json().items():
+            _check(name, value)
+        split_function(self.fn)
+        _ = self.options  # refuses what is out of range
+        self.out_of("family/name")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The ids and globs."""
+        return (self.input,) if isinstance(self.input, str) else self.input
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is over one dataset, by its id."""
+        return len(self.inputs) == 1 and not is_glob(self.inputs[0])
+
+    @property
+    def options(self) -> PreprocessOptions:
+        """What decides the values, besides the input and the function."""
+        return PreprocessOptions(self.num_frames, self.chunksize, None, self.per, self.seed)
+
+    def out_of(self, id: str) -> str:
+        """Return the id of what is made of one input.
+
+        Raises:
+            UsageError: it cannot be an id.
+        """
+        name = self.out.replace(NAME, id.rpartition("/")[2])
+        if "{" in name or "}" in name:
+            raise UsageError(f"The out {self.out!r} has braces. Expected none, or {NAME}.")
+        return derived_id(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as JSON values: what ``rlds.toml`` has."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        named = {name: value for name, value in values.items() if value != defaults[name]}
+        if isinstance(self.input, tuple):
+            named["input"] = list(self.input)
+        return named
+
+
+def step_of(table: Mapping[str, Any]) -> PreprocessStep:
+    """Return the step that a table of ``rlds.toml`` is.
+
+    Raises:
+        UsageError: a key is unknown or missing, or a value is of another type.
+    """
+    names = [field.name for field in fields(PreprocessStep)]
+    if unknown := [name for name in table if name not in names]:
+        raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}")
+    if missing := [name for name in ("input", "fn", "out") if name not in table]:
+        raise UsageError(
+            f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
+            'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled"'
+        )
+    return PreprocessStep(**table)
+
+
+def _check(name: str, value: Any) -> None:
+    """Refuse a value of another type; True is no number."""
+    if name in ("chunksize", "num_frames", "seed"):
+        if type(value) is not int:
+            raise UsageError(f"{name} is {value!r}; expected a whole number")
+    elif name == "input" and isinstance(value, list):
+        if not value or not all(isinstance(each, str) and each for each in value):
+            raise UsageError(f"input is {value!r}; expected ids or globs, at least one")
+    elif not isinstance(value, str):
+        raise UsageError(f"{name} is {value!r}; expected text")

@@ -1,0 +1,97 @@
+"""Functions by name: ``module:function``, whose module may be in a folder of the user's."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from datasets_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from datasets_cli.preprocessing.task import Function
+
+_imported: dict[str, bytes | None] = {}  # the text of each module that was imported here
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def load_function(text: str, folder: Path | None = None) -> Function:
+    """Return the function that ``module:function`` names; importing its module runs the module.
+
+    Args:
+        text: the name.
+        folder: where the module may be, besides the Python path; the working directory where None.
+
+    Raises:
+        UsageError: there is no such module or function.
+    """
+    module_name, name = split_function(text)
+    here = str(folder or Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = _newest(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--fn {text}: there is no module {error.name} in {here} or the Python path."
+        ) from error
+    except Exception as error:  # whatever a user's module does
+        raise UsageError(
+            f"--fn {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
+            "Expected a module's name, such as mycode for mycode.py in this folder."
+        ) from error
+    if not hasattr(module, name):
+        raise UsageError(f"--fn {text}: the module {module_name} has no {name}.")
+    function = getattr(module, name)
+    if not callable(function):
+        raise UsageError(f"--fn {text}: {name} is a {type(function).__name__}, not a function.")
+    return function  # type: ignore[no-any-return]
+
+
+def _newest(name: str) -> ModuleType:
+    """Import a module, or again where we imported it and its file has another text since then."""
+    is_known = name in sys.modules
+    module = importlib.import_module(name)
+    text = _text_of(module)
+    if is_known and _imported.get(name, text) != text:
+        module = importlib.reload(module)
+    if name in _imported or not is_known:
+        _imported[name] = text
+    return module
+
+
+def _text_of(module: ModuleType) -> bytes | None:
+    try:
+        return Path(module.__file__ or "").read_bytes()
+    except OSError:
+        return None
+
+
+def split_function(text: str) -> tuple[str, str]:
+    """Return module and function of ``module:function``.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    if not _NAME.fullmatch(text):
+        raise UsageError(f"--fn {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
+    module, _, name = text.partition(":")
+    return module, name
+
+
+def where_from(function: object) -> tuple[str, str] | None:
+    """Return the name ``module:function`` and the folder that find a function again, or None."""
+    module_name, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    module = sys.modules.get(module_name or "")
+    file = getattr(module, "__file__", None)
+    text = f"{module_name}:{name}"
+    if module_name == "__main__" or file is None or not _NAME.fullmatch(text):
+        return None
+    if getattr(module, str(name), None) is not function:
+        return None
+    # The folder of mycode.py for mycode, and the one above pkg/ for pkg.code and for pkg/__init__.
+    levels = str(module_name).count(".") + (Path(file).stem == "__init__")
+    return text, str(Path(file).absolute().parents[levels])

@@ -1,0 +1,121 @@
+"""The request of a run: what was asked for, so that another process can ask again.
+
+It stands beside the plan in the folder of the run, under a root that others may write into. What is
+read is checked field by field, and is never a reason to import or to run something: whoever resumes
+a run looks up the function by its name and compares its digest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.preprocessing.functions import split_function, where_from
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.task import Function
+from datasets_cli.sources.disk import open_regular
+from datasets_cli.store.cache_root import check_id
+from datasets_cli.store.sealed_json import parse
+
+REQUEST = "request.json"
+PLAN = "plan.json"
+MAX_BYTES = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run was asked for.
+
+    Args:
+        input: id of the dataset to read.
+        fn: ``module:function``; empty where the function cannot be found by a name.
+        folder: that the module was loaded from; empty where it is not known.
+        options: of the run.
+        replaces: whether the result takes the place of an older one.
+    """
+
+    input: str
+    fn: str
+    folder: str
+    options: PreprocessOptions
+    replaces: bool = False
+
+    def save(self, folder: Path) -> None:
+        """Write it into the folder of the run, in place of an older one."""
+        new = folder / f".{REQUEST}.{os.getpid()}"
+        new.write_text(json.dumps(asdict(self), indent=1), encoding="ascii")
+        os.replace(new, folder / REQUEST)
+
+
+def request_of(
+    input: str, function: Function, options: PreprocessOptions, replaces: bool
+) -> Request:
+    """Return the request of a run.
+
+    Args:
+        input: id of the dataset to read.
+        function: found again by its name where it has one.
+        options: of the run.
+        replaces: whether the result takes the place of an older one.
+    """
+    fn, folder = where_from(function) or ("", "")
+    return Request(input, fn, folder, options, replaces)
+
+
+def read_request(folder: Path) -> Request:
+    """Return the request of the run in a folder, which may hold anything.
+
+    Raises:
+        ValueError: there is none, or it is not one.
+    """
+    found = _read(folder / REQUEST)
+    if found.keys() != {field.name for field in fields(Request)}:
+        raise ValueError(f"{REQUEST} has the fields {', '.join(sorted(found)) or 'of nothing'}")
+    options = found["options"]
+    expected = {field.name: field for field in fields(PreprocessOptions)}
+    if not isinstance(options, dict) or options.keys() != expected.keys():
+        raise ValueError(f"the options in {REQUEST} are not those of a run")
+    for name, value in options.items():
+        may_be_none = expected[name].default is None
+        kinds = (str,) if name == "per" else (int, type(None)) if may_be_none else (int,)
+        if type(value) not in kinds:
+            raise ValueError(f"{name} in {REQUEST} is a {type(value).__name__}")
+    for name, kind in (("input", str), ("fn", str), ("folder", str), ("replaces", bool)):
+        if type(found[name]) is not kind:
+            raise ValueError(f"{name} in {REQUEST} is a {type(found[name]).__name__}")
+    try:
+        check_id(found["input"])
+        if found["fn"]:
+            split_function(found["fn"])
+        return Request(**{**found, "options": PreprocessOptions(**options)})
+    except UsageError as error:
+        raise ValueError(f"{REQUEST}: {error}") from error
+
+
+def read_function_digest(folder: Path) -> str:
+    """Return the digest of the function that the run in a folder is of.
+
+    Raises:
+        ValueError: the plan of the run is not one.
+    """
+    digest = _read(folder / PLAN).get("function")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise ValueError(f"{PLAN} does not have the digest of a function")
+    return digest
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with open_regular(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, DamagedDataset) as error:
+        raise ValueError(f"{path.name} cannot be read ({error})") from error
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{path.name} has more than {MAX_BYTES:,} bytes")
+    return parse(data)

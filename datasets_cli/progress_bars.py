@@ -1,0 +1,228 @@
+"""Progress on a terminal: one bar for all files of a run, and the current file below it."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from datasets_cli.progress import Progress
+from datasets_cli.quantities import human_bytes, human_time
+
+SECONDS_A_PICTURE = 0.1
+CHUNK_BYTES = 1 << 16  # as a download reads
+
+
+def shown(
+    progress: Progress | None, rows_label: str = "steps written"
+) -> AbstractContextManager[Progress]:
+    """Return the progress of one piece of work, for a ``with`` statement.
+
+    Args:
+        progress: who is told; None draws bars if stderr is a terminal, and prints notes there.
+        rows_label: what is done with the rows.
+    """
+    if progress is not None:
+        return nullcontext(progress)
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    drawn = is_terminal and os.environ.get("TERM") != "dumb"
+    return Bars(shown=drawn, rows_label=rows_label)
+
+
+class Bars:
+    """A ``Progress`` that draws on stderr; use it in a ``with`` statement.
+
+    All files share one line, those of several datasets too; the file that is fetched stands on the
+    line below. Both lines go when the work is done.
+
+    Args:
+        shown: whether anything is drawn; notes are printed either way.
+        num_transitions: how many rows there will be, where that is known.
+        rows_label: what is done with the rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        shown: bool,
+        num_transitions: int | None = None,
+        rows_label: str = "steps written",
+    ) -> None:
+        self._shown = shown
+        self._num_transitions = num_transitions
+        self._rows_label = rows_label
+        self._files = Transfer()
+        self._drawn: tuple[str, str] | None = None
+        self._drawn_at = -math.inf
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def expecting(self, sizes: Mapping[str, int | None]) -> None:
+        """Learn which files will be fetched, and their bytes where that is known."""
+        self._files.sizes |= sizes
+
+    def leaving_out(self, prefix: str) -> None:
+        """Learn that what begins like this, and is not here yet, will not be fetched."""
+        self._files.leave_out(prefix)
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Draw the bytes, speed and remaining time of all files, and the current file."""
+        self._files.advance(filename, done, total, time.monotonic())
+        self._draw(self._files.line, filename, is_last=done == total)
+
+    def writing(self, num_transitions: int) -> None:
+        """Draw the rows written, or read where a dataset is checked."""
+        total = "" if self._num_transitions is None else f" of {self._num_transitions:,}"
+        self._draw(lambda width: f"{num_transitions:,}{total} {self._rows_label}"[:width], "")
+
+    def note(self, text: str) -> None:
+        """Print one line above what is drawn."""
+        self.clear()
+        print(text, file=sys.stderr, flush=True)
+
+    def _draw(self, line: Callable[[int], str], below: str, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if not self._shown or (now - self._drawn_at < SECONDS_A_PICTURE and not is_last):
+            return
+        # The last column stays free: some terminals would begin another line.
+        width = shutil.get_terminal_size().columns - 1
+        upper, lower = line(width), _shortened(below, width)
+        self.clear()
+        end = f"\n{lower}\x1b[A\r" if lower else "\r"
+        print(f"{upper}{end}", end="", file=sys.stderr, flush=True)
+        self._drawn, self._drawn_at = (upper, lower), now
+
+    def clear(self) -> None:
+        """Take away what is drawn, until there is more to draw."""
+        if self._drawn is None:
+            return
+        # The cursor stands on the upper line, and all that is drawn is at and below it.
+        print("\r\x1b[J", end="", file=sys.stderr, flush=True)
+        self._drawn, self._drawn_at = None, -math.inf
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return the end of a text that is too wide: files of a set differ at their ends."""
+    return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
+
+
+class PartOfRun:
+    """The ``Progress`` of one dataset of several, whose files are named after it.
+
+    Use it in a ``with`` statement: at its end nothing is left on the terminal, so that what became
+    of the dataset can be printed.
+
+    Args:
+        id: of the dataset; until its files are known it counts as one.
+        bars: of the whole run.
+    """
+
+    def __init__(self, id: str, bars: Bars) -> None:
+        self._id, self._bars = id, bars
+
+    def __enter__(self) -> PartOfRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.leaving_out(self._id)
+        self._bars.clear()
+
+    def expecting(self, sizes: Mapping[str, int | None]) -> None:
+        """Learn which files the dataset has."""
+        self._bars.leaving_out(self._id)
+        self._bars.expecting({self._named(name): size for name, size in sizes.items()})
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Pass on, with the dataset's id before the file's name."""
+        self._bars.fetching(self._named(filename), done, total)
+
+    def writing(self, num_transitions: int) -> None:
+        """Pass on."""
+        self._bars.writing(num_transitions)
+
+    def note(self, text: str) -> None:
+        """Pass on."""
+        self._bars.note(text)
+
+    def _named(self, filename: str) -> str:
+        return f"{self._id} {filename}"
+
+
+@dataclass
+class Transfer:
+    """How far the files of a run are.
+
+    Args:
+        sizes: bytes of each file; None where unknown. Files that were not expected join.
+        done: bytes of each file that are on the disk.
+    """
+
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+    _began: float = 0.0
+    _now: float = 0.0
+    _had: int = 0
+
+    def advance(self, filename: str, done: int, total: int | None, now: float) -> None:
+        """Learn that ``done`` of ``total`` bytes of a file are here at a time in seconds."""
+        if not self.done:
+            self._began = now
+        if filename not in self.done:
+            # What an earlier run fetched has no speed; a first chunk is no earlier run.
+            self._had += done if done > CHUNK_BYTES or done == total else 0
+        self.done[filename] = done
+        self.sizes[filename] = total if total is not None else self.sizes.get(filename)
+        self._now = now
+
+    def leave_out(self, prefix: str) -> None:
+        """Forget the files whose names begin with ``prefix`` and of which nothing is here yet."""
+        self.sizes = {
+            name: size
+            for name, size in self.sizes.items()
+            if name in self.done or not name.startswith(prefix)
+        }
+
+    @property
+    def total(self) -> int | None:
+        """Bytes of all files; None where one is unknown."""
+        known = [size for size in self.sizes.values() if size is not None]
+        return sum(known) if len(known) == len(self.sizes) else None
+
+    def line(self, width: int) -> str:
+        """Return bytes, files, speed and remaining time, as much as fits into ``width``."""
+        done, total = sum(self.done.values()), self.total
+        finished = sum(self.sizes[name] == size for name, size in self.done.items())
+        num_files = max(finished, 1) if len(self.sizes) == 1 else min(finished + 1, len(self.sizes))
+        files = f"file {num_files} of {len(self.sizes)}"
+        seconds = self._now - self._began
+        speed = (done - self._had) / seconds if seconds > 0 else 0.0
+        share = done / total if total else None
+        bytes_text = human_bytes(done) + ("" if total is None else f" of {human_bytes(total)}")
+        parts = [
+            (0, "" if share is None else f"{share:4.0%}"),
+            (0, bytes_text),
+            (2, files),
+            (3, f"{human_bytes(round(speed))}/s" if speed > 0 else ""),
+            (1, f"{human_time((total - done) / speed)} left" if total and speed > 0 else ""),
+        ]
+        text = ""
+        for most in (3, 2, 1, 0):
+            text = "  ".join(part for rank, part in parts if part and rank <= most)
+            if len(text) <= width:
+                break
+        # The bar takes what is left; a bar of few characters says nothing.
+        room = width - len(text) - 2
+        if share is not None and room >= 10:
+            size = min(room, 30)
+            filled = round(min(share, 1.0) * size)
+            text = f"{'━' * filled}{'╌' * (size - filled)}  {text}"
+        return text[:width]

@@ -1,0 +1,181 @@
+"""Steps as a source recorded them, checked: their columns, element types, shapes and flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from datasets_cli.errors import SourceError
+from datasets_cli.store.schema.columns import (
+    DONE,
+    EPISODE,
+    REWARD,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Column,
+    Key,
+    show_key,
+)
+from datasets_cli.store.schema.element_types import element_type
+from datasets_cli.store.schema.texts import (
+    TEXT,
+    AnyColumn,
+    TextColumn,
+    any_column,
+    as_text,
+    is_text,
+    type_name,
+)
+
+Rows = dict[Key, np.ndarray]
+
+NEXT_OBSERVATION: Key = ("next", "observation")
+ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
+FLAGS = (TERMINATED, TRUNCATED, TRAJECTORY_END)
+REWARD_TYPES = frozenset(
+    {
+        *("float16", "float32", "float64", "bfloat16"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    }
+)
+MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
+
+
+class StepCheck:
+    """Checks a stream of recorded steps, whose columns must stay as they were in the first block.
+
+    Args:
+        id: named in every message.
+        deferred: a column whose rows come later, if there is one; see ``frame_table``.
+    """
+
+    def __init__(self, id: str, deferred: Key | None = None) -> None:
+        self.id = id
+        self.has_successors = False
+        """Whether the source records the observation that follows each action."""
+        self.num_missing_texts = 0
+        self._deferred = {deferred} if deferred else set()
+        self._columns: dict[Key, AnyColumn] | None = None
+        self._row = 0  # source rows read, for messages
+
+    def checked(self, steps: Mapping[Key, np.ndarray]) -> Rows:
+        """Return steps with all flags bool ``[n]``, rewards ``[n, 1]``, and texts as str.
+
+        Args:
+            steps: columns ``[n, ...]`` as a recipe's Block has them; text as str or bytes.
+
+        Raises:
+            SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1; or
+                an entry of an object array is no text.
+        """
+        num_steps = self._common_length(steps)
+        checked = {
+            key: self._text(key, rows) if is_text(rows) else rows for key, rows in steps.items()
+        }
+        if REWARD in checked:
+            checked[REWARD] = self._reward(checked[REWARD])
+        checked |= {key: self._flag(key, checked[key]) for key in FLAGS if key in checked}
+        self._check_columns(checked)
+        self._row += num_steps
+        return {key: np.zeros(num_steps, np.bool_) for key in FLAGS} | checked
+
+    def _common_length(self, steps: Mapping[Key, np.ndarray]) -> int:
+        lengths = {key: len(rows) for key, rows in steps.items()}
+        if len(set(lengths.values())) != 1:
+            listed = ", ".join(f"{show_key(key)} {length}" for key, length in lengths.items())
+            raise SourceError(
+                f"{self.id}: the columns have different lengths from row {self._row} on: {listed}. "
+                "The file is damaged or not what its recipe expects."
+            )
+        return next(iter(lengths.values()))
+
+    def _text(self, key: Key, rows: np.ndarray) -> np.ndarray:
+        """Return text as str; a value that is missing is ``""``, and counted."""
+        try:
+            texts = as_text(key, rows)
+        except SourceError as error:
+            raise SourceError(f"{self.id}: {error}") from error
+        if rows.dtype == object:
+            self.num_missing_texts += sum(value is None for value in rows.flat)
+        return texts
+
+    def _reward(self, rewards: np.ndarray) -> np.ndarray:
+        if rewards.dtype.kind in "iub":
+            rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
+        if rewards.ndim == 1:
+            rewards = rewards[:, None]
+        if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
+            raise SourceError(
+                f"{self.id}: rewards are {type_name(rewards)} {list(rewards.shape)}; "
+                "expected one number per step."
+            )
+        return rewards
+
+    def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
+        if flags.ndim == 2 and flags.shape[1] == 1:
+            flags = flags[:, 0]
+        found = ""
+        if flags.ndim != 1:
+            found = f"shape {list(flags.shape)}"
+        elif flags.dtype.kind not in "biufc":
+            found = f"element type {flags.dtype}"
+        elif len(wrong := np.flatnonzero((flags != 0) & (flags != 1))):
+            found = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
+        if found:
+            raise SourceError(
+                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {found}."
+            )
+        return flags.astype(np.bool_)
+
+    def _check_columns(self, steps: Rows) -> None:
+        try:
+            found = {
+                key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
+            }
+        except SourceError as error:
+            raise SourceError(f"{self.id}: {error}") from error
+        if self._columns is None:
+            self._check_names(found)
+            self._columns = found
+            self.has_successors = any(key[:2] == NEXT_OBSERVATION for key in found)
+        if found != self._columns:
+            for key in sorted(found.keys() | self._columns.keys()):
+                if found.get(key) != self._columns.get(key):
+                    raise SourceError(
+                        f"{self.id}: {show_key(key)} changes at row {self._row}: it was "
+                        f"{_show(self._columns.get(key))} and is now {_show(found.get(key))}."
+                    )
+
+    def _check_names(self, found: Mapping[Key, AnyColumn]) -> None:
+        numbers = {key for key, column in found.items() if isinstance(column, Column)}
+        for root in (("observation",), ("action",), REWARD):
+            if not any(key[: len(root)] == root for key in numbers | self._deferred):
+                raise SourceError(
+                    f"{self.id}: there is no {show_key(root)}, which must have numbers. "
+                    f"Found only: {', '.join(show_key(key) for key in sorted(found))}."
+                )
+        unwanted = MADE_BY_THE_CORE & found.keys()
+        assert not unwanted, f"a recipe yields {unwanted}, which the core makes"
+        parents = {key[:depth] for key in found for depth in range(1, len(key))}
+        if clash := parents & (found.keys() | MADE_BY_THE_CORE):
+            raise SourceError(
+                f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
+            )
+        shapes = {key: (_type(column), column.shape) for key, column in found.items()}
+        before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
+        after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
+        if after and after != before:
+            raise SourceError(
+                f"{self.id}: next.observation has other parts or shapes or types than observation: "
+                f"{after}, not {before}."
+            )
+
+
+def _type(column: AnyColumn) -> str:
+    return TEXT if isinstance(column, TextColumn) else column.dtype
+
+
+def _show(column: AnyColumn | None) -> str:
+    return "missing" if column is None else f"{_type(column)} {list(column.shape)}"

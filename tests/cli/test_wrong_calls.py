@@ -1,0 +1,457 @@
+"""Wrong calls and wrong data: each ends with its exit code, says what to do, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli import errors
+from datasets_cli.cli.main import main
+from tests.support import wrong_data as data
+from tests.support.origin import Fault, Origin
+
+Capture = pytest.CaptureFixture[str]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One wrong call.
+
+    Args:
+        call: what stands after ``rlds``; ``{p}`` is the folder of ``make_places``, ``{url}`` a
+            server.
+        code: the exit code.
+        words: of what to do, which the message has.
+        spoil: what is wrong with the data.
+    """
+
+    call: str
+    code: int
+    words: str
+    spoil: data.Spoil | None = None
+
+    def __str__(self) -> str:
+        spoiled = self.spoil.__qualname__.partition(".")[0] if self.spoil else ""
+        return f"{self.call} {spoiled}".strip()
+
+
+AN_ID = "An id is family/name"
+A_GLOB = "Write one of the ids that this shows: rlds list"
+SOURCE = "Give the folder that holds the publisher's files under their own names"
+IRIS, PONG, DOOR = "root/datasets/demo/iris", "root/datasets/demo/pong", data.DOOR
+MINARI, SAME = "root/datasets/minari/my/door-v0", "root/datasets/derived/same"
+META, EPISODES = "sources/minari/metadata.json", "sources/minari/main_data.hdf5"
+PAGE, FEATURES, ARFF = (
+    f"sources/iris/{name}" for name in ("description.json", "features.json", "dataset.arff")
+)
+FRAMES, ENDS = data.checkpoint("observation", 1), data.checkpoint("terminal", 1)
+UNPLUGGED = data.UNPLUGGED
+
+GET_DOOR = "download d4rl/door-human-v0 --no-verify --source sources/door"
+GET_MINARI = "download minari/my/new-v0 --source sources/minari"
+GET_IRIS = "download openml/61 --source sources/iris"
+GET_PONG = "download atari_dqn/Pong/5 --checkpoints 0:3 --source sources/pong"
+GET_ASTERIX = "download atari_dqn/Asterix/1 --upstream rl_unplugged --source sources/unplugged"
+FUNCTION = "--fn wrong_functions:same --workers 0"
+
+WORDS = [
+    Wrong("nosuch", 2, "See: rlds --help"),
+    Wrong("''", 2, "See: rlds --help"),
+    Wrong("uninstall demo/iris", 2, "Did you mean rlds delete?"),
+    Wrong("download", 2, "needs ID. Example: rlds download"),
+    Wrong("convert demo/iris", 2, "needs --layout ted|compact. Example: rlds convert"),
+    Wrong("preprocess demo/iris --out x", 2, "needs --fn MODULE:FUNCTION. Example:"),
+    Wrong("info demo/iris demo/pong nosuch", 2, "was given demo/pong, nosuch as well"),
+    Wrong("path a b", 2, "takes one ID, and was given b as well"),
+    Wrong("demo x", 2, "takes no argument, and was given x as well"),
+    Wrong("list --nosuch", 2, "See: rlds list --help"),
+    Wrong("list --fam d4rl", 2, "--family"),
+    Wrong("list --root", 2, "--root needs a value: --root PATH"),
+    Wrong("list --mirror", 2, "--mirror needs a value: --mirror PREFIX=REPLACEMENT"),
+    Wrong("list --json=yes", 2, "'--json' does not take a value"),
+    Wrong("list --family nosuch", 2, "Known: atari_dqn, d4rl, demo, minari, openml"),
+    Wrong("list --family ''", 2, "Known: atari_dqn, d4rl"),
+    Wrong("list --mirror x", 2, "PREFIX=REPLACEMENT"),
+    Wrong("verify --quick --deep", 2, "Give one of them"),
+    Wrong("download demo/iris --workers x", 2, "expected a whole number"),
+    Wrong("download demo/iris --force --workers -1", 2, "expected 0 or more"),
+    Wrong("download demo/iris --layout tde", 2, "Expected one of: ted, compact"),
+    Wrong("download demo/iris --layout compact", 2, "rlds convert --layout compact demo/iris"),
+    Wrong("download demo/iris -o x", 2, "Example: -o checkpoints=0:5"),
+    Wrong("download demo/pong --checkpoints 0:1", 2, "Expected: none, for it has no options"),
+    Wrong("download atari_dqn/Pong/1 --checkpoints 5:2", 2, "Example: --checkpoints 0:5"),
+    Wrong("download atari_dqn/Pong/1 --checkpoints ''", 2, "Example: --checkpoints 0:5"),
+    Wrong("download atari_dqn/Pong/1 --upstream x", 2, "auto, dqn_replay, rl_unplugged"),
+    Wrong("download atari_dqn/Pong/1 --checkpoints 0:1 -o checkpoints=0:2", 2, "Give one of them"),
+    Wrong("download hopper-medium-v2 --offline", 5, "Give the files with --source DIR"),
+    Wrong("download 'd4rl/hopper-*'", 2, "add --yes to agree"),
+    Wrong("download d4rl/hopper-medium-v2 minari/nosuch --offline", 9, "2 of 2 datasets failed"),
+    Wrong("delete demo/iris", 2, "add --yes to agree"),
+    Wrong("convert demo/iris --layout TED", 2, "Expected: ted, compact"),
+]
+IDS = [
+    *(Wrong(f"info '{id}'", 2, AN_ID) for id in ("", " ", "..", "/", "d4rl/", "/etc/passwd")),
+    *(Wrong(f"path '{id}'", 2, AN_ID) for id in ("d4rl/../demo/iris", "héllo", "a b", "日本/x")),
+    Wrong("download $'d4rl/x\\n'", 2, AN_ID),
+    Wrong(f"info {'x' * 201}", 2, AN_ID),
+    Wrong(f"verify {'x/' * 400}x", 2, AN_ID),
+    Wrong("info demo/.iris", 2, AN_ID),
+    Wrong("path 'demo/*'", 2, A_GLOB),
+    Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
+    Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 2, A_GLOB),
+    Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
+    Wrong("download minari", 3, "rlds list 'minari/*'"),
+    Wrong("info nosuch", 3, "See: rlds list"),
+    Wrong("info hopper-medium-v99", 3, "Did you mean d4rl/hopper-medium-v2"),
+    Wrong("info HOPPER-medum-v2", 3, "Did you mean d4rl/hopper-medium-v2"),
+    Wrong("info atari_dqn/Pong", 3, "Did you mean atari_dqn/Pong/1"),
+    Wrong("download hopper", 3, "rlds list hopper"),
+    Wrong("download derived/nosuch", 3, "rlds list --installed 'derived/*'"),
+    Wrong("download derived/same --force", 3, "made by rlds preprocess"),
+    Wrong("path d4rl/pen-human-v0", 3, "Run: rlds download d4rl/pen-human-v0"),
+    Wrong("delete demo/iris nosuch 'zz*' --yes", 3, "2. No installed dataset matches 'zz*'"),
+    Wrong("verify nosuch d4rl/pen-human-v0", 3, "Run: rlds download d4rl/pen-human-v0"),
+    Wrong("verify demo/iris nosuch --json", 9, "Not found: nosuch"),
+    Wrong("download 'zz*' 'yy*'", 3, "2. No known dataset matches 'yy*'"),
+]
+FUNCTIONS = [
+    Wrong(f"preprocess demo/iris --fn {fn} --out x --workers 0", code, words)
+    for fn, code, words in (
+        ("wrong_functions", 2, "is not MODULE:FUNCTION, such as"),
+        ("nosuchmodule:f", 2, "there is no module nosuchmodule in"),
+        ("wrong_functions:f", 2, "the module wrong_functions has no f"),
+        ("wrong_functions:number", 2, "not a function"),
+        ("wrong_functions:broken", 1, "KeyError: 'reward'"),
+        ("wrong_functions:nothing", 2, "must return a TensorDict with one row for each"),
+        ("wrong_functions:shorter", 2, "must return a TensorDict with one row for each"),
+        ("wrong_functions:leaving", 1, "Let it raise an error instead"),
+    )
+]
+FUNCTIONS += [
+    Wrong(f"preprocess demo/iris --out '' {FUNCTION}", 2, AN_ID),
+    Wrong(f"preprocess demo/iris --out ../x {FUNCTION}", 2, AN_ID),
+    Wrong(f"preprocess demo/pong --out same {FUNCTION}", 2, "choose another destination"),
+    Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'trajectory', 'transition'"),
+    Wrong(f"preprocess demo/iris --out x {FUNCTION} --num-frames 0", 2, "expected 1 or more"),
+    Wrong(f"preprocess d4rl/pen-human-v0 --out x {FUNCTION}", 3, "Run: rlds download"),
+]
+ROOTS = [
+    Wrong("list --root ''", 2, "Give --root a folder"),
+    Wrong("list --root file", 2, "Check --root and RLDS_HOME"),
+    Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),
+    Wrong("verify --root nowhere", 2, "Check --root and RLDS_HOME"),
+    Wrong("download demo/iris --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
+    Wrong("demo --keep --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
+    Wrong("path demo/iris --root sources", 3, "Run: rlds download demo/iris"),
+    Wrong("info foreign/x", 3, "See: rlds list", data.moved(IRIS, "x")),
+    Wrong("verify demo/pang --json", 4, "download --force demo/pang", data.moved(PONG, "pang")),
+    Wrong("delete iris --yes", 3, "rlds download", data.gone(f"{IRIS}/manifest.json")),
+]
+SOURCES = [
+    Wrong("download d4rl/pen-human-v0 --source missing", 2, SOURCE),
+    Wrong("download d4rl/pen-human-v0 --source file", 2, SOURCE),
+    Wrong("download d4rl/pen-human-v0 --source nowhere", 2, SOURCE),
+    Wrong("download d4rl/pen-human-v0 --source ''", 2, "Give one of these, or leave it out"),
+    Wrong("download d4rl/pen-human-v0 --source ftp://x/y", 2, "http:// or https://"),
+    Wrong("download d4rl/pen-human-v0 --source http://", 2, "http:// or https://"),
+    Wrong("download d4rl/pen-human-v0 --source sources/door", 2, SOURCE),
+    Wrong("download minari/my/new-v0 --source sources/door", 2, SOURCE),
+    Wrong("download openml/61 --source sources/empty", 2, "as description.json"),
+    Wrong("download 'd4rl/pen-*' --source sources/door", 2, "Download them one by one"),
+    Wrong("download d4rl/door-human-v0 --source {url}missing", 6, "or --source DIR|URL"),
+    Wrong("download d4rl/door-human-v0 --source {url}closed", 6, "or --source DIR|URL"),
+    Wrong("download d4rl/door-human-v0 --source {url}page", 4, "--mirror or --source"),
+    Wrong("download minari/my/door-v0 --source sources/door", 2, "To install those instead"),
+    Wrong("download demo/iris --source sources/empty", 2, "rlds download --force demo/iris"),
+    Wrong("download openml/62 --source sources/iris", 4, "found 61. Check --source"),
+    Wrong("download minari/D4RL/pen/human-v2 --source sources/minari", 4, "Check --source"),
+    Wrong("download atari_dqn/Pong/5 --source sources/pong", 4, "--checkpoints 0:3"),
+    Wrong(GET_PONG.replace("0:3", "1:5"), 2, "lacks 3, 4 of --checkpoints 1:5. Take fewer"),
+    Wrong(GET_DOOR.replace("--no-verify ", ""), 4, "--no-verify takes the file as it is"),
+]
+FILES = [
+    *(
+        Wrong(GET_DOOR, code, words, spoil)
+        for spoil, code, words in (
+            (data.empty(DOOR), 4, "--mirror or --source"),
+            (data.short(DOOR), 4, "or check --source"),
+            (data.text(DOOR), 4, "found a web page. Try another --mirror or --source"),
+            (data.garbage(DOOR), 4, "--mirror or --source"),
+            (data.gone(DOOR), 2, SOURCE),
+            (data.a_folder(DOOR), 2, SOURCE),
+            (data.copied(EPISODES, DOOR), 4, "Check the files at --source"),
+            (data.without("actions", "rewards"), 4, "Check the files at --source"),
+            (data.column("rewards", lambda v: v[:-1]), 4, "Check the files at --source"),
+            (data.column("terminals", lambda v: v + 2), 4, "Check the files at --source"),
+            (data.column("actions", lambda v: v.astype("S4")), 4, "Check the files at --source"),
+        )
+    ),
+    *(
+        Wrong(GET_MINARI, code, words, spoil)
+        for spoil, code, words in (
+            (data.empty(META), 4, "--mirror or --source"),
+            (data.text(META, "[]"), 4, "--mirror or --source"),
+            (data.text(META, "{"), 4, "metadata.json is not JSON"),
+            (data.edited(META, action_space="x"), 4, "Check the files at --source"),
+            (data.edited(META, data_format="arrow"), 2, SOURCE),
+            (data.gone(META), 2, SOURCE),
+            (data.gone(EPISODES), 2, SOURCE),
+            (data.short(EPISODES), 4, "or check --source"),
+            (data.copied(DOOR, EPISODES), 4, "Check the files at --source"),
+        )
+    ),
+    *(
+        Wrong(GET_IRIS, code, words, spoil)
+        for spoil, code, words in (
+            (data.text(PAGE), 4, "description.json is not JSON"),
+            (data.text(PAGE, "[]"), 4, "Check --mirror or --source"),
+            (data.text(FEATURES, "null"), 4, "Check --mirror or --source"),
+            (data.gone(FEATURES), 2, SOURCE),
+            (data.short(ARFF), 4, "--no-verify takes the file as it is"),
+        )
+    ),
+    Wrong(f"{GET_IRIS} --no-verify", 4, "Check the files at --source", data.short(ARFF)),
+    Wrong(f"{GET_IRIS} --no-verify", 4, "--mirror or --source", data.text(ARFF)),
+    *(
+        Wrong(GET_PONG, 4, words, spoil)
+        for spoil, words in (
+            (data.gone(FRAMES), "Complete it, or take other checkpoints"),
+            (data.short(FRAMES), "Download it again"),
+            (data.empty(FRAMES), "--mirror or --source"),
+            (data.text(FRAMES), "--mirror or --source"),
+            (data.flipped(FRAMES), "Download it again"),
+            (data.copied(data.checkpoint("action", 1), FRAMES), "Check the files at --source"),
+            (data.array(FRAMES, np.zeros((3, 4), np.uint8)), "Check the files at --source"),
+            (data.array(ENDS, np.zeros(5, np.uint8)), "Check the files at --source"),
+        )
+    ),
+    *(
+        Wrong(GET_ASTERIX, code, words, spoil)
+        for spoil, code, words in (
+            (data.short(UNPLUGGED), 4, "Download it again"),
+            (data.flipped(UNPLUGGED, 5000), 4, "Check the files at --source"),
+            (data.text(UNPLUGGED), 4, "--source"),
+            (data.gone(UNPLUGGED), 2, SOURCE),
+        )
+    ),
+]
+AGAIN = "Install it again: rlds download --force demo/iris"
+INSTALLED = [
+    *(
+        Wrong("verify demo/iris --json", 4, AGAIN, spoil(f"{IRIS}/action.memmap"))
+        for spoil in (data.gone, data.short, data.longer, data.flipped, data.linked, data.piped)
+    ),
+    *(
+        Wrong("download demo/iris", 4, AGAIN, spoil(f"{IRIS}/manifest.json"))
+        for spoil in (data.empty, data.short, data.flipped, data.linked, data.piped, data.a_folder)
+    ),
+    Wrong("verify --quick --json", 4, AGAIN, data.a_folder(f"{IRIS}/trajectories.npy")),
+    Wrong("verify --json", 4, AGAIN, data.copied(f"{PONG}/manifest.json", f"{IRIS}/manifest.json")),
+    Wrong("verify --json", 4, AGAIN, data.copied(f"{MINARI}/meta.json", f"{IRIS}/meta.json")),
+    Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", layout="x")),
+    Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", num_transitions=10**9)),
+    Wrong("verify --json", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong("download demo/iris", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong("repair --json", 9, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
+    Wrong(
+        "repair derived/same --json", 9, "then rlds preprocess", data.gone(f"{SAME}/done.memmap")
+    ),
+    Wrong("convert demo/iris --layout compact", 4, AGAIN, data.flipped(f"{IRIS}/action.memmap")),
+    Wrong(
+        "convert demo/pong --layout ted",
+        4,
+        "Install it again: rlds download --force demo/pong",
+        data.flipped(f"{PONG}/frames/observation.zst", 100),
+    ),
+    Wrong(f"preprocess demo/iris --out x {FUNCTION}", 4, AGAIN, data.gone(f"{IRIS}/done.memmap")),
+    Wrong(
+        "verify --json",
+        4,
+        "rlds download --force minari/my/door-v0 --source ",
+        data.short(f"{MINARI}/next/reward.memmap"),
+    ),
+    Wrong(
+        "verify derived/same --json",
+        4,
+        "rlds delete derived/same, then rlds preprocess demo/iris --fn wrong_functions:same",
+        data.short(f"{SAME}/observation.memmap"),
+    ),
+]
+WRONG_DATA = [*ROOTS, *SOURCES, *FILES, *INSTALLED]
+TABLE = [*WORDS, *IDS, *FUNCTIONS, *WRONG_DATA]
+
+
+def test_the_table_is_a_survey() -> None:
+    assert len(TABLE) >= 100
+    assert len(WRONG_DATA) >= 40
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("places")
+    data.make_places(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Origin() as origin:
+        name = "door-v0_demos_clipped.hdf5"
+        origin.put(f"page/{name}", b"<!DOCTYPE html>".ljust(3_118_318))
+        origin.always(f"closed/{name}", Fault(status=403))
+        yield origin.url
+
+
+@pytest.fixture
+def place(places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the places, with its cache root in use, as the working directory."""
+    copy = shutil.copytree(places, tmp_path / "places", symlinks=True)
+    monkeypatch.setenv("RLDS_HOME", str(copy / "root"))
+    monkeypatch.chdir(copy)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return copy
+
+
+def listing(place: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of every file; the lock files stay where they were made."""
+    found = {str(path.relative_to(place)): path.lstat() for path in place.rglob("*")}
+    return {
+        name: (stat.st_size, stat.st_mtime_ns)
+        for name, stat in found.items()
+        if "/locks" not in name and not name.endswith(".lock") and not (place / name).is_dir()
+    }
+
+
+@pytest.mark.parametrize("wrong", TABLE, ids=str)
+def test_a_wrong_call_says_what_to_do_and_leaves_nothing(
+    wrong: Wrong, place: Path, url: str, capsys: Capture
+) -> None:
+    if wrong.spoil:
+        wrong.spoil(place)
+    before = listing(place)
+    assert main(shlex.split(wrong.call.format(p=place, url=url))) == wrong.code
+    output = capsys.readouterr()
+    if "--json" in wrong.call.split():
+        message = json.loads(output.err)["error"]["message"]
+        json.loads(output.out)
+    else:
+        assert output.out == ""
+        message = output.err[output.err.rindex("rlds: ") :].strip()
+        # Of several datasets each failure is told before.
+        assert output.err.count("rlds: ") == 1 or wrong.code == 9
+    assert wrong.words in message + output.out
+    assert "\n\n" not in message and len(message) < 1000
+    assert "Traceback" not in output.err
+    assert listing(place) == before
+
+
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Let no file have more bytes, which is to this process what a full disk is."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        GET_MINARI,
+        "download demo/iris --force",
+        "convert demo/iris --layout compact",
+    ],
+)
+def test_a_full_disk_exits_with_7_and_leaves_nothing(
+    call: str, place: Path, capsys: Capture
+) -> None:
+    before = listing(place)
+    with small_disk(500):
+        assert main(shlex.split(call)) == 7
+    output = capsys.readouterr()
+    assert "Make room and run again" in output.err and output.out == ""
+    assert listing(place) == before
+
+
+Call = Callable[[Path], Any]
+PYTHON: list[tuple[Call, type[Exception], str]] = [
+    (lambda p: datasets_cli.download("nosuch"), errors.UnknownDataset, "See: rlds list"),
+    (lambda p: datasets_cli.download("demo/iris", layout="x"), errors.UsageError, "ted, compact"),
+    (
+        lambda p: datasets_cli.download("demo/iris", source=p / "sources/empty"),
+        errors.UsageError,
+        "--force",
+    ),
+    (lambda p: datasets_cli.download("demo/../x"), errors.UsageError, AN_ID),
+    (lambda p: datasets_cli.download("openml/61", num_workers=-1), errors.UsageError, "0 or more"),
+    (lambda p: datasets_cli.dataset_info("d4rl"), errors.UnknownDataset, "rlds list 'd4rl/*'"),
+    (lambda p: datasets_cli.dataset_path("iris"), errors.DatasetNotInstalled, "rlds download"),
+    (lambda p: datasets_cli.list_datasets(family="x"), errors.UsageError, "Known: "),
+    (lambda p: datasets_cli.list_datasets(root=p / "file"), errors.UsageError, "not a folder"),
+    (lambda p: datasets_cli.verify(["demo/iris", "x"]), errors.PartialFailure, "Not found: x"),
+    (lambda p: datasets_cli.delete(["x", "y"]), errors.UnknownDataset, "2. y is not a known"),
+    (lambda p: datasets_cli.convert("demo/iris", "x"), errors.UsageError, "ted, compact"),
+    (lambda p: datasets_cli.open_dataset("x"), errors.UnknownDataset, "See: rlds list"),
+    (
+        lambda p: datasets_cli.preprocess("demo/iris", lambda batch: None, "x"),
+        errors.UsageError,
+        "must return a TensorDict",
+    ),
+    (
+        lambda p: datasets_cli.ExperienceReplay("demo/iris", batch_size=0),
+        ValueError,
+        "batch_size",
+    ),
+    (
+        lambda p: datasets_cli.ExperienceReplay("nosuch", batch_size=4),
+        errors.UnknownDataset,
+        "See: rlds list",
+    ),
+    (
+        lambda p: datasets_cli.ExperienceReplay("demo/iris", batch_size=4, root=p / "file"),
+        errors.UsageError,
+        "Check --root",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), PYTHON)
+def test_a_wrong_call_in_python_raises_the_documented_error(
+    call: Call, kind: type[Exception], words: str, place: Path
+) -> None:
+    before = listing(place)
+    with pytest.raises(kind, match=words.replace("*", r"\*")) as caught:
+        call(place)
+    assert isinstance(caught.value, errors.RldsError) or kind is ValueError
+    assert "\n\n" not in str(caught.value)
+    assert listing(place) == before
+
+
+def test_the_command_that_a_damaged_dataset_names_makes_it_again(
+    place: Path, capsys: Capture
+) -> None:
+    for name in (MINARI, SAME, PONG):
+        os.truncate(place / name / "trajectories.npy", 10)
+    assert main(["verify", "--json"]) == 4
+    for result in json.loads(capsys.readouterr().out):
+        if not result["ok"]:
+            advice = result["error"]["message"].partition("again: ")[2]
+            for command in advice.split(", then "):
+                arguments = shlex.split(command.removeprefix("rlds "))
+                assert main([*arguments, *(["--yes"] if arguments[0] == "delete" else [])]) == 0
+    assert main(["verify"]) == 0

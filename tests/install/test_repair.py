@@ -1,0 +1,155 @@
+"""Repairing damaged datasets: the same values come back, and nothing sound is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import PartialFailure
+from datasets_cli.installed.verification import verify
+from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.manifest import read_manifest
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Fault, Origin
+
+MAZE = "d4rl/maze2d-open-v0"
+FILENAME = "maze2d-open-sparse.hdf5"
+REMOTE = f"datasets/offline_rl/maze2d/{FILENAME}"
+
+
+@pytest.fixture
+def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
+    """A server that the publisher's addresses lead to, with one file."""
+    path = tmp_path / FILENAME
+    save(path, steps(path, (4, 2), [], [99, 199]), compression=None)
+    with Origin() as origin:
+        origin.put(REMOTE, path.read_bytes())
+        servers = ("http://rail.eecs.berkeley.edu/", "https://huggingface.co/")
+        mirrors = ",".join(f"{server}={origin.url}" for server in servers)
+        monkeypatch.setenv("RLDS_MIRRORS", mirrors)
+        yield origin
+
+
+@pytest.fixture
+def maze(origin: Origin) -> Config:
+    config = load_config()
+    api.download(MAZE, config=config)
+    return config
+
+
+def folder(config: Config, id: str = MAZE) -> Path:
+    return CacheRoot(config.root).dataset(id)
+
+
+def flip(config: Config, id: str = MAZE) -> None:
+    """Change one bit of the largest file of a dataset."""
+    files = (path for path in folder(config, id).rglob("*") if path.name != MANIFEST_FILENAME)
+    path = max((path for path in files if path.is_file()), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def times(config: Config, id: str = MAZE) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder(config, id).rglob("*")}
+
+
+def test_a_damaged_dataset_comes_back_with_every_byte(maze: Config, origin: Origin) -> None:
+    before = read_manifest(folder(maze))
+    flip(maze)
+    [found] = api.repair(config=maze)
+    assert (found.outcome, found.same_content) == ("repaired", True)
+    assert "sha256" in found.damage and len(origin.ranges(REMOTE)) == 2
+    assert verify(MAZE, maze).files == before.files
+    assert api.prune(config=maze, dry_run=True) == []
+
+
+def test_a_sound_dataset_is_not_touched(maze: Config, origin: Origin) -> None:
+    before = times(maze)
+    [found] = api.repair(config=maze)
+    assert found.outcome == "sound" and times(maze) == before
+    assert len(origin.ranges(REMOTE)) == 1
+
+
+def test_only_what_is_bad_among_several_is_made_again(
+    maze: Config, door: str, door_source: str
+) -> None:
+    flip(maze, door)
+    before = times(maze)
+    found = {each.id: each.outcome for each in api.repair(config=maze)}
+    assert found == {MAZE: "sound", door: "repaired"} and times(maze) == before
+    assert verify(door, maze).unverified != []
+
+
+def test_raw_files_that_are_still_there_are_not_fetched_again(
+    origin: Origin, config: Config
+) -> None:
+    config = load_config()
+    api.download(MAZE, keep_raw=True, config=config)
+    flip(config)
+    assert api.repair(config=config)[0].outcome == "repaired"
+    assert origin.ranges(REMOTE) == [None]
+
+
+def test_it_comes_back_in_the_layout_that_it_had(maze: Config) -> None:
+    api.convert(MAZE, "compact", config=maze)
+    flip(maze)
+    api.repair(MAZE, config=maze)
+    assert verify(MAZE, maze).layout == "compact"
+
+
+def test_without_its_manifest_it_is_installed_as_its_id_says(maze: Config) -> None:
+    content = read_manifest(folder(maze)).content
+    (folder(maze) / MANIFEST_FILENAME).write_text("{}")
+    [found] = api.repair(config=maze)
+    assert (found.outcome, found.same_content) == ("repaired", None)
+    assert verify(MAZE, maze).content == content
+
+
+def test_where_nothing_can_be_fetched_the_damaged_copy_stays(maze: Config, origin: Origin) -> None:
+    flip(maze)
+    origin.always(REMOTE, Fault(status=404))
+    before = times(maze)
+    with pytest.raises(PartialFailure, match=f"1 of 1 datasets are still damaged: {MAZE}"):
+        api.repair(config=maze)
+    assert times(maze) == before
+
+
+def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
+    api.preprocess(door, lambda rows: rows, "same", config=config)
+    flip(config, "derived/same")
+    with pytest.raises(PartialFailure) as caught:
+        api.repair(config=config)
+    failed = [each for each in caught.value.results if each.outcome == "failed"]
+    assert [each.id for each in failed] == ["derived/same"]
+    assert "rlds delete derived/same" in str(failed[0].error)
+
+
+def test_a_copy_that_was_being_replaced_comes_back_first(maze: Config, origin: Origin) -> None:
+    trash = CacheRoot(maze.root).new_trash(MAZE)
+    trash.parent.mkdir(exist_ok=True)
+    shutil.copytree(folder(maze), trash)
+    shutil.rmtree(folder(maze))
+    assert api.repair(MAZE, config=maze)[0].outcome == "sound"
+    assert origin.ranges(REMOTE) == [None] and not trash.exists()
+
+
+def test_the_command_tells_what_was_wrong_and_changes_nothing_in_a_dry_run(
+    maze: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(maze)
+    before = times(maze)
+    assert main(["repair", "--dry-run", "--json"]) == 9
+    [document] = json.loads(capsys.readouterr().out)
+    assert document["outcome"] == "failed" and "sha256" in document["damage"]
+    assert times(maze) == before
+    assert main(["repair", "-q"]) == 0
+    assert capsys.readouterr().out == f"{MAZE}\n"

@@ -1,0 +1,146 @@
+"""Deleting what killed work left; what can be continued, and every only copy, stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.installed.leftovers import SECONDS_A_DAY
+from datasets_cli.installed.verification import verify
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.lock import locked
+
+OTHER = "d4rl/hopper-random-v2"
+
+
+def file(path: Path, days: float = 0.0) -> Path:
+    """Write a file of 1,000 bytes that was last written some days ago; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(1000))
+    then = time.time() - days * SECONDS_A_DAY
+    for each in (path, path.parent):
+        os.utime(each, (then, then))
+    return path
+
+
+def outcomes(config: Config, **arguments: object) -> dict[str, bool]:
+    found = api.prune(config=config, **arguments)  # type: ignore[arg-type]
+    return {each.kind: each.deleted for each in found}
+
+
+@pytest.fixture
+def root(config: Config) -> CacheRoot:
+    return CacheRoot(config.root)
+
+
+def test_a_copy_that_a_dead_process_was_writing_goes(config: Config, root: CacheRoot) -> None:
+    left = file(root.new_staging(OTHER).with_name(_staging_of(0)) / "data" / "reward.memmap")
+    assert outcomes(config, dry_run=True) == {"staging": False} and left.exists()
+    assert outcomes(config) == {"staging": True}
+    assert not left.exists() and outcomes(config) == {}
+
+
+def test_a_copy_that_a_running_process_writes_is_not_even_listed(
+    config: Config, root: CacheRoot
+) -> None:
+    left = file(root.new_staging(OTHER) / "reward.memmap")  # the name has our process
+    assert outcomes(config, older_than_days=0) == {} and left.exists()
+
+
+def _staging_of(process: int) -> str:
+    """Return the name of a staging folder of a process of this machine that does not run."""
+    import socket
+
+    dead = 4_194_303 if process == 0 else process  # Linux has no process of that number
+    host = "".join(c if c.isalnum() or c == "." else "_" for c in socket.gethostname())
+    return f"d4rl.x.00000000-{host}-{dead}-ab"
+
+
+def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) -> None:
+    new = file(root.downloads(OTHER) / "hopper.hdf5.part", days=6)
+    old = file(root.downloads("d4rl/ant-random-v2") / "ant.hdf5.part", days=8)
+    found = {each.id: each for each in api.prune(config=config)}
+    assert found[OTHER].kept.startswith("it can be continued") and new.exists()
+    assert found["d4rl/ant-random-v2"].deleted and not old.parent.exists()
+    assert outcomes(config, older_than_days=0) == {"download": True} and not new.exists()
+
+
+def test_a_download_under_way_stays(config: Config, root: CacheRoot) -> None:
+    left = file(root.downloads(OTHER) / "hopper.hdf5.part", days=30)
+    with locked(root.lock(OTHER), OTHER, 1.0):
+        [found] = api.prune(config=config)
+    assert found.kept == "another process works on it" and left.exists()
+
+
+def test_raw_files_that_were_kept_on_purpose_go_only_when_asked_for(
+    config: Config, root: CacheRoot, door: str
+) -> None:
+    left = file(root.downloads(door) / "door.hdf5", days=30)
+    assert outcomes(config, older_than_days=0) == {"raw files": False} and left.exists()
+    assert outcomes(config, raw=True) == {"raw files": True} and not left.exists()
+
+
+def test_an_interrupted_preprocess_run_goes_with_its_lock(config: Config, root: CacheRoot) -> None:
+    derived = root.path / "datasets" / "derived"
+    left = file(derived / f".scaled.{'0' * 16}.partial" / "plan.json", days=8)
+    file(derived / ".scaled.lock")
+    assert outcomes(config) == {"preprocess run": True}
+    assert not left.parent.exists() and not [*derived.iterdir()]
+
+
+def test_tables_of_data_that_is_gone_go_and_others_stay(
+    config: Config, root: CacheRoot, door: str
+) -> None:
+    kept = file(root.tables(api.dataset_info(door, config=config).manifest.content) / "a.json")
+    gone = file(root.tables("0" * 64) / "a.json")
+    assert outcomes(config) == {"tables": True}
+    assert kept.exists() and not gone.exists()
+
+
+def test_the_only_copy_of_a_dataset_comes_back_from_the_trash(
+    config: Config, root: CacheRoot, door: str
+) -> None:
+    trash = root.new_trash(door)  # where a replacement that was killed half-way has it
+    trash.parent.mkdir(exist_ok=True)
+    root.dataset(door).rename(trash)
+    [found] = api.prune(config=config, dry_run=True)
+    assert "only copy" in found.kept and trash.exists()
+    api.prune(config=config)
+    assert verify(door, config).id == door and not trash.exists()
+
+
+def test_an_older_copy_in_the_trash_goes(config: Config, root: CacheRoot, door: str) -> None:
+    shutil.copytree(root.dataset(door), trash := root.new_trash(door))
+    assert outcomes(config) == {"trash": True} and not trash.exists()
+    assert verify(door, config).id == door
+
+
+def test_a_clean_root_has_nothing_to_prune(config: Config, door: str) -> None:
+    before = set(config.root.rglob("*"))
+    assert outcomes(config, older_than_days=0, raw=True) == {}
+    assert set(config.root.rglob("*")) == before
+
+
+def test_a_negative_age_is_refused(config: Config) -> None:
+    with pytest.raises(UsageError, match="older-than -1 is no age"):
+        api.prune(older_than_days=-1, config=config)
+
+
+def test_the_command_says_what_and_how_much_and_asks(
+    root: CacheRoot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = file(root.downloads(OTHER) / "hopper.hdf5.part", days=8)
+    assert main(["prune"]) == 2  # no terminal to ask on
+    assert "--yes" in capsys.readouterr().err and left.exists()
+    assert main(["prune", "--yes"]) == 0
+    assert "1.0 kB deleted, 1 in all." in capsys.readouterr().out and not left.exists()
+    assert main(["prune"]) == 0
+    assert capsys.readouterr().out == "Nothing to delete.\n"

@@ -1,0 +1,62 @@
+"""What a cache root takes on the disk, against the sizes of its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
+from datasets_cli.store.cache_root import CacheRoot
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_dataset_takes_its_folder_and_the_raw_files_that_were_kept(
+    config: Config, door: str
+) -> None:
+    root = CacheRoot(config.root)
+    root.downloads(door).mkdir(parents=True)
+    (root.downloads(door) / "door.hdf5").write_bytes(bytes(777))
+    [usage] = api.disk_usage(config=config).datasets
+    assert (usage.data_bytes, usage.raw_bytes) == (size(root.dataset(door)), 777)
+    assert api.disk_usage(config=config).leftovers == ()
+
+
+def test_what_killed_work_left_is_counted_too(config: Config, door: str) -> None:
+    part = CacheRoot(config.root).downloads("d4rl/hopper-random-v2") / "hopper.hdf5.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(500))
+    found = api.disk_usage(config=config)
+    assert [each.size_bytes for each in found.leftovers] == [500]
+    assert found.size_bytes == found.datasets[0].size_bytes + 500
+    assert api.disk_usage("door-human-v0", config=config).leftovers == ()
+
+
+def test_an_empty_root_takes_nothing(config: Config) -> None:
+    found = api.disk_usage(config=config)
+    assert (found.size_bytes, found.datasets) == (0, ()) and found.free_bytes > 0
+
+
+def test_what_is_not_installed_has_no_size(config: Config) -> None:
+    with pytest.raises(DatasetNotInstalled):
+        api.disk_usage("d4rl/hopper-random-v2", config=config)
+    with pytest.raises(UnknownDataset):
+        api.disk_usage("hopper-*", config=config)
+
+
+def test_the_command_prints_sizes_and_json(
+    config: Config, door: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["du"]) == 0
+    out = capsys.readouterr().out
+    assert door in out and f"in {config.root}" in out
+    assert main(["du", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["datasets"][0]["data_bytes"] == size(CacheRoot(config.root).dataset(door))

@@ -1,0 +1,141 @@
+"""Killed conversions whose raw files are complete are finished without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import plan_preprocess
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.installed.verification import verify
+from datasets_cli.preprocessing.work import runs_to
+from datasets_cli.store.cache_root import CacheRoot
+from tests.support.origin import Origin
+from tests.support.paths import DEMO_DATA, TEST_DATA
+
+MAZE = "d4rl/maze2d-open-v0"
+FILENAME = "maze2d-open-sparse.hdf5"
+DOOR = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.hdf5"
+MINARI = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
+OPENML = DEMO_DATA / "openml"
+
+KILLED_CONVERSION = """
+import os, signal, sys
+from datasets_cli.install import installation
+from datasets_cli.cli.main import main
+installation.commit = lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)
+main(["download", sys.argv[1], "--no-verify"])
+"""
+
+KILLED_RUN = """
+import sys
+from datasets_cli.preprocessing import run
+run.rows_per_block = lambda row_bytes: 50
+from datasets_cli.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+FUNCTION = """
+import os, signal
+from pathlib import Path
+
+def dies_once(batch):
+    if len(batch) == 50 and int(batch["action"][-1]) == 1 and not Path("killed").exists():
+        Path("killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+"""
+
+
+@pytest.fixture
+def root(config: Config) -> CacheRoot:
+    return CacheRoot(config.root)
+
+
+def put(root: CacheRoot, id: str, files: dict[str, Path]) -> None:
+    """Leave files as a download does that is done."""
+    folder = root.downloads(id)
+    folder.mkdir(parents=True)
+    for name, source in files.items():
+        shutil.copy(source, folder / name)
+        data = source.read_bytes()
+        state = {"url": f"https://example.org/{name}", "validator": None, "size": len(data)}
+        state["sha256"] = hashlib.sha256(data).hexdigest()
+        (folder / f"{name}.json").write_text(json.dumps(state))
+
+
+FAMILIES = {
+    "minari/D4RL/door/human-v2": {
+        name: MINARI / name for name in ("main_data.hdf5", "metadata.json")
+    },
+    "openml/iris@1": {
+        "description.json": OPENML / "api/v1/json/data/61",
+        "features.json": OPENML / "api/v1/json/data/features/61",
+        "dataset.arff": OPENML / "data/v1/download/61/iris.arff",
+    },
+}
+
+
+@pytest.mark.parametrize("id", FAMILIES)
+def test_a_family_whose_publisher_must_be_asked_is_finished_without_it(
+    root: CacheRoot, here: Path, id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(root, id, FAMILIES[id])
+    (task,) = plan_preprocess().tasks
+    assert (task.id, task.kind, task.state) == (id, "killed conversion", "due")
+    assert main(["preprocess", "--workers", "0"]) == 0
+    assert list(root.installed()) == [id]
+    assert "its publisher's list of files cannot be asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("id", FAMILIES)
+def test_an_incomplete_download_is_not_due(root: CacheRoot, here: Path, id: str) -> None:
+    put(root, id, FAMILIES[id])
+    for path in sorted(root.downloads(id).iterdir()):
+        path.rename(path.with_suffix(".away"))
+        assert main(["preprocess"]) == 2, path.name
+        path.with_suffix(".away").rename(path)
+
+
+def test_folders_of_no_dataset_are_passed_over(root: CacheRoot, here: Path) -> None:
+    for name in ("d4rl", "nothing/x", "d4rl/not-known", "d4rl/.x", "d4rl/a b"):
+        (root.path / "downloads" / name).mkdir(parents=True)
+    put(root, "d4rl/hopper-medium", {"hopper_medium-v2.hdf5": DOOR})  # short for another id
+    assert main(["preprocess"]) == 2
+
+
+def test_what_was_killed_is_finished_by_the_command_alone(
+    root: CacheRoot, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversion and a run, each ended by a signal that no handler sees."""
+    assert main(["download", "demo/iris", "-q"]) == 0
+    (here / "functions_that_die.py").write_text(FUNCTION)
+    call = ["preprocess", "demo/iris", "--fn", "functions_that_die:dies_once", "--out", "x"]
+    call += ["--per", "transition", "--workers", "0"]
+    with Origin() as origin:
+        origin.put(f"datasets/offline_rl/maze2d/{FILENAME}", DOOR.read_bytes())
+        monkeypatch.delenv("RLDS_OFFLINE")
+        mirrors = (f"{url}={origin.url}" for url in ("http://rail.eecs.berkeley.edu/",))
+        monkeypatch.setenv("RLDS_MIRRORS", ",".join(mirrors))
+        for script, arguments in ((KILLED_CONVERSION, [MAZE]), (KILLED_RUN, call)):
+            done = subprocess.run([sys.executable, "-c", script, *arguments], check=False)
+            assert done.returncode == -signal.SIGKILL
+    assert list(root.installed()) == ["demo/iris"]
+    assert runs_to(root.dataset("derived/x"))
+    monkeypatch.setenv("RLDS_OFFLINE", "1")
+    command = [sys.executable, "-c", KILLED_RUN, "preprocess", "--workers", "2"]
+    assert subprocess.run(command, env=os.environ, check=False).returncode == 0
+    assert list(root.installed()) == [MAZE, "demo/iris", "derived/x"]
+    for id in root.installed():
+        verify(id, Config(root=root.path))
+    assert not runs_to(root.dataset("derived/x")) and [*(root.path / "downloads").iterdir()] == []
+    assert main(["preprocess"]) == 2, "nothing is due, and there is no file of steps"

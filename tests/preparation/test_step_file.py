@@ -1,0 +1,121 @@
+"""rlds.toml: what may be in it, and what --save adds to it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import PreprocessStep, StepFile
+from datasets_cli.cli.main import main
+from datasets_cli.errors import UsageError
+
+Capture = pytest.CaptureFixture[str]
+STEP = PreprocessStep("demo/iris", "functions:first", "x")
+
+HOSTILE = {
+    "[[preprocess]\n": "is not valid TOML",
+    "x = " + "[" * 5000: "is not valid TOML",
+    "preprocess = 3\n": "write [[preprocess]] above each step",
+    "preprocess = [1]\n": "write [[preprocess]] above each step",
+    "[preprocess]\ninput = 'a'\n": "write [[preprocess]] above each step",
+    "[other]\n": "expected tables [[preprocess]] alone",
+    "[[preprocess]]\n": "input and fn and out is missing; expected at least input, fn and out",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nworkers=4\n": "no key workers; expected input",
+    "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected text",
+    "[[preprocess]]\ninput=[]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
+    "[[preprocess]]\ninput=['a', 1]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
+    "[[preprocess]]\ninput='a'\nfn='m'\nout='x'\n": "is not MODULE:FUNCTION, such as",
+    "[[preprocess]]\ninput='a'\nfn='../m:f'\nout='x'\n": "is not MODULE:FUNCTION, such as",
+    "[[preprocess]]\ninput='a'\nfn=['m:f']\nout='x'\n": "fn is ['m:f']; expected text",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='../x'\n": "An id is family/name",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='{id}'\n": "has braces. Expected none, or {name}",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=true\n": "expected a whole number",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=-1\n": "expected 0 or more",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nchunksize=0\n": "expected 1 or more",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nnum_frames=1.5\n": "expected a whole number",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nper='row'\n": '"trajectory" or "transition"',
+    "[[preprocess]]\ninput='nothing'\nfn='m:f'\nout='x'\n": "nothing is not a known dataset",
+    "[[preprocess]]\ninput='no-*'\nfn='m:f'\nout='x'\n": "To install what is published: rlds",
+    "[[preprocess]]\ninput='derived/x'\nfn='m:f'\nout='x'\n": "Change the input or the out",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_file_that_is_wrong_is_named_with_the_remedy(
+    here: Path, text: str, capsys: Capture
+) -> None:
+    (here / "rlds.toml").write_text(text)
+    assert main(["preprocess", "--dry-run"]) in (2, 3)
+    captured = capsys.readouterr()
+    assert HOSTILE[text] in captured.err and captured.out == ""
+    assert captured.err.startswith("rlds: ") and captured.err.count("\n") == 1
+    assert "rlds.toml" in captured.err or "circle" in captured.err
+
+
+def test_a_file_that_is_no_text_is_refused(here: Path) -> None:
+    (here / "rlds.toml").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=r"cannot be read .* move it away"):
+        StepFile(here).read()
+    assert StepFile(here.parent).read() is None
+
+
+def test_every_argument_of_a_step_is_read(here: Path) -> None:
+    path = here / "rlds.toml"
+    path.write_text(
+        '[[preprocess]]\ninput = ["a", "b-*"]\nfn = "m.n:f"\nout = "{name}-x"\n'
+        'per = "transition"\nchunksize = 5\nnum_frames = 7\nseed = 3\n'
+    )
+    expected = PreprocessStep(("a", "b-*"), "m.n:f", "{name}-x", "transition", 5, 7, 3)
+    assert StepFile().read() == [expected]
+
+
+@pytest.mark.parametrize("before", ["", "# mine\n", "# mine", "# a\n[[preprocess]] # b\n%s\n"])
+def test_a_saved_step_is_appended_and_all_else_stays(here: Path, before: str) -> None:
+    other = "input = 'demo/door-human' # c\nfn='m:f'\nout='other'"
+    text = before.replace("%s", other)
+    path = here / "rlds.toml"
+    path.write_text(text)
+    assert StepFile().add(PreprocessStep(("a'b", 'ü"d\\'), "m:f", "{name}-x", chunksize=4))
+    assert path.read_text().startswith(text)
+    assert tomllib.loads(path.read_text())["preprocess"][-1] == {
+        "input": ["a'b", 'ü"d\\'],
+        "fn": "m:f",
+        "out": "{name}-x",
+        "chunksize": 4,
+    }
+    assert len(StepFile().read() or []) == 1 + ("%s" in before)
+
+
+def test_an_equal_step_is_not_written_twice(here: Path) -> None:
+    assert StepFile(here).add(STEP)
+    text = (here / "rlds.toml").read_text()
+    assert not StepFile(here).add(STEP)
+    assert (here / "rlds.toml").read_text() == text
+
+
+def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
+    StepFile().add(STEP)
+    text = (here / "rlds.toml").read_text()
+    with pytest.raises(UsageError, match=r"Step 1 of .* makes derived/x otherwise: .*Edit it"):
+        StepFile().add(PreprocessStep("demo/iris", "functions:second", "derived/x"))
+    assert (here / "rlds.toml").read_text() == text
+
+
+def test_save_on_a_call_writes_its_step(
+    installed: list[str], module: str, here: Path, capsys: Capture
+) -> None:
+    call = ["--fn", f"{module}:first", "--out", "x", "--workers", "0", "--seed", "3", "--save"]
+    assert main(["preprocess", "iris", *call]) == 3, "it is openml/iris, which is not installed"
+    assert not (here / "rlds.toml").exists()
+    assert main(["preprocess", "demo/iris", *call]) == 0
+    assert StepFile(here).read() == [PreprocessStep("demo/iris", f"{module}:first", "x", seed=3)]
+    assert main(["preprocess"]) == 0
+    assert "Nothing is due: 1 dataset up to date." in capsys.readouterr().out
+
+
+def test_a_function_that_is_not_there_is_not_saved(installed: list[str], here: Path) -> None:
+    call = ["preprocess", "demo/iris", "--fn", "nothing_here:f", "--out", "x", "--save"]
+    assert main(call) == 2
+    assert not (here / "rlds.toml").exists()

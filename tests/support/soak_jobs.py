@@ -1,0 +1,68 @@
+"""What a soak runs and kills: a download, a conversion, a run of ``preprocess``, in a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensordict import TensorDict
+
+from datasets_cli import api
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import RldsError
+
+DERIVED = "doubled"
+
+
+def double(rows: TensorDict) -> TensorDict:
+    """The function of ``preprocess``."""
+    rows["observation"] *= 2
+    return rows
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work that is killed until it is left alone.
+
+    Args:
+        kind: ``"download"``, ``"convert"`` or ``"preprocess"``.
+        id: of the dataset that it begins with.
+        layout: that it converts to.
+    """
+
+    kind: str
+    id: str
+    layout: str = "ted"
+
+    @property
+    def result(self) -> str:
+        """The id of the dataset that it makes."""
+        return f"derived/{DERIVED}" if self.kind == "preprocess" else self.id
+
+    def run(self, config: Config) -> None:
+        """Do the work in this process."""
+        if self.kind == "download":
+            api.download(self.id, num_workers=0, config=config)
+        elif self.kind == "convert":
+            api.convert(self.id, self.layout, config=config)
+        else:
+            api.preprocess(self.id, double, DERIVED, chunksize=500, config=config)
+
+
+def child(job: Job, root: Path) -> None:
+    """Run a job as the command line does: signals end it in order."""
+    os.setpgrp()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for the life of the process
+    try:
+        job.run(load_config(root=root))
+    except (RldsError, KeyboardInterrupt):
+        sys.exit(1)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
