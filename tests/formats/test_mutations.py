@@ -41,7 +41,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 from datasets_cli.formats.arrow import columns, read_table, to_numpy  # noqa: E402
 from datasets_cli.formats.parquet import open_parquet  # noqa: E402
 
-NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "60"))
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "30"))
 FRAME = np.arange(64, dtype=np.uint8).reshape(8, 8)
 
 Read = Callable[[Path], object]
