@@ -24,8 +24,9 @@ demo: install ## run the main job end to end on data that ships with the package
 test: install ## run the tests
 	$(BIN)/python -m pytest
 
-fuzz: install ## flip 10,000 bits of two small datasets, reading after each (10 minutes)
+fuzz: install ## flip 10,000 bits of two datasets, and mutate 36,000 publishers' files (20 minutes)
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
+	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py
 
 soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
 	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)

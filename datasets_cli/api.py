@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config, choose_config
+from datasets_cli.formats.limits import raised_limits
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -618,13 +619,15 @@ def open_dataset(
     """
     from datasets_cli.replay.storages.dataset import open_storage
 
-    return open_storage(
-        dataset_path(id, root=root, config=config).sound_path,
-        device=device,
-        pin_memory=pin_memory,
-        contiguous=contiguous,
-        text=text,
-    )
+    config = choose_config(root, config)
+    with raised_limits(dict(config.limits)):
+        return open_storage(
+            dataset_path(id, config=config).sound_path,
+            device=device,
+            pin_memory=pin_memory,
+            contiguous=contiguous,
+            text=text,
+        )
 
 
 def run_demo(

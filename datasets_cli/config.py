@@ -34,12 +34,14 @@ class Config:
         mirrors: ``(prefix, replacement)`` pairs; a URL that begins with the prefix is tried with
             the replacement first.
         lock_timeout: seconds to wait for another process that works on the same dataset.
+        limits: ``(name, value)`` pairs of those in ``formats.limits`` that are raised or lowered.
     """
 
     root: Path
     offline: bool = False
     mirrors: tuple[tuple[str, str], ...] = ()
     lock_timeout: float = LOCK_TIMEOUT_SECONDS
+    limits: tuple[tuple[str, int], ...] = ()
 
 
 def config_folder() -> Path:
@@ -91,6 +93,7 @@ def load_config(
         offline=offline,
         mirrors=tuple(pairs),
         lock_timeout=_seconds(timeout),
+        limits=tuple(tables["limits"].items()),
     )
 
 
@@ -115,7 +118,7 @@ def choose_config(root: str | os.PathLike[str] | None, config: Config | None) ->
 
 
 def _read_config_file() -> dict[str, dict[str, Any]]:
-    """Return the tables ``core`` and ``mirrors`` of the user's file."""
+    """Return the tables ``core``, ``mirrors`` and ``limits`` of the user's file."""
     path = config_folder() / "config.toml"
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -126,8 +129,10 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
     for name, table in tables.items():
-        if name not in ("core", "mirrors") or not isinstance(table, dict):
-            raise UsageError(f"{path} has {name!r}; expected the tables [core] and [mirrors].")
+        if name not in ("core", "mirrors", "limits") or not isinstance(table, dict):
+            raise UsageError(
+                f"{path} has {name!r}; expected the tables [core], [mirrors] and [limits]."
+            )
     core = tables.get("core", {})
     for name, value in core.items():
         # Exactly these types: True is also an int, and the text "false" would count as true.
@@ -136,7 +141,13 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
                 f"{path} has {name} = {value!r} in [core]; expected root (text), offline "
                 "(true or false) and lock_timeout (seconds)."
             )
-    return {"core": core, "mirrors": tables.get("mirrors", {})}
+    limits = tables.get("limits", {})
+    for name, value in limits.items():
+        if type(value) is not int or value < 1:
+            raise UsageError(
+                f"{path} has {name} = {value!r} in [limits]; expected a whole number of 1 or more."
+            )
+    return {"core": core, "mirrors": tables.get("mirrors", {}), "limits": limits}
 
 
 def _check_root(folder: Path) -> None:

@@ -14,6 +14,7 @@ from tensordict import TensorDict
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import installed_id, remove
@@ -132,9 +133,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
             num_workers=num_workers,
         )
         folder = _installed_folder(dataset_id, download, self.config, install_options, progress)
-        rows = open_storage(
-            folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
-        )
+        with raised_limits(dict(self.config.limits)):
+            rows = open_storage(
+                folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
+            )
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),

@@ -117,10 +117,13 @@ class Block:
             ``info``, ``("next", "info")``, and ``TRAJECTORY_END``.
         start: number of the first step, in a part of ``DeferredFrames``; None in all else, which
             comes in order.
+        total_rows: of all blocks, where the files say so: room for them is looked for on the disk
+            before the first one is written.
     """
 
     columns: Mapping[Key, np.ndarray]
     start: int | None = None
+    total_rows: int | None = None
 
 
 @dataclass(frozen=True)

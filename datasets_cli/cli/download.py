@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.formats.limits import check_names
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -60,6 +62,13 @@ def download(
         str | None,
         typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="Read a file beyond a limit, which its error message names.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -79,7 +88,7 @@ def download(
     Does nothing for a dataset that is installed. A run that was interrupted continues where it
     stopped.
     """
-    state = state_of(context)
+    state = with_limits(state_of(context), limit or [])
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(
@@ -113,6 +122,29 @@ def download(
     state.emit(results.to_json(), lines, lines)
     if failure:
         raise failure
+
+
+def with_limits(state: State, texts: list[str]) -> State:
+    """Return the options of a run whose configuration has these limits.
+
+    Args:
+        state: the options.
+        texts: each ``NAME=NUMBER``.
+
+    Raises:
+        UsageError: a text is something else, or there is no such limit.
+    """
+    pairs = []
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
+            raise UsageError(
+                f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
+            )
+        pairs.append((name, int(number)))
+    check_names(name for name, _ in pairs)
+    config = replace(state.config, limits=(*state.config.limits, *pairs))
+    return replace(state, config=config)
 
 
 def family_options(texts: list[str], short: dict[str, str | None]) -> dict[str, str]:

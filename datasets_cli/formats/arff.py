@@ -36,6 +36,7 @@ from datasets_cli.formats.arff_line import (
     split_name,
 )
 from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, Value
+from datasets_cli.formats.limits import check_limit, limit
 from datasets_cli.store.schema.columns import rows_per_block
 
 UTF_8, LATIN_1 = "utf-8", "latin-1"
@@ -43,6 +44,8 @@ KINDS = {"numeric": NUMERIC, "real": NUMERIC, "integer": NUMERIC, "string": TEXT
 
 CELL_BYTES = 1024
 """Of a parsed value: about four times what it takes, so that a block stays in the cache."""
+BLOCK_CHARACTERS = 8 << 20
+"""About how many are in the lines of a block, whose values are in memory with them."""
 SHOWN = 60
 """Characters of a line that a message shows."""
 
@@ -69,6 +72,7 @@ class Arff:
     def __init__(self, name: str, lines: Iterator[Line], encoding: str = UTF_8) -> None:
         self.name = name
         self._lines = lines
+        self._num_labels = self._label_bytes = 0
         self.attributes = tuple(self._header())
         latin_1 = f"{name} is not UTF-8 throughout: each of its bytes is read as Latin-1"
         self.notes: tuple[str, ...] = () if encoding == UTF_8 else (latin_1,)
@@ -86,7 +90,7 @@ class Arff:
         """
         rows = self._rows()
         step = rows_per_block(CELL_BYTES * len(self.attributes))
-        while block := list(islice(rows, step)):
+        while block := _block(rows, step):
             values = list(zip(*(row for _, row in block), strict=True))
             table = np.empty((len(block), len(columns)))
             for position, column in enumerate(columns):
@@ -97,6 +101,7 @@ class Arff:
             yield table
 
     def _header(self) -> Iterator[Attribute]:
+        num_columns = 0
         for line in self._lines:
             text = line[1].strip()
             if not text or text[0] == COMMENT:
@@ -108,6 +113,8 @@ class Arff:
                     raise self._error(line, "expected nothing after @data, whose rows follow it")
                 return
             if keyword == "attribute" and match:
+                num_columns += 1
+                check_limit("columns", num_columns, self.name)
                 yield self._attribute(line, match[2])
             elif keyword != "relation":
                 raise self._error(line, "expected a line of an ARFF header")
@@ -136,6 +143,10 @@ class Arff:
         if found is None:
             raise self._error(line, "a quote does not end, or a label is not one")
         labels, rest = found
+        self._num_labels += len(labels)
+        self._label_bytes += sum(map(len, labels))
+        check_limit("labels", self._num_labels, self.name)
+        check_limit("text_bytes", self._label_bytes, f"{self.name}, in its labels,")
         if rest.strip() and rest.strip()[0] not in f"{COMMENT}[":
             raise self._error(line, f"expected nothing after the labels, found {rest[:SHOWN]!r}")
         return labels
@@ -155,17 +166,19 @@ class Arff:
             return row  # as nearly all are, and by far the fastest to read
         # Where there is a comment, or a comma between quotes, the number alone does not tell.
         unclear = COMMENT in text or "\t" in text
-        wrong: list[list[Value]] = []
+        num_values: int | None = None  # of the likeliest reading
+        fitting: list[Value] | None = None
         for row in readings(line[1].strip(" \r\n")):
             if len(row) == expected and (not unclear or self._has(row)):
                 return row
-            wrong.append(row)
-        if not wrong:
+            num_values = len(row) if num_values is None else num_values
+            if len(row) == expected and fitting is None:
+                fitting = row
+        if fitting is not None:
+            return fitting  # whose column will name the value that it cannot have
+        if num_values is None:
             raise self._error(line, "a quote does not end, or a value is not one")
-        for row in wrong:
-            if len(row) == expected:
-                return row  # whose column will name the value that it cannot have
-        raise self._error(line, f"expected {expected} values, found {len(wrong[0])}")
+        raise self._error(line, f"expected {expected} values, found {num_values}")
 
     def _has(self, row: list[Value]) -> bool:
         return all(column.has(value) for column, value in zip(self.attributes, row, strict=True))
@@ -199,6 +212,17 @@ class Arff:
         return SourceError(f"{self.name}, line {number}: {what}. The line begins: {begins}")
 
 
+def _block(rows: Iterator[Row], num_rows: int) -> list[Row]:
+    """Return the next rows; fewer where their lines are long."""
+    block, num_characters = [], 0
+    for row in islice(rows, num_rows):
+        block.append(row)
+        num_characters += len(row[0][1])
+        if num_characters > BLOCK_CHARACTERS:
+            break
+    return block
+
+
 @contextmanager
 def open_arff(path: Path) -> Iterator[Arff]:
     """Open an ARFF file and read its header.
@@ -210,22 +234,40 @@ def open_arff(path: Path) -> Iterator[Arff]:
         SourceError: the header is not one.
     """
     with path.open("rb") as file:
-        encoding = UTF_8 if _is_utf8(file) else LATIN_1
+        encoding = UTF_8 if _is_utf8(path.name, file) else LATIN_1
         has_mark = file.read(3) == codecs.BOM_UTF8
         file.seek(3 if has_mark else 0)
         text = io.TextIOWrapper(file, encoding, newline="\n")
         yield Arff(path.name, enumerate(text, 1), encoding)
 
 
-def _is_utf8(file: BinaryIO) -> bool:
-    """Tell whether all bytes of a file are UTF-8, and return to its beginning."""
+def _is_utf8(name: str, file: BinaryIO) -> bool:
+    """Tell whether all bytes of a file are UTF-8, and return to its beginning.
+
+    Raises:
+        SourceError: a line is longer than what is read.
+    """
     decoder = codecs.getincrementaldecoder(UTF_8)()
-    try:
-        while block := file.read(1 << 20):
-            decoder.decode(block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    finally:
-        file.seek(0)
-    return True
+    is_utf8 = True
+    for block in _blocks(name, file):
+        if is_utf8:
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError:
+                is_utf8 = False
+    file.seek(0)
+    return is_utf8
+
+
+def _blocks(name: str, file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a file, and at last none, after looking at the length of each line."""
+    most = limit("line_bytes")
+    num_open = 0  # bytes of the line that is open where a block begins
+    while block := file.read(min(1 << 20, most)):
+        # A line that is whole within a block is no longer than the block.
+        end = block.find(b"\n")
+        first = len(block) if end < 0 else end
+        check_limit("line_bytes", num_open + first, f"a line of {name}")
+        num_open = num_open + first if end < 0 else len(block) - 1 - block.rfind(b"\n")
+        yield block
+    yield b""

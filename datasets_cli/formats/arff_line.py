@@ -12,12 +12,16 @@ quotes may hold tabs and percent signs of its own. So a line has several reading
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from datasets_cli.formats.attribute import Value
 
 MISSING = ("?", "")
 COMMENT = "%"
+MOST_DIGITS = 18
+
+Taken = TypeVar("Taken")
 
 _QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)\""""
 
@@ -86,10 +90,7 @@ def sparse_row(text: str) -> list[tuple[int, Value]] | None:
     inside, _, rest = text[1:].rpartition("}")
     if rest.strip() and not rest.lstrip().startswith(COMMENT):
         return None
-    matches = _matches(_SPARSE, inside) if inside.strip() else []
-    if matches is None:
-        return None
-    return [(int(match["column"]), _value(match)) for match in matches]
+    return _matched(_SPARSE, inside, _cell) if inside.strip() else []
 
 
 def split_labels(text: str) -> tuple[tuple[str, ...], str] | None:
@@ -121,17 +122,31 @@ def split_name(text: str) -> tuple[str, str] | None:
 def _readings(
     text: str, plain: re.Pattern[str], commented: re.Pattern[str]
 ) -> Iterator[list[Value]]:
-    if (matches := _matches(plain, text)) is not None:
-        yield list(map(_value, matches))
-    if COMMENT in text and (matches := _matches(commented, text)) is not None:
-        yield list(map(_value, matches))
+    if (values := _matched(plain, text, _value)) is not None:
+        yield values
+    if COMMENT in text and (values := _matched(commented, text, _value)) is not None:
+        yield values
 
 
-def _matches(pattern: re.Pattern[str], text: str) -> list[re.Match[str]] | None:
-    """Return the matches of values, or None where they are not the whole text."""
-    matches = list(pattern.finditer(f"{text},"))
-    whole = sum(len(match[0]) for match in matches) == len(text) + 1
-    return matches if whole else None
+def _matched(
+    pattern: re.Pattern[str], text: str, take: Callable[[re.Match[str]], Taken]
+) -> list[Taken] | None:
+    """Return what is taken of each match, or None where they are not the whole text.
+
+    The matches themselves are not kept: they need a hundred times the memory of a short value.
+    """
+    num_matched = 0
+    taken = []
+    for match in pattern.finditer(f"{text},"):
+        num_matched += match.end() - match.start()
+        taken.append(take(match))
+    return taken if num_matched == len(text) + 1 else None
+
+
+def _cell(match: re.Match[str]) -> tuple[int, Value]:
+    digits = match["column"].lstrip("0") or "0"
+    # Python refuses to read thousands of digits; no table has such a column.
+    return int(digits[:MOST_DIGITS]), _value(match)
 
 
 def _value(match: re.Match[str]) -> Value:

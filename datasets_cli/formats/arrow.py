@@ -5,15 +5,18 @@ pyarrow reads them, which need not be installed: import this where such a file i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import beyond, check_limit, limit
+from datasets_cli.formats.structure import arrow_buffers, parquet_pages
 
 ARROW_MAGIC = b"ARROW1"
 PARQUET_MAGIC = b"PAR1"
@@ -41,26 +44,70 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
         format: ``"arrow"`` or ``"parquet"``.
 
     Raises:
-        SourceError: one is not a whole file of this format, or they have different columns.
+        SourceError: one is not a whole file of this format, they have different columns, or are
+            beyond the limits of a table.
     """
-    tables = []
+    tables: list[pa.Table] = []
     for path in paths:
+        name = f"{path.parent.name}/{path.name}"
+        room = limit("table_bytes") - sum(table.nbytes for table in tables)
         try:
-            if format == "parquet":
-                table = pq.ParquetFile(path).read()
-            else:
-                # Not mapped: a file that is cut short meanwhile would end the process.
-                with pa.OSFile(str(path)) as file:
-                    table = pa.ipc.open_file(file).read_all()
+            with path.open("rb") as file:
+                read = _read_parquet if format == "parquet" else _read_arrow
+                table = read(file, name, room)
             table.validate(full=True)  # offsets may point out of their arrays
-        except (pa.ArrowException, OSError) as error:
-            name = f"{path.parent.name}/{path.name}"
+        except SourceError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise SourceError(
                 f"{name} is not a whole {format} file ({error}). Download it again, or check "
                 "--source."
             ) from error
         tables.append(table)
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+
+
+def _read_arrow(file: BinaryIO, name: str, room: int) -> pa.Table:
+    """Read an Arrow file after adding up what its messages say they have unpacked."""
+    num_bytes = num_rows = num_batches = 0
+    for message in arrow_buffers.messages(file, os.fstat(file.fileno()).st_size):
+        num_bytes += message.num_bytes + message.num_values // 8
+        num_rows += message.num_rows
+        num_batches += message.kind == arrow_buffers.RECORD_BATCH
+        _check_table(name, num_bytes, num_rows, room)
+    file.seek(0)
+    found = pa.ipc.open_file(file).num_record_batches
+    if found != num_batches:
+        raise arrow_buffers.BadMessage(f"{found} runs of rows at its end, {num_batches} before")
+    # Not by the places that its end says, which may be others than those that were added up.
+    file.seek(len(arrow_buffers.MAGIC))
+    return pa.ipc.open_stream(file).read_all()
+
+
+def _read_parquet(file: BinaryIO, name: str, room: int) -> pa.Table:
+    """Read a Parquet file after adding up what its pages say they have unpacked."""
+    cost = parquet_pages.cost_of(file, name)
+    parquet = pq.ParquetFile(file)
+    _check_table(name, cost.total_bytes, parquet.metadata.num_rows, room)
+    batches = []
+    # Each row may be the whole of a dictionary: what they are is known when they are there.
+    for batch in parquet.iter_batches(min(cost.num_rows(room), 1 << 16)):
+        room -= batch.nbytes
+        _check_table(name, limit("table_bytes") - room, 0, limit("table_bytes"))
+        batches.append(batch)
+    return pa.Table.from_batches(batches, parquet.schema_arrow)
+
+
+def _check_table(name: str, num_bytes: int, num_rows: int, room: int) -> None:
+    """Check what a table would take in memory, where others have left some room.
+
+    Raises:
+        SourceError: it is more than is read.
+    """
+    check_limit("array_values", num_rows, f"{name}: a column")
+    if num_bytes > room:
+        used = limit("table_bytes") - room
+        raise SourceError(beyond("table_bytes", used + num_bytes, name))
 
 
 def columns(table: pa.Table) -> Iterator[ArrowColumn]:

@@ -15,11 +15,14 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
+from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
+from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
 from datasets_cli.store.schema.columns import rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)
 
-MAX_BAND_BYTES = 64 << 20
+BAND_BYTES = 64 << 20
+"""Of all bands together that are decompressed ahead; a band is a row of chunks."""
 MAX_THREADS = 4
 
 
@@ -30,7 +33,8 @@ def open_hdf5(path: Path) -> h5py.File:
     external raw storage, virtual datasets, or soft links that lead out of its tree.
 
     Raises:
-        SourceError: it is not a whole HDF5 file, or refers to anything outside itself.
+        SourceError: it is not a whole HDF5 file, refers to anything outside itself, or has a chunk
+            or a nesting beyond the limits.
     """
     try:
         # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
@@ -42,15 +46,23 @@ def open_hdf5(path: Path) -> h5py.File:
         ) from error
     try:
         root = file.id
-        _refuse_outside_references(root, f"{path.name}:", {h5py.h5o.get_info(root).addr})
+        _check_items(root, f"{path.name}:", {h5py.h5o.get_info(root).addr})
+    except (RuntimeError, KeyError, ValueError, OSError) as error:
+        file.close()
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(
+            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
+        ) from error
     except BaseException:
         file.close()
         raise
     return file
 
 
-def _refuse_outside_references(group: h5py.h5g.GroupID, where: str, seen: set[int]) -> None:
+def _check_items(group: h5py.h5g.GroupID, where: str, seen: set[int], nesting: int = 0) -> None:
     """Walk the links of a group by h5py's low-level interface: a file may have 100,000 of them."""
+    check_limit("nesting", nesting, where[:200])
     names = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
     links: list[tuple[bytes, int, int]] = []
     group.links.iterate(lambda name, info: links.append((name, info.type, info.u)), info=True)
@@ -66,13 +78,22 @@ def _refuse_outside_references(group: h5py.h5g.GroupID, where: str, seen: set[in
         seen.add(address)
         item = h5py.h5o.open(group, name)
         if isinstance(item, h5py.h5g.GroupID):
-            _refuse_outside_references(item, path, seen)
+            _check_items(item, path, seen, nesting + 1)
         elif isinstance(item, h5py.h5d.DatasetID):
-            made = item.get_create_plist()
-            if made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count():
-                raise SourceError(
-                    f"{path} keeps its data in another file. Expected data inside the file itself."
-                )
+            _check_dataset(item, path)
+
+
+def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
+    """Refuse data in other files, and chunks that are too large: HDF5 unpacks them whole."""
+    made = item.get_create_plist()
+    layout = made.get_layout()
+    if layout == h5py.h5d.VIRTUAL or made.get_external_count():
+        raise SourceError(
+            f"{path} keeps its data in another file. Expected data inside the file itself."
+        )
+    if layout == h5py.h5d.CHUNKED:
+        size = math.prod(made.get_chunk()) * item.get_type().get_size()
+        check_limit("chunk_bytes", size, f"a chunk of {path}")
 
 
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:
@@ -88,23 +109,63 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
         ``{name: array [n, ...]}``, with the same n for all.
 
     Raises:
-        SourceError: a chunk is damaged.
+        SourceError: a chunk is damaged, or the rows are beyond the limits.
     """
     total = len(next(iter(datasets.values())))
-    step = rows_per_block(sum(_row_bytes(dataset) for dataset in datasets.values()))
+    row_bytes = sum(_row_bytes(dataset) for dataset in datasets.values())
+    step = rows_per_block(row_bytes)
+    check_rows(next(iter(datasets.values())).file, total, row_bytes)
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        ahead = {key: _GzipRows(item, pool) for key, item in datasets.items() if _is_gzip(item)}
+        ahead = {key: _GzipRows(datasets[key], pool) for key in _read_ahead(datasets)}
         for reader in ahead.values():
             reader.start(min(step, total))
         for start in range(0, total, step):
             stop = min(start + step, total)
             block = {
-                key: ahead[key].take(stop - start) if key in ahead else item[start:stop]
+                key: ahead[key].take(stop - start) if key in ahead else _read(item, start, stop)
                 for key, item in datasets.items()
             }
             for reader in ahead.values():
                 reader.start(min(stop + step, total))
             yield block
+
+
+def check_rows(file: h5py.File, num_rows: int, row_bytes: int) -> None:
+    """Check the rows that a file says it has, before memory or disk is spent on one.
+
+    Raises:
+        SourceError: a row, their number, or all together are beyond the limits.
+    """
+    name = Path(file.filename).name
+    check_limit("row_bytes", row_bytes, f"{name}: a row of all its arrays")
+    check_limit("rows", num_rows, name)
+    check_limit("dataset_bytes", num_rows * row_bytes, name)
+
+
+def read_scalar(dataset: h5py.Dataset) -> Any:
+    """Return the value of a dataset without dimensions.
+
+    Raises:
+        SourceError: it is beyond the limit of a row.
+    """
+    check_limit("row_bytes", dataset.dtype.itemsize, str(dataset.name))
+    return dataset[()]
+
+
+def _read(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+    if has_texts_elsewhere(dataset):
+        return read_texts(dataset, start, stop)
+    return np.asarray(dataset[start:stop])
+
+
+def _read_ahead(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[Name]:
+    """Yield which are decompressed ahead: the others' bands would take too much memory."""
+    room = BAND_BYTES
+    for key, dataset in datasets.items():
+        band = dataset.chunks[0] * _row_bytes(dataset) if dataset.chunks else 0
+        if band <= room and _is_gzip(dataset):
+            room -= band
+            yield key
 
 
 class _GzipRows:
@@ -179,7 +240,7 @@ class _GzipRows:
 
 
 def _is_gzip(dataset: h5py.Dataset) -> bool:
-    """Tell whether ``_GzipRows`` reads it: gzip and no other filter, all chunks there, not huge."""
+    """Tell whether ``_GzipRows`` reads it: gzip and no other filter, all chunks there."""
     filters = dataset.id.get_create_plist()
     return (
         dataset.chunks is not None
@@ -187,11 +248,12 @@ def _is_gzip(dataset: h5py.Dataset) -> bool:
         and filters.get_filter(0)[0] == h5py.h5z.FILTER_DEFLATE
         and dataset.dtype.kind in "biufc"
         and dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype))
-        and dataset.chunks[0] * _row_bytes(dataset) <= MAX_BAND_BYTES
         and dataset.id.get_num_chunks()
         == math.prod(math.ceil(n / c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
     )
 
 
 def _row_bytes(dataset: h5py.Dataset) -> int:
-    return int(math.prod(dataset.shape[1:]) * dataset.dtype.itemsize)
+    is_text = h5py.check_string_dtype(dataset.dtype) is not None
+    value_bytes = dataset.dtype.itemsize + TEXT_ROW_BYTES * is_text
+    return int(math.prod(dataset.shape[1:]) * value_bytes)

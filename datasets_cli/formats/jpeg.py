@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import check_limit
 
 JPEG_MAGIC = b"\xff\xd8\xff"
 
@@ -31,7 +32,11 @@ def decode_jpeg(data: np.ndarray, where: str, shape: tuple[int, ...] | None = No
     try:
         # Pillow reads no other format here: the bytes are a stranger's.
         with Image.open(io.BytesIO(data.tobytes()), formats=("JPEG",)) as image:
+            width, height = image.size  # of its header; nothing is unpacked so far
+            check_limit("row_bytes", width * height * len(image.getbands()), where)
             frame = np.asarray(image)
+    except SourceError:
+        raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise SourceError(f"{where} is not a whole JPEG file ({error}).") from error
     if shape is not None and frame.shape != shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Generator
@@ -12,10 +13,14 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import GzipStream
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.store.schema.columns import rows_per_block
 
 Shape = tuple[int | None, ...]
 """An expected shape; None for what may have any length."""
+
+MAX_HEADER_BYTES = 10_000
+"""As numpy has it."""
 
 BEST_RATIO = 1032
 """Deflate packs at most this number of bytes into one; an array that claims more is not there."""
@@ -25,10 +30,12 @@ def read_array(path: Path, dtype: str, shape: Shape) -> np.ndarray:
     """Return a whole array, which must be a small one.
 
     Raises:
-        SourceError: the file is damaged, or its array has another element type or shape.
+        SourceError: the file is damaged, or its array has another element type or shape, or more
+            values than are read whole.
     """
     with GzipStream(path) as stream:
         found = _begin(stream, path, dtype, shape)
+        check_limit("array_values", math.prod(found), path.name)
         data = stream.read(math.prod(found) * np.dtype(dtype).itemsize)
         _end(stream, path, len(data), dtype, found)
         return np.frombuffer(data, dtype).reshape(found)
@@ -43,6 +50,8 @@ def read_rows(path: Path, dtype: str, shape: Shape) -> Generator[np.ndarray, Non
     with GzipStream(path) as stream:
         num_rows, *rest = found = _begin(stream, path, dtype, shape)
         row_bytes = math.prod(rest) * np.dtype(dtype).itemsize
+        check_limit("row_bytes", row_bytes, f"{path.name}: a row")
+        check_limit("rows", num_rows, path.name)
         step = rows_per_block(row_bytes)
         num_bytes = 0
         for start in range(0, num_rows, step):
@@ -68,7 +77,7 @@ def read_shape(path: Path, dtype: str, shape: Shape) -> tuple[int, ...]:
 def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple[int, ...]:
     """Read the header and return the shape."""
     try:
-        version = np.lib.format.read_magic(stream)
+        version, header = _read_header(stream)
         read = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
@@ -76,10 +85,13 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple
         with warnings.catch_warnings(
             action="ignore", category=UserWarning
         ):  # of Python 2's headers
-            shape, fortran_order, found = read(stream)
+            shape, fortran_order, found = read(header)
     except SourceError:
         raise
-    except (ValueError, TypeError, LookupError, SyntaxError, TokenError) as error:
+    except (
+        *(ValueError, TypeError, LookupError, SyntaxError, TokenError),
+        *(ArithmeticError, RecursionError, MemoryError),  # of brackets in brackets
+    ) as error:
         raise SourceError(
             f"{path.name} is not an array as numpy saves it ({error}). Check --source or --mirror."
         ) from error
@@ -100,6 +112,20 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple
             f"{path.stat().st_size:,} bytes cannot hold. It is damaged."
         )
     return tuple(shape)
+
+
+def _read_header(stream: GzipStream) -> tuple[tuple[int, int], io.BytesIO]:
+    """Return the version of the format, and what numpy reads as the header.
+
+    Raises:
+        ValueError: it is longer than numpy accepts, who would read all of it to find that out.
+    """
+    version = np.lib.format.read_magic(stream)
+    length_bytes = stream.read(2 if version == (1, 0) else 4)
+    length = int.from_bytes(length_bytes, "little")
+    if length > MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {length:,} bytes; expected {MAX_HEADER_BYTES:,} at most")
+    return version, io.BytesIO(length_bytes + stream.read(length))
 
 
 def _end(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,133 +18,230 @@ import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
+from datasets_cli.formats.limits import check_limit, limit
+from datasets_cli.formats.structure.parquet_pages import cost_of
 from datasets_cli.store.schema.columns import rows_per_block
 
 Labels = Sequence[str] | None
 """What a column is declared to have, empty where that is not known; None: it is not nominal."""
 
+BUFFER_BYTES = 1 << 20
+"""Of a column that is being read; without it pyarrow reads a whole row group of packed bytes."""
+
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True)
-class _Codes:
-    """The values of a nominal column.
+class _Labels:
+    """The values of a nominal column, as far as they have been seen, and where they first were.
 
     Args:
-        values: a dictionary array ``[N]``.
-        positions: float64 ``[V + 1]``, of each value of the dictionary among the labels; NaN for
-            what is missing, which is the last.
+        is_dictionary: whether the file has a dictionary, all of whose values are labels, or plain
+            values, of which those are that a row has.
     """
 
-    values: pa.DictionaryArray
-    positions: np.ndarray
+    def __init__(self, *, is_dictionary: bool) -> None:
+        self._is_dictionary = is_dictionary
+        self.first_rows: dict[Any, int] = {}
+        self.positions: dict[Any, float] = {}
+        self._last: tuple[pa.Array | None, list[Any]] = (None, [])
 
-    def to_floats(self, start: int, count: int) -> np.ndarray:
-        """Return the positions of some rows, float64 ``[count]``."""
+    @property
+    def num_bytes(self) -> int:
+        """Of all values that are texts."""
+        return sum(len(value) for value in self.first_rows if isinstance(value, bytes))
+
+    def add(self, coded: pa.DictionaryArray, start: int) -> None:
+        """Take note of the values of the rows from ``start`` on."""
+        values = self._values(coded)
+        used = range(len(values)) if self._is_dictionary else coded.indices.unique().to_pylist()
+        for number in used:
+            value = None if number is None else values[number]
+            if value not in self.first_rows:
+                first = 0 if number is None else coded.indices.index(number).as_py()
+                self.first_rows[value] = start + first
+
+    def to_floats(self, coded: pa.DictionaryArray) -> np.ndarray:
+        """Return the positions of the values of some rows, float64 ``[n]``; NaN is missing."""
+        # What is in the dictionary and in no row has no position.
+        positions = [self.positions.get(value, NAN) for value in self._values(coded)]
         # A missing value gets the index -1, and with it the NaN at the end of the positions.
-        indices = self.values.slice(start, count).indices.cast("int64").fill_null(-1)
-        return np.asarray(self.positions[indices.to_numpy()])
+        indices = coded.indices.cast("int64").fill_null(-1)
+        return np.asarray(np.array([*positions, NAN])[indices.to_numpy()])
+
+    def _values(self, coded: pa.DictionaryArray) -> list[Any]:
+        """Return the values of a dictionary; all batches of a row group have the same one."""
+        dictionary, values = self._last
+        if dictionary is None or not dictionary.equals(coded.dictionary):
+            self._last = coded.dictionary, (values := _raw(coded.dictionary))
+        return values
 
 
 class Parquet:
-    """A table in memory, with the methods of ``arff.Arff``.
+    """An open file, read in bounded blocks, with the methods of ``arff.Arff``.
 
     Args:
-        name: of the file, for messages.
-        table: as pyarrow read it.
+        path: of the file.
         declared: the labels of each column.
 
     Raises:
-        SourceError: a nominal column has a value that is none of its declared labels.
+        SourceError: a nominal column has a value that is none of its declared labels, or the file
+            is beyond the limits.
     """
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, name: str, table: pa.Table, declared: Sequence[Labels]) -> None:
-        self.name = name
-        self._table = _without_index(table) if table.num_columns > len(declared) else table
-        self._codes: dict[int, _Codes] = {}
+    def __init__(self, path: Path, declared: Sequence[Labels]) -> None:
+        self.name = path.name
+        with path.open("rb") as file:
+            cost = cost_of(file, self.name)
+        self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
+        schema = self._file.schema_arrow
+        check_limit("columns", len(schema), self.name)
+        check_limit("rows", self._file.metadata.num_rows, self.name)
+        self._names = schema.names
+        self._has_own_names = len(set(self._names)) == len(self._names)
+        # As numbers of values: else each row could be a text as long as all of them.
+        texts = [field.name for field in schema if _is_text(field.type)]
+        if texts:
+            self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, read_dictionary=texts)
+        is_flat = self._has_own_names and not any(map(pa.types.is_nested, schema.types))
+        room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=is_flat)
+        self._step = min(rows_per_block(8 * max(1, len(schema))), room)
+        self._kept = (
+            _without_index(schema) if len(schema) > len(declared) else [*range(len(schema))]
+        )
+        self._labels: dict[int, _Labels] = {}
         labels = dict(enumerate(declared))
+        fields = [schema.field(number) for number in self._kept]
+        for number, field in enumerate(fields):
+            if _is_nominal(field.type, labels.get(number)):
+                is_dictionary = isinstance(field.type, pa.DictionaryType)
+                self._labels[number] = _Labels(is_dictionary=is_dictionary)
+        self._collect()
         self.attributes = tuple(
-            self._attribute(number, column_name, labels.get(number))
-            for number, column_name in enumerate(self._table.column_names)
+            self._attribute(number, field, labels.get(number))
+            for number, field in enumerate(fields)
         )
 
     def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
         """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
-        step = rows_per_block(8 * len(columns))
-        for start in range(0, self._table.num_rows, step):
-            count = min(step, self._table.num_rows - start)
-            table = np.empty((count, len(columns)))
+        for batch in self._batches(columns):
+            table = np.empty((batch.num_rows, len(columns)))
             for position, column in enumerate(columns):
-                table[:, position] = self._floats(column, start, count)
+                table[:, position] = self._floats(batch, column)
             yield table
 
-    def _floats(self, column: int, start: int, count: int) -> np.ndarray:
-        if codes := self._codes.get(column):
-            return codes.to_floats(start, count)
-        values = self._table.column(column).slice(start, count)
-        return np.asarray(values.cast("float64", safe=False).to_numpy())
+    def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; of some columns alone where their names can be told apart."""
+        names = [self._names[self._kept[column]] for column in columns]
+        can_choose = self._has_own_names and names and not any("." in name for name in self._names)
+        with _damage(self.name):
+            yield from self._file.iter_batches(self._step, columns=names if can_choose else None)
 
-    def _attribute(self, number: int, name: str, labels: Labels) -> Attribute:
-        column = self._table.column(number)
-        is_dictionary = isinstance(column.type, pa.DictionaryType)
-        if not is_dictionary and (labels is None or _kind(column.type) == TEXT):
-            return Attribute(name, NUMERIC if _kind(column.type) == NUMERIC else TEXT)
-        if pa.types.is_null(column.type):
-            column = column.cast("string")  # all are missing, whatever they would be
-        encoded = column.unify_dictionaries() if is_dictionary else column.dictionary_encode()
-        coded = encoded.combine_chunks()
-        values = _values(coded.dictionary)
-        if is_dictionary:
-            found = tuple(map(str, values))
+    def _column(self, batch: pa.RecordBatch, number: int) -> pa.Array:
+        place = self._kept[number]
+        return batch.column(self._names[place] if self._has_own_names else place)
+
+    def _floats(self, batch: pa.RecordBatch, column: int) -> np.ndarray:
+        values = self._column(batch, column)
+        if labels := self._labels.get(column):
+            return labels.to_floats(_encoded(values))
+        floats = values.cast("float64", safe=False).to_numpy(zero_copy_only=False)
+        return np.asarray(floats)
+
+    def _collect(self) -> None:
+        """Find the values of all nominal columns."""
+        if not self._labels:
+            return
+        start = 0
+        for batch in self._batches([*self._labels]):
+            for number, labels in self._labels.items():
+                labels.add(_encoded(self._column(batch, number)), start)
+            found = self._labels.values()
+            check_limit("labels", sum(len(labels.first_rows) for labels in found), self.name)
+            check_limit("text_bytes", sum(labels.num_bytes for labels in found), self.name)
+            start += batch.num_rows
+
+    def _attribute(self, number: int, field: pa.Field, declared: Labels) -> Attribute:
+        labels = self._labels.get(number)
+        if labels is None:
+            return Attribute(field.name, NUMERIC if _kind(field.type) == NUMERIC else TEXT)
+        values = list(labels.first_rows)
+        shown = _decoded(values)
+        if isinstance(field.type, pa.DictionaryType):
+            found = tuple(map(str, shown))
             positions = [NAN if value is None else float(i) for i, value in enumerate(values)]
         else:
-            found = tuple(labels or map(_label, sorted(v for v in values if v is not None)))
-            positions = self._positions(name, coded, values, found)
-        self._codes[number] = _Codes(coded, np.array([*positions, NAN]))
-        return Attribute(name, NOMINAL, found)
+            known = sorted(value for value in shown if value is not None)
+            found = tuple(declared or map(_label, known))
+            positions = self._positions(labels, shown, field, found)
+        labels.positions = dict(zip(values, positions, strict=True))
+        return Attribute(field.name, NOMINAL, found)
 
     def _positions(
-        self, name: str, coded: pa.DictionaryArray, values: list[Any], labels: Sequence[str]
+        self, found: _Labels, values: list[Any], field: pa.Field, labels: Sequence[str]
     ) -> list[float]:
         """Return where the values of a plain column are among the labels; NaN is missing."""
-        meaning = _meaning(coded.dictionary.type)
+        meaning = _meaning(field.type)
         index = {meaning(label): float(i) for i, label in reversed(list(enumerate(labels)))}
         index[None] = NAN
-        for number, value in enumerate(values):
+        for value, row in zip(values, found.first_rows.values(), strict=True):
             if value not in index:
-                row = coded.indices.index(number).as_py()
                 raise SourceError(
-                    f"{self.name}, row {row} (the first is 0): {name!r} is {value!r}; expected one "
-                    f"of {', '.join(labels[:10])}, which are declared as its labels."
+                    f"{self.name}, row {row} (the first is 0): {field.name!r} is {value!r}; "
+                    f"expected one of {', '.join(labels[:10])}, which are declared as its labels."
                 )
         return [index[value] for value in values]
 
 
 @contextmanager
 def open_parquet(path: Path, declared: Sequence[Labels] = ()) -> Iterator[Parquet]:
-    """Read a Parquet file.
+    """Open a Parquet file.
 
     Args:
         path: the file.
         declared: of each column the labels that it is said to have.
 
     Raises:
-        SourceError: it is not a whole Parquet file, or a column has a value that is not declared.
+        SourceError: it is not a whole Parquet file, a column has a value that is not declared, or
+            it is beyond the limits.
     """
+    with _damage(path.name):
+        parquet = Parquet(path, declared)
+    yield parquet
+
+
+@contextmanager
+def _damage(name: str) -> Iterator[None]:
+    """Turn what pyarrow raises over a file into ``SourceError``."""
     try:
-        table = pq.ParquetFile(path).read()
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{path.name} is not a whole Parquet file ({error}).") from error
-    yield Parquet(path.name, table, declared)
+        yield
+    except SourceError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise SourceError(f"{name} is not a whole Parquet file ({error}).") from error
 
 
-def _without_index(table: pa.Table) -> pa.Table:
-    """Return a table without the row labels that pandas wrote as columns."""
-    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+def _without_index(schema: pa.Schema) -> list[int]:
+    """Return the numbers of the columns that are no row labels, which pandas wrote as columns."""
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
     # A range is no column, but a dict of start, stop and step.
-    return table.drop_columns([name for name in index if name in table.column_names])
+    return [number for number, name in enumerate(schema.names) if name not in index]
+
+
+def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:
+    """Tell whether a column is nominal: a dictionary, or declared and of what can be a label."""
+    is_dictionary = isinstance(dtype, pa.DictionaryType)
+    return is_dictionary or (labels is not None and _kind(dtype) != TEXT)
+
+
+def _encoded(values: pa.Array) -> pa.DictionaryArray:
+    """Return values as a dictionary and its indices."""
+    if isinstance(values, pa.DictionaryArray):
+        return values
+    if pa.types.is_null(values.type):
+        values = values.cast("string")  # all are missing, whatever they would be
+    return values.dictionary_encode()
 
 
 def _kind(dtype: pa.DataType) -> str:
@@ -161,19 +257,22 @@ def _is_text(dtype: pa.DataType) -> bool:
     return str(dtype).removeprefix("large_").removesuffix("_view") in ("string", "binary")
 
 
-def _values(dictionary: pa.Array) -> list[Any]:
-    """Return the values of a dictionary, None for a missing one.
+def _raw(dictionary: pa.Array) -> list[Any]:
+    """Return the values of a dictionary, texts as bytes, and None for a missing one."""
+    if _is_text(dictionary.type):
+        return list(dictionary.cast("large_binary").to_pylist())
+    values = dictionary.to_pylist()
+    return [None if isinstance(v, float) and math.isnan(v) else v for v in values]
 
-    Bytes become text: UTF-8 or, where one is not, Latin-1 in the whole column.
-    """
-    if not _is_text(dictionary.type):
-        values = dictionary.to_pylist()
-        return [None if isinstance(v, float) and math.isnan(v) else v for v in values]
-    texts = dictionary.cast("large_binary").to_pylist()
-    try:
-        return [text if text is None else text.decode() for text in texts]
-    except UnicodeDecodeError:
-        return [text if text is None else text.decode("latin-1") for text in texts]
+
+def _decoded(values: list[Any]) -> list[Any]:
+    """Return bytes as text: UTF-8 or, where one is not, Latin-1 in the whole column."""
+    for encoding in ("utf-8", "latin-1"):
+        try:
+            return [v.decode(encoding) if isinstance(v, bytes) else v for v in values]
+        except UnicodeDecodeError:
+            continue
+    raise AssertionError("Latin-1 has a character for each byte")
 
 
 def _label(value: Any) -> str:

@@ -12,10 +12,12 @@ are passed over, as protobuf does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import check_limit, limit
 
 Value = list[memoryview] | np.ndarray
 """Byte strings, float32 ``[n]`` or int64 ``[n]``."""
@@ -48,6 +50,8 @@ def parse_example(data: bytes, where: str) -> dict[str, Value]:
                     raise _Malformed(f"the feature {name!r} comes twice")
                 if value is not None:
                     features[name] = value
+    except SourceError as error:  # of a limit
+        raise SourceError(f"{where}: {error}") from error
     except _Malformed as error:
         raise SourceError(f"{where} is not a tf.train.Example: {error}.") from error
     return features
@@ -73,13 +77,16 @@ def _feature(feature: memoryview) -> Value | None:
         raise _Malformed("a feature has two lists")
     for number, message in found:
         if number == 1:
-            return list(_messages(message, 1))
+            return _few(_messages(message, 1))
         return _float_list(message) if number == 2 else _int64_list(message)
     return None
 
 
 def _float_list(message: memoryview) -> np.ndarray:
-    runs = [item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, FOUR_BYTES)]
+    runs = _few(
+        item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, FOUR_BYTES)
+    )
+    check_limit("record_values", sum(map(len, runs)) // 4, "a list of floats")
     if any(len(run) % 4 for run in runs):
         raise _Malformed("a list of floats has a part of one")
     return np.frombuffer(b"".join(runs), "<f4").astype(np.float32, copy=False)
@@ -87,8 +94,20 @@ def _float_list(message: memoryview) -> np.ndarray:
 
 def _int64_list(message: memoryview) -> np.ndarray:
     # A varint that stands alone and one in a packed run are the same bytes.
-    runs = [item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, VARINT)]
-    return _varints(np.frombuffer(b"".join(runs), np.uint8))
+    runs = _few(item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, VARINT))
+    num_bytes = sum(map(len, runs))
+    check_limit("record_values", num_bytes // MAX_VARINT_BYTES, "a list of whole numbers")
+    stored = np.frombuffer(b"".join(runs), np.uint8)
+    # A number ends with each byte whose highest bit is clear.
+    check_limit("record_values", int(np.count_nonzero(stored < 128)), "a list of whole numbers")
+    return _varints(stored)
+
+
+def _few(runs: Iterator[memoryview]) -> list[memoryview]:
+    """Return runs of bytes, of which each needs a hundred bytes more in memory."""
+    found = list(islice(runs, limit("record_values") + 1))
+    check_limit("record_values", len(found), "a list")
+    return found
 
 
 def _varints(stored: np.ndarray) -> np.ndarray:

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.crc32c import crc32c
 from datasets_cli.formats.gzip import GzipStream
+from datasets_cli.formats.limits import check_limit
+from datasets_cli.formats.structure.crc32c import crc32c
 
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
 MASK = 0xA282EAD8
-MAX_RECORD_BYTES = 1 << 29
-"""No record is longer: the longest that is known has 190 MB."""
 
 
 class Stream(Protocol):
@@ -76,10 +75,7 @@ def read_records(stream: Stream, filename: str) -> Iterator[Record]:
                 f"{where} is no TFRecord: the checksum of its length is wrong. It begins with "
                 f"{header!r}. The file is damaged or something else."
             )
-        if length > MAX_RECORD_BYTES:
-            raise SourceError(
-                f"{where} claims {length:,} bytes; at most {MAX_RECORD_BYTES:,} are read."
-            )
+        check_limit("record_bytes", length, where)
         data = stream.read(length)
         footer = stream.read(CHECKSUM.size)
         if len(footer) < CHECKSUM.size:

@@ -6,7 +6,7 @@ for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.reading import read_blocks
 from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.progress import Progress
@@ -41,6 +42,7 @@ class FrameTask:
     read: Callable[[Any], Generator[Block, None, None]]
     table: FrameTable
     files: FrameFiles
+    limits: Mapping[str, int]
 
 
 def write_frames(
@@ -70,7 +72,8 @@ def write_frames(
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
     tasks = [
-        FrameTask(id, deferred.key, part, deferred.read, table, files) for part in deferred.parts
+        FrameTask(id, deferred.key, part, deferred.read, table, files, dict(current_limits()))
+        for part in deferred.parts
     ]
     if len(tasks) <= 1 or (num_workers is None and table.num_frames < WORTH_PROCESSES):
         num_workers = 0
@@ -86,7 +89,11 @@ def write_frames(
 def write_part(task: FrameTask) -> Records:
     """Write the frames of one part and return where; runs in a worker."""
     filled: Records = []
-    with closing(task.files) as files, closing(task.read(task.part)) as blocks:
+    with (
+        raised_limits(task.limits),
+        closing(task.files) as files,
+        closing(task.read(task.part)) as blocks,
+    ):
         for run in _runs(task.id, task.key, blocks, task.table):
             files.write(run)
             first = record_of(task.table.offsets, run.trajectory, run.position)

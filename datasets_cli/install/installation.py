@@ -9,6 +9,7 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
 from datasets_cli.install.source_check import check_source
@@ -76,6 +77,10 @@ class Installation:
 
     def run(self, text: str) -> Path:
         """Return the folder of a dataset, installing it first if needed."""
+        with raised_limits(dict(self._config.limits)):
+            return self._run(text)
+
+    def _run(self, text: str) -> Path:
         root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]

@@ -16,6 +16,7 @@ READERS_RAISE = (
     ArithmeticError,
     RuntimeError,
     EOFError,
+    MemoryError,
 )
 """What a reader may raise over bytes that it does not expect."""
 

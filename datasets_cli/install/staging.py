@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,13 +17,16 @@ from datasets_cli.errors import SourceError
 from datasets_cli.install.deferred_frames import write_frames
 from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.progress import Progress
-from datasets_cli.recipe import Description, Source
+from datasets_cli.recipe import Block, Description, Source
+from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, column_of
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
+from datasets_cli.store.schema.texts import is_text
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
@@ -63,7 +67,7 @@ def stage(
             progress.note(f"{resolved.id}: {note}")
         transitions = Transitions(resolved.id, deferred.key if deferred else None)
         builder = FrameTableBuilder() if deferred else None
-        for rows in _rows(resolved, source, transitions, builder):
+        for rows in _rows(resolved, source, transitions, builder, folder, layout):
             if writer is None:
                 chosen = layout or ("compact" if deferred else best_layout(rows))
                 writer = DatasetWriter(chosen, folder, resolved.id)
@@ -140,12 +144,42 @@ def _rows(
     source: Source,
     transitions: Transitions,
     builder: FrameTableBuilder | None,
+    folder: Path,
+    layout: str | None,
 ) -> Iterator[dict[Key, np.ndarray]]:
     """Yield the complete rows, without frames that are read apart."""
     blocks = read_blocks(resolved.id, resolved.recipe.blocks(source))
-    steps = (block.columns for block in blocks)
+    steps = (block.columns for block in _with_room(blocks, resolved.id, folder, layout))
     if builder is None:
         yield from iterate_rows(transitions, steps)
         return
     for rows in iterate_rows(transitions, map(builder.number, steps)):
         yield builder.take(rows)
+
+
+def _with_room(
+    blocks: Iterator[Block], id: str, folder: Path, layout: str | None
+) -> Iterator[Block]:
+    """Yield blocks, once it is known that the disk has room for the rows that their files have.
+
+    A file of 2 kB can say that it has 10^9 rows, and each would be written.
+
+    Raises:
+        DiskFull: it does not.
+    """
+    for number, block in enumerate(blocks):
+        if number == 0 and block.total_rows:
+            row_bytes = sum(_stored_bytes(key, rows, layout) for key, rows in block.columns.items())
+            check_free_space(folder, block.total_rows * row_bytes, id)
+        yield block
+
+
+def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
+    """Return the least that a row of a column takes on the disk; 0 where that is not known."""
+    if (
+        key == TRAJECTORY_END
+        or is_text(rows)
+        or (layout != "ted" and is_frame(column_of(key, rows)))
+    ):
+        return 0
+    return int(math.prod(rows.shape[1:]) * rows.dtype.itemsize)

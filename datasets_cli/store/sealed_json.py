@@ -19,6 +19,8 @@ import math
 import re
 from typing import Any
 
+from datasets_cli.store.schema.json_values import is_deeper
+
 DIGEST = "digest"
 MAX_DEPTH = 64
 _ZEROS = "0" * 64
@@ -99,22 +101,3 @@ def _finite(text: str) -> float:
     if math.isfinite(number):
         return number
     raise ValueError(f"the number {text[:20]} is too large")
-
-
-def is_deeper(document: dict[str, Any] | list[Any], levels: int) -> bool:
-    """Tell whether dicts and lists are nested in more than some levels; without recursion.
-
-    Args:
-        document: the first level.
-        levels: how many there may be.
-    """
-    level: list[Any] = [document]
-    for _ in range(levels):
-        inner = []
-        for value in level:
-            items = value.values() if isinstance(value, dict) else value
-            inner += [item for item in items if type(item) is dict or type(item) is list]
-        if not inner:
-            return False
-        level = inner
-    return True

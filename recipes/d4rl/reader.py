@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from datasets_cli.formats.hdf5 import open_hdf5, read_rows
+from datasets_cli.formats.hdf5 import open_hdf5, read_rows, read_scalar
 from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
 
 from .traps import STATE_AFTER_THE_STEP, has_state_after_the_step
@@ -84,7 +84,7 @@ def blocks(source: Source) -> Iterator[Block]:
             if limit:
                 terminated = np.asarray(block["next", "terminated"]).reshape(-1) != 0
                 block[TRAJECTORY_END], age = _time_limits(terminated, age, limit)
-            yield Block(block)
+            yield Block(block, total_rows=len(rows["observations"]))
 
 
 def _row_datasets(
@@ -164,7 +164,7 @@ def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
         if not path.startswith("metadata/"):
             continue
         name = path.removeprefix("metadata/")
-        value = item[()] if item.shape == () else None
+        value = read_scalar(item) if item.shape == () else None
         if isinstance(value, bytes):
             scalars[name] = value.decode(errors="replace")
         elif value is not None and value.dtype.kind in "biuf":

@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets_cli.recipe import Key, SourceError
 
-from .storage import Episode, Storage, Stored
+from .storage import Episode, Storage, Stored, read_runs
 
 KEYS: dict[str, Key] = {
     "observations": ("observation",),
@@ -74,8 +74,8 @@ def inexact_paths(storage: Storage, episodes: list[Episode], common: CommonArray
     for path in common.types.keys() - common.varying - set(NUMBERS):
         dtype = common.arrays[path].dtype
         for episode in episodes:
-            rows = storage.read(episode.name, path, 0, episode.steps + 1)
-            if rows.dtype.kind in "iu" and not _is_exact(rows, dtype):
+            runs = read_runs(storage, episode.name, path, episode.steps + 1, common.arrays[path])
+            if any(rows.dtype.kind in "iu" and not _is_exact(rows, dtype) for rows in runs):
                 inexact.add(path)
                 break
     return inexact

@@ -13,6 +13,7 @@ itself or was cut off. Where an episode lacks it, and ended in a terminal state,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def read_blocks(
-    storage: Storage, episodes: Iterable[Episode], leaves: Sequence[Leaf]
+    storage: Storage, episodes: Sequence[Episode], leaves: Sequence[Leaf]
 ) -> Iterator[Block]:
     """Yield the transitions of the episodes, in order.
 
@@ -43,8 +44,9 @@ def read_blocks(
     Raises:
         SourceError: a frame is not a whole JPEG, or not of its leaf's shape.
     """
+    total_rows = sum(episode.steps for episode in episodes)
     for pieces in _pack(episodes, rows_per_block(sum(leaf.row_bytes for leaf in leaves))):
-        yield _read_block(storage, pieces, leaves)
+        yield replace(_read_block(storage, pieces, leaves), total_rows=total_rows)
 
 
 def _pack(episodes: Iterable[Episode], num_rows: int) -> Iterator[list[Piece]]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from datasets_cli.formats.jpeg import starts_jpeg
+from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
+from datasets_cli.formats.structure.hdf5_text import read_texts
 from datasets_cli.recipe import SourceError
 
 from .spaces import Space, find_space
@@ -48,7 +49,9 @@ class Hdf5Storage:
         # The low-level API: with 10,000 short episodes the high-level one takes twice as long.
         name = f"{episode}/{path}".encode(errors="surrogateescape")
         array = h5py.h5d.open(self._file.id, name)
-        if (start, stop) != (0, array.shape[0]) or h5py.check_vlen_dtype(array.dtype):
+        if h5py.check_vlen_dtype(array.dtype):
+            return read_texts(h5py.Dataset(array), start, min(stop, array.shape[0]))
+        if (start, stop) != (0, array.shape[0]):
             rows = h5py.Dataset(array)[start:stop]
             assert isinstance(rows, np.ndarray)
             return rows
@@ -104,4 +107,6 @@ def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) ->
     if matrix and space is not None and len(space.get("shape", ())) not in (2, 3):
         return False
     variable = h5py.check_vlen_dtype(dtype) == np.uint8
-    return (matrix or variable) and starts_jpeg(h5py.Dataset(array)[0])
+    if matrix:
+        return starts_jpeg(h5py.Dataset(array)[0, : len(JPEG_MAGIC)])
+    return variable and starts_jpeg(read_texts(h5py.Dataset(array), 0, 1)[0])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from datasets_cli.formats.hdf5 import open_hdf5
+from datasets_cli.formats.json_document import read_json, read_json_file
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
 from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA
@@ -80,16 +81,9 @@ def _open(
         yield Hdf5Storage(file, spaces, jpeg=jpeg)
 
 
-def _json(name: str, text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SourceError(f"{name} is not JSON ({error}).") from error
-
-
 def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | None]]:
     """Return ``metadata.json``, and the spaces of ``observations`` and ``actions`` from it."""
-    published = _json(METADATA, source.files[METADATA].read_bytes())
+    published = read_json_file(source.files[METADATA])
     if not isinstance(published, dict):
         raise SourceError(f"{METADATA} is not Minari's: expected an object, found {published!r}.")
     if (found := published.get("data_format", HDF5)) not in (HDF5, *ARROW_FORMATS):
@@ -141,7 +135,7 @@ def _torchrl_metadata(published: dict[str, Any], spaces: dict[str, Space | None]
     """Return what TorchRL's loader of a converted folder reads beside the data."""
     env = published.get("env_spec")
     return {
-        "env_spec": _json(f"env_spec of {METADATA}", env) if isinstance(env, str) else env,
+        "env_spec": read_json(env, f"env_spec of {METADATA}") if isinstance(env, str) else env,
         **{key: published.get(key) for key in SPEC},
         "observation_space": torchrl_form(spaces["observations"]),
         "action_space": torchrl_form(spaces["actions"]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from datasets_cli.formats.json_document import read_json
 from datasets_cli.recipe import SourceError
 
 Space = dict[str, Any]
@@ -27,10 +27,7 @@ def parse_space(text: Any, name: str) -> Space | None:
     """
     if text is None:
         return None
-    try:
-        space = json.loads(text) if isinstance(text, str) else text
-    except ValueError as error:
-        raise SourceError(f"metadata.json: {name} is not JSON ({error}).") from error
+    space = read_json(text, f"metadata.json: {name}") if isinstance(text, str) else text
     _check(space, name)
     assert isinstance(space, dict)
     return space

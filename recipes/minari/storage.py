@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from datasets_cli.formats.jpeg import decode_jpeg
-from datasets_cli.recipe import Key
+from datasets_cli.formats.limits import TEXT_ROW_BYTES
+from datasets_cli.recipe import Key, rows_per_block
 
 TEXT = np.dtype(str)
 """The element type of text in ``Stored``, whatever its length and encoding in the file."""
-
-TEXT_BYTES = 256
-"""What a text is taken to need in memory; its own size is not known before it is read."""
 
 
 class Stored(NamedTuple):
@@ -33,6 +31,11 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     jpeg: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one row."""
+        return math.prod(self.shape) * (self.dtype.itemsize or TEXT_ROW_BYTES)
 
 
 class Episode(NamedTuple):
@@ -72,7 +75,7 @@ class Leaf:
     @property
     def row_bytes(self) -> int:
         """Size of what one step becomes."""
-        itemsize = TEXT_BYTES if self.dtype == object else self.dtype.itemsize
+        itemsize = TEXT_ROW_BYTES if self.dtype == object else self.dtype.itemsize
         return math.prod(self.shape) * itemsize * (1 + self.successors)
 
 
@@ -92,6 +95,15 @@ class Storage(Protocol):
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
         """Return rows of an array as they are stored; of JPEG files objects or uint8 ``[n, b]``."""
+
+
+def read_runs(
+    storage: Storage, episode: str, path: str, num_rows: int, stored: Stored
+) -> Iterator[np.ndarray]:
+    """Yield the first rows of an array in runs of bounded size; fewer at its end."""
+    step = rows_per_block(stored.row_bytes)
+    for start in range(0, num_rows, step):
+        yield storage.read(episode, path, start, min(start + step, num_rows))
 
 
 def read_rows(storage: Storage, episode: str, leaf: Leaf, start: int, stop: int) -> np.ndarray:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from datasets_cli.formats.jpeg import decode_jpeg
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import Key, SourceError, can_store
 
 from .common_arrays import KEYS, NUMBERS, CommonArrays, inexact_paths
 from .spaces import TUPLE_ITEM
-from .storage import TEXT, Episode, Leaf, Storage, Stored
+from .storage import TEXT, Episode, Leaf, Storage, Stored, read_runs
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def read_structure(storage: Storage) -> Structure:
     kept = tuple(episode for episode in episodes if episode.steps)
     if kept:
         leaves = [_with_frame_shape(leaf, storage, kept[0]) for leaf in leaves]
+    _check_size(kept, leaves)
     count = len(storage.names)
     return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
 
@@ -84,8 +86,9 @@ def note_inner_ends(storage: Storage, episodes: tuple[Episode, ...]) -> str:
     """Return a note on flags that are set before the last step of an episode; "" where none is."""
     notes = []
     for flag in ("terminations", "truncations"):
+        stored = Stored(None, (), np.dtype(np.bool_))
         counts = [
-            np.count_nonzero(storage.read(name, flag, 0, steps)[: steps - 1])
+            sum(map(np.count_nonzero, read_runs(storage, name, flag, steps - 1, stored)))
             for name, steps, _ in episodes
         ]
         if num_set := sum(counts):
@@ -97,6 +100,15 @@ def note_inner_ends(storage: Storage, episodes: tuple[Episode, ...]) -> str:
         f"{' and '.join(notes)}, before their last step: the flags stay as published, and by the "
         "rule that done ends a trajectory such an episode is several trajectories here"
     )
+
+
+def _check_size(episodes: Sequence[Episode], leaves: Sequence[Leaf]) -> None:
+    """Check what the files say they have, before memory or disk is spent on it."""
+    row_bytes = sum(leaf.row_bytes for leaf in leaves)
+    num_rows = sum(episode.steps for episode in episodes)
+    check_limit("row_bytes", row_bytes, "a step of all arrays")
+    check_limit("rows", num_rows, "the dataset")
+    check_limit("dataset_bytes", num_rows * row_bytes, "the dataset")
 
 
 def _is_observation(path: str) -> bool:
@@ -114,6 +126,7 @@ def _count_steps(name: str, arrays: Mapping[str, Stored]) -> int:
         )
     steps = (arrays["rewards"].rows or 0) if arrays else 0
     for path, stored in arrays.items():
+        check_limit("row_bytes", stored.row_bytes, f"{name}: a row of {path}")
         root = path.partition("/")[0]
         expected = steps + _is_observation(path)
         fits = stored.rows == expected or (_is_observation(path) and stored.rows == steps)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from datasets_cli.formats.json_document import read_json_file
 from datasets_cli.recipe import CatalogueEntry, SourceError, UnknownDataset, Web
 
 SITE = "https://www.openml.org/"
@@ -103,12 +104,9 @@ def read_document(path: Path) -> Any:
     """Return one of the API's answers that was kept as a file.
 
     Raises:
-        SourceError: it is not JSON.
+        SourceError: it is not JSON, or beyond the limits.
     """
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise SourceError(f"{path.name} is not OpenML's: expected JSON ({error}).") from error
+    return read_json_file(path)
 
 
 def column_entries(path: Path) -> list[Entry]:

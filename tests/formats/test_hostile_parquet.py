@@ -100,8 +100,8 @@ def test_the_categories_of_two_pieces_are_joined(tmp_path: Path) -> None:
             writer.write_table(pa.table({"c": piece}))
     with open_parquet(path) as parquet:
         (attribute,) = parquet.attributes
-        (block,) = parquet.blocks([0])
-    found = [attribute.labels[int(position)] for position in block[:, 0]]
+        rows = np.concatenate([*parquet.blocks([0])])
+    found = [attribute.labels[int(position)] for position in rows[:, 0]]
     assert found == pd.read_parquet(path)["c"].tolist() == ["b", "a", "c", "a"]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.crc32c import crc32c
+from datasets_cli.formats.structure.crc32c import crc32c
 from datasets_cli.formats.tf_example import parse_example
 from datasets_cli.formats.tfrecord import read_gzip_records, read_records
 from tests.support import unplugged_files as files
@@ -114,7 +114,7 @@ def test_a_message_names_the_file_the_record_and_its_byte() -> None:
 
 def test_an_absurd_length_is_refused_before_anything_is_read() -> None:
     length = struct.pack("<Q", 1 << 60)
-    with pytest.raises(SourceError, match="claims 1,152,921,504,606,846,976 bytes; at most"):
+    with pytest.raises(SourceError, match="has 1,152,921,504,606,846,976 bytes; at most"):
         read_all(length + files.masked_crc(length))
 
 

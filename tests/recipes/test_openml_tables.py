@@ -407,7 +407,7 @@ def test_documents_that_are_no_json_are_refused(tmp_path, config: Config):
     (tmp_path / "description.json").write_text('{"data_set_description": {"id": "5"}}')
     (tmp_path / "features.json").write_text("not JSON")
     (tmp_path / "dataset.arff").write_bytes(SMALL[0])
-    with pytest.raises(SourceError, match=r"features\.json is not OpenML's: expected JSON"):
+    with pytest.raises(SourceError, match=r"features\.json is not JSON \(Expecting value"):
         install_dataset("openml/5", config, InstallOptions(source=str(tmp_path)))
 
 

@@ -18,6 +18,7 @@ import torch
 import zstandard
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.schema.mapping import map_bytes, map_file
@@ -48,6 +49,8 @@ class FrameReader:
         self._path = path
         self._shape = shape
         self._frame_bytes = math.prod(shape)
+        if self._frame_bytes > limit("row_bytes"):  # zstd packs 30,000 bytes into one
+            raise DamagedDataset(beyond("row_bytes", self._frame_bytes, f"{path}: a frame"))
         # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
         self._offsets = map_file(Path(f"{path}.offsets"), torch.int64, (num_frames + 1,))

@@ -92,6 +92,25 @@ def check_column(column: Column, where: str) -> None:
             number_at(size, f"{where}.shape[{number}]")
 
 
+def is_deeper(document: dict[str, Any] | list[Any], levels: int) -> bool:
+    """Tell whether dicts and lists are nested in more than some levels; without recursion.
+
+    Args:
+        document: the first level.
+        levels: how many there may be.
+    """
+    level: list[Any] = [document]
+    for _ in range(levels):
+        inner = []
+        for value in level:
+            items = value.values() if isinstance(value, dict) else value
+            inner += [item for item in items if type(item) is dict or type(item) is list]
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
 def _is_key(key: tuple[Any, ...]) -> bool:
     return 1 <= len(key) <= MOST_NAMES and all(isinstance(name, str) and name for name in key)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.store.schema.texts import (
     OFFSETS_FILENAME,
     VALUES_FILENAME,
@@ -39,6 +41,7 @@ class VocabularyWriter:
         self.num_not_utf8 = 0
         self._codes: dict[str | bytes, int] = {}
         self._end = 0
+        self._most_values = min(limit("distinct_texts"), MAX_VALUES)  # as codes are int32
         self._files = ExitStack()
         self._values = self._files.enter_context((folder / VALUES_FILENAME).open("xb"))
         self._offsets = self._files.enter_context((folder / OFFSETS_FILENAME).open("xb"))
@@ -65,8 +68,8 @@ class VocabularyWriter:
         data = encode_text(value)
         self.num_not_utf8 += is_escaped(value)
         code = len(self._codes)
-        if code >= MAX_VALUES:
-            raise SourceError(f"A dataset can have {MAX_VALUES:,} distinct texts; it has more.")
+        if code >= self._most_values:
+            raise SourceError(beyond("distinct_texts", math.inf, "A dataset"))
         self._end += len(data)
         self._values.write(data)
         self._offsets.write(_int64(self._end))

@@ -22,27 +22,33 @@ POLYNOMIAL = 0x82F63B78  # Castagnoli, reflected: RFC 3720, appendix B.4
 ONES = 0xFFFFFFFF
 LANES = 4096
 FEW_BYTES = 256  # below this the plain loop is faster
+SLICE_BYTES = 16 << 20  # of which there is a copy
 
 
 def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC-32C of some bytes."""
-    return _of_few(data) if len(data) < FEW_BYTES else _of_many(data)
-
-
-def _of_few(data: bytes | memoryview) -> int:
-    table = _byte_table()
     register = ONES
-    for byte in data:
-        register = table[(register ^ byte) & 255] ^ (register >> 8)
+    view = memoryview(data)
+    for start in range(0, len(view), SLICE_BYTES):
+        part = view[start : start + SLICE_BYTES]
+        register = _of_few(part, register) if len(part) < FEW_BYTES else _of_many(part, register)
     return register ^ ONES
 
 
-def _of_many(data: bytes | memoryview) -> int:
+def _of_few(data: memoryview, register: int) -> int:
+    table = _byte_table()
+    for byte in data:
+        register = table[(register ^ byte) & 255] ^ (register >> 8)
+    return register
+
+
+def _of_many(data: memoryview, register: int) -> int:
     # Whole rows of LANES words. Zeros in front leave an empty register as it is.
     padding = -len(data) % (4 * LANES)
     padded = np.zeros(padding + len(data), np.uint8)
     padded[padding:] = np.frombuffer(data, np.uint8)
-    padded[padding : padding + 4] ^= 255  # a register of ones is the same as this
+    # A register is the same as an empty one whose first word is added to it.
+    padded[padding : padding + 4] ^= np.frombuffer(register.to_bytes(4, "little"), np.uint8)
     first, *rows = padded.view("<u4").reshape(-1, LANES)
     lanes = first
     for row in rows:
@@ -52,7 +58,7 @@ def _of_many(data: bytes | memoryview) -> int:
         # Lane i holds the word that is num_lanes / 2 words before that of lane i + num_lanes / 2.
         num_lanes //= 2
         lanes = _move(lanes[:num_lanes], num_lanes) ^ lanes[num_lanes:]
-    return int(_move(lanes, 1)[0]) ^ ONES
+    return int(_move(lanes, 1)[0])
 
 
 def _move(registers: np.ndarray, num_words: int) -> np.ndarray:

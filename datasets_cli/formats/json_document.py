@@ -1,0 +1,43 @@
+"""JSON documents of publishers: bounded in size, in number of values and in nesting."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import SourceError
+from datasets_cli.formats.limits import beyond, check_limit, limit
+from datasets_cli.store.schema.json_values import is_deeper
+
+
+def read_json_file(path: Path) -> Any:
+    """Return the values of a JSON file; see ``read_json``."""
+    check_limit("json_bytes", path.stat().st_size, path.name)
+    return read_json(path.read_bytes(), path.name)
+
+
+def read_json(data: str | bytes, name: str) -> Any:
+    """Return the values of a JSON document; infinities and NaN are let pass.
+
+    Args:
+        data: the document.
+        name: of the file, or of its part, for messages.
+
+    Raises:
+        SourceError: it is not JSON, or beyond the limits.
+    """
+    check_limit("json_bytes", len(data), name)
+    encoded = data.encode(errors="replace") if isinstance(data, str) else data
+    # Each value but the first follows one of these; in texts they count as well.
+    check_limit("json_values", sum(map(encoded.count, (b"[", b"{", b","))), name)
+    try:
+        document = json.loads(data)
+    except RecursionError as error:
+        raise SourceError(beyond("nesting", math.inf, name)) from error
+    except ValueError as error:  # also of a number of thousands of digits
+        raise SourceError(f"{name} is not JSON ({error}). Download it again.") from error
+    if isinstance(document, dict | list) and is_deeper(document, limit("nesting")):
+        raise SourceError(beyond("nesting", math.inf, name))
+    return document
