@@ -273,7 +273,7 @@ def raw() -> Iterator[Raw]:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.one_of(answers(), answers(), st.binary(max_size=100)))
 def test_whatever_a_server_answers_is_data_or_an_error_of_ours(
