@@ -12,14 +12,17 @@ from typing import Any
 
 import platformdirs
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, public_url
 
 LOCK_TIMEOUT_SECONDS = 600.0
+LOWEST_SPEED = 1000.0
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 CORE: dict[str, tuple[type, ...]] = {
     "root": (str,),
     "offline": (bool,),
+    "allow_http": (bool,),
+    "lowest_speed": (int, float),
     "lock_timeout": (int, float),
 }
 
@@ -33,6 +36,8 @@ class Config:
         offline: when True no socket is opened.
         mirrors: ``(prefix, replacement)`` pairs; a URL that begins with the prefix is tried with
             the replacement first.
+        allow_http: whether a redirect may lead from https to http.
+        lowest_speed: bytes a second below which a server has failed; 0 for any speed.
         lock_timeout: seconds to wait for another process that works on the same dataset.
         limits: ``(name, value)`` pairs of those in ``formats.limits`` that are raised or lowered.
     """
@@ -40,6 +45,8 @@ class Config:
     root: Path
     offline: bool = False
     mirrors: tuple[tuple[str, str], ...] = ()
+    allow_http: bool = False
+    lowest_speed: float = LOWEST_SPEED
     lock_timeout: float = LOCK_TIMEOUT_SECONDS
     limits: tuple[tuple[str, int], ...] = ()
 
@@ -54,6 +61,8 @@ def load_config(
     root: str | os.PathLike[str] | None = None,
     offline: bool | None = None,
     mirrors: Iterable[str] = (),
+    allow_http: bool | None = None,
+    lowest_speed: float | str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Return the configuration that these flags, the environment and the config file give.
@@ -63,6 +72,9 @@ def load_config(
         offline: the ``--offline`` flag, else ``RLDS_OFFLINE``, else ``[core] offline``.
         mirrors: ``PREFIX=REPLACEMENT`` texts from ``--mirror``; those of ``RLDS_MIRRORS`` (comma
             separated) and of the ``[mirrors]`` table follow them.
+        allow_http: the ``--allow-http`` flag, else ``RLDS_ALLOW_HTTP``, else ``[core] allow_http``.
+        lowest_speed: the ``--lowest-speed`` flag in bytes a second, else ``RLDS_LOWEST_SPEED``,
+            else ``[core] lowest_speed``.
         environ: the environment; the process's own unless a test passes another.
 
     Raises:
@@ -77,9 +89,6 @@ def load_config(
     tables = _read_config_file()
     core = tables["core"]
     chosen_root = root or env.get("RLDS_HOME") or core.get("root")
-    if offline is None:
-        word = env.get("RLDS_OFFLINE")
-        offline = core.get("offline", False) if word is None else _is_true("RLDS_OFFLINE", word)
     pairs = [_split_mirror(text) for text in mirrors]
     pairs += [
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
@@ -87,11 +96,15 @@ def load_config(
     pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in tables["mirrors"].items()]
     folder = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
     _check_root(folder)
+    if lowest_speed is None:
+        lowest_speed = env.get("RLDS_LOWEST_SPEED", core.get("lowest_speed", LOWEST_SPEED))
     timeout = env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", LOCK_TIMEOUT_SECONDS))
     return Config(
         root=folder,
-        offline=offline,
+        offline=_switch("offline", offline, env, core),
         mirrors=tuple(pairs),
+        allow_http=_switch("allow_http", allow_http, env, core),
+        lowest_speed=_speed(lowest_speed),
         lock_timeout=_seconds(timeout),
         limits=tuple(tables["limits"].items()),
     )
@@ -139,7 +152,8 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
         if type(value) not in CORE.get(name, ()):
             raise UsageError(
                 f"{path} has {name} = {value!r} in [core]; expected root (text), offline "
-                "(true or false) and lock_timeout (seconds)."
+                "and allow_http (true or false), lowest_speed (bytes a second) and lock_timeout "
+                "(seconds)."
             )
     limits = tables.get("limits", {})
     for name, value in limits.items():
@@ -174,6 +188,15 @@ def _check_recipe_folders(text: str) -> None:
             )
 
 
+def _switch(name: str, flag: bool | None, env: Mapping[str, str], core: Mapping[str, Any]) -> bool:
+    """Return what the flag, the environment or the config file says of a switch, else False."""
+    if flag is not None:
+        return flag
+    variable = f"RLDS_{name.upper()}"
+    word = env.get(variable)
+    return bool(core.get(name, False)) if word is None else _is_true(variable, word)
+
+
 def _is_true(name: str, word: str) -> bool:
     """Return what a switch of the environment says.
 
@@ -191,20 +214,35 @@ def _split_mirror(text: str) -> tuple[str, str]:
     prefix, equals, replacement = text.strip().partition("=")
     if not (equals and prefix.startswith("http") and replacement.startswith("http")):
         raise UsageError(
-            f"The mirror {text!r} is not PREFIX=REPLACEMENT, both http or https addresses. "
+            f"The mirror {public_url(prefix)}{equals}{public_url(replacement)} is not "
+            "PREFIX=REPLACEMENT, both http or https addresses. "
             "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
         )
     return prefix, replacement
 
 
+def _speed(value: object) -> float:
+    speed = _number(value)
+    if not 0 <= speed < math.inf:  # NaN is not
+        raise UsageError(
+            f"The lowest speed {value!r} is not a number of bytes a second, 0 or more (0 takes any "
+            "speed). Check --lowest-speed, RLDS_LOWEST_SPEED and lowest_speed in the config file."
+        )
+    return speed
+
+
 def _seconds(value: object) -> float:
-    try:
-        seconds = float(str(value))
-    except ValueError:
-        seconds = math.nan
+    seconds = _number(value)
     if not seconds >= 0:  # NaN is not
         raise UsageError(
             f"The lock timeout {value!r} is not a number of seconds, 0 or more (inf waits for "
             "ever). Check RLDS_LOCK_TIMEOUT and lock_timeout in the config file."
         )
     return seconds
+
+
+def _number(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        return math.nan

@@ -17,7 +17,8 @@
     └── ImmutableError            1   RuntimeError       something writes into a dataset
 
 Each error is also the builtin beside it, which plain code would catch. A message says what failed,
-what was expected, what was found, and what to do next.
+what was expected, what was found, and what to do next. Addresses in it are without their secrets:
+see ``public_url``.
 
 ``UnverifiedDataset`` is the one warning: a dataset is opened whose files are not known to be the
 publisher's.
@@ -25,7 +26,47 @@ publisher's.
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+# They say which file is meant; any other parameter may be a secret.
+OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
+HIDDEN = "***"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
+
+
+def public_url(url: str) -> str:
+    """Return an address without what may be secret in it, for everything that is shown or kept.
+
+    Scheme, host, port and path stay. User, password and fragment are cut; so is each parameter of
+    the query but those that say which file is meant (``OPEN_PARAMETERS``).
+
+    >>> public_url("https://me:secret@example.org:8443/f?alt=media&token=secret")
+    'https://example.org:8443/f?alt=media&***'
+    """
+    address, question_mark, query = url.partition("#")[0].partition("?")
+    scheme, slashes, place = address.partition("://")
+    if slashes:
+        authority, slash, path = place.partition("/")
+        host = authority.rpartition("@")[2]
+        # A password with a "/", "?" or "#" of its own ends the authority early.
+        shown = f"{host}{slash}{path}" if _HOST.fullmatch(host) else HIDDEN
+        address = f"{scheme}://{shown}"
+    elif not address.startswith("/"):  # an address whose scheme was forgotten
+        address = address.rpartition("@")[2]
+    return address + question_mark + "&".join(map(_public_parameter, query.split("&")))
+
+
+def _public_parameter(parameter: str) -> str:
+    # Not even the name: "?dG9rZW4=" is a token that ends with an equals sign.
+    is_open = not parameter or parameter.partition("=")[0] in OPEN_PARAMETERS
+    return parameter if is_open else HIDDEN
+
+
+def public_text(text: str) -> str:
+    """Return a text in which each address is as ``public_url`` gives it."""
+    return _ADDRESS.sub(lambda found: public_url(found[0]), text)
 
 
 class RldsError(Exception):
@@ -37,6 +78,13 @@ class RldsError(Exception):
 
     exit_code = 1
     results: Any = None
+
+    def __init__(self, *arguments: object, **unknown: object) -> None:
+        super().__init__(*arguments, **unknown)  # refuses keywords, by the name of the class
+        # Whoever words a message, and whatever prints it: no secret of an address is in it.
+        self.args = tuple(
+            public_text(each) if isinstance(each, str) else each for each in arguments
+        )
 
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,19 @@ def test_a_lock_timeout_that_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("2.5", 2.5), ("inf", math.inf)])
 def test_a_lock_timeout_is_seconds(text: str, seconds: float) -> None:
     assert load_config(environ={"RLDS_LOCK_TIMEOUT": text}).lock_timeout == seconds
+
+
+@pytest.mark.parametrize("text", ["fast", "-1", "nan", "inf", ""])
+def test_a_lowest_speed_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"lowest speed .* --lowest-speed, RLDS_LOWEST_SPEED"):
+        load_config(environ={"RLDS_LOWEST_SPEED": text})
+
+
+def test_the_lowest_speed_is_that_of_flag_environment_and_file(tmp_path: Path) -> None:
+    assert load_config(environ={}).lowest_speed == 1000.0
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    (tmp_path / "config" / "rlds" / "config.toml").write_text("[core]\nlowest_speed = 3\n")
+    assert load_config(environ={}).lowest_speed == 3.0
+    environ = {"RLDS_LOWEST_SPEED": "2"}
+    assert load_config(environ=environ).lowest_speed == 2.0
+    assert load_config(environ=environ, lowest_speed="0").lowest_speed == 0.0

@@ -212,7 +212,8 @@ def modules() -> list[str]:
 
 
 WITH_EXAMPLES = {
-    *("cli.main", "cli.state", "cli.terminal", "quantities", "experience", "store.cache_root"),
+    *("cli.main", "cli.state", "cli.terminal", "errors", "quantities", "experience"),
+    "store.cache_root",
     *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     "torchrl.cat_frames",
 }

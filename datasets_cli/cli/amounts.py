@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from datasets_cli import api
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
-from datasets_cli.errors import RldsError
+from datasets_cli.errors import RldsError, public_text
 from datasets_cli.quantities import human_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def plan_lines(plans: Sequence[Plan], root: Path, width: int | None) -> list[str
         text = f"{plan.id}: {_sum(sizes)} into {plan.folder}"
         lines += wrapped(text, width, "", "    ")
         for resource, size in zip(plan.resources, sizes, strict=True):
-            text = f"{resource.urls[0]} ({human_bytes(size)})"
+            text = f"{public_text(resource.urls[0])} ({human_bytes(size)})"
             lines += wrapped(text, width, "  ", "    ")
     due = [plan for plan in plans if not plan.installed]
     sizes_due = [size for plan in due for size in _sizes(plan)]

@@ -44,8 +44,8 @@ for commands in (download, catalogue, installed, upkeep, preprocess, demo):
 for registered in app.registered_commands:
     registered.cls = Command
 
-FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--debug"})
-VALUED = {"--root": "PATH", "--mirror": "PREFIX=REPLACEMENT"}
+FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--allow-http", "--debug"})
+VALUED = {"--root": "PATH", "--mirror": "PREFIX=REPLACEMENT", "--lowest-speed": "BYTES"}
 PARSER_WORDS = {
     "Input should be a valid integer, unable to parse string as an integer": (
         "expected a whole number"
@@ -89,6 +89,15 @@ def options(
             metavar="PREFIX=REPLACEMENT", help="Try URLs that begin with PREFIX there first."
         ),
     ] = None,
+    allow_http: Annotated[
+        bool, typer.Option("--allow-http", help="Follow redirects from https to http.")
+    ] = False,
+    lowest_speed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES", help="Give up a server that sends less a second; 1000 by default."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Print only ids or paths, and no notes.")
@@ -107,7 +116,13 @@ def options(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable())
     logging.basicConfig(level=logging.DEBUG if debug else calm, handlers=[handler])
-    config = load_config(root=root, offline=offline or None, mirrors=mirror or ())
+    config = load_config(
+        root=root,
+        offline=offline or None,
+        mirrors=mirror or (),
+        allow_http=allow_http or None,
+        lowest_speed=lowest_speed,
+    )
     context.obj = State(config, json=as_json, quiet=quiet)
 
 

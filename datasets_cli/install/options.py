@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, public_text
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS
 
@@ -130,7 +130,11 @@ class Plan:
             "folder": str(self.folder),
             "bytes": self.size,
             "files": [
-                {"filename": resource.filename, "bytes": resource.size, "urls": list(resource.urls)}
+                {
+                    "filename": resource.filename,
+                    "bytes": resource.size,
+                    "urls": [public_text(url) for url in resource.urls],
+                }
                 for resource in self.resources
             ],
         }

@@ -12,13 +12,14 @@ from typing import Any
 import requests
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.errors import AccessError, NetworkError, UsageError
+from datasets_cli.errors import AccessError, NetworkError, UsageError, public_url
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
 from datasets_cli.install.source_place import Address
 from datasets_cli.sources.digests import CHUNK_BYTES, Digests
 from datasets_cli.sources.failures import translated
 from datasets_cli.sources.http import Http
+from datasets_cli.sources.ranges import content_length
 from datasets_cli.store.manifest import Manifest
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def check_source(
         logger.warning(
             "%s is installed, and is taken without a comparison with --source %s: %s",
             manifest.id,
-            options.source,
+            public_url(str(options.source)),
             error,
         )
         return
@@ -130,7 +131,8 @@ class _File:
             return path.stat().st_size if path.is_file() else None
         try:
             with self._opened() as response:
-                return int(response.headers.get("Content-Length", _UNKNOWN))
+                size = content_length(response, self._url)
+                return _UNKNOWN if size is None else size
         except AccessError as error:
             if error.missing:
                 return None
@@ -155,7 +157,9 @@ class _File:
         """Tell whether the server says that the file is the one that was read there before."""
         known = self.installed.get("validator")
         sent = (response.headers.get("ETag"), response.headers.get("Last-Modified"))
-        return known is not None and known in sent and self._url == self.installed["url"]
+        return (
+            known is not None and known in sent and public_url(self._url) == self.installed["url"]
+        )
 
     @property
     def _path(self) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, public_url
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -76,7 +76,7 @@ class Address:
     """A URL that files are below.
 
     Args:
-        base: the URL.
+        base: the URL; a query, such as a token of Azure's, is that of every file.
         http: the client.
     """
 
@@ -84,7 +84,7 @@ class Address:
     http: Http
 
     def __str__(self) -> str:
-        return f"--source {self.base}"
+        return f"--source {public_url(self.base)}"
 
     def names(self) -> None:
         """Return None: what is below a URL cannot be listed."""
@@ -99,4 +99,5 @@ class Address:
 
     def url(self, filename: str) -> str:
         """Return where a file is."""
-        return f"{self.base.rstrip('/')}/{quote(filename)}"
+        folder, question_mark, query = self.base.partition("?")
+        return f"{folder.rstrip('/')}/{quote(filename)}{question_mark}{query}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,18 +9,31 @@ from pathlib import Path
 
 import requests
 
-from datasets_cli.errors import AccessError, IntegrityError, NetworkError, OfflineError, RldsError
+from datasets_cli.errors import (
+    AccessError,
+    IntegrityError,
+    NetworkError,
+    OfflineError,
+    RldsError,
+    public_url,
+)
 from datasets_cli.progress import Progress
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
+from datasets_cli.sources.documents import READ_BYTES
 from datasets_cli.sources.failures import TransientError, all_failed, translated
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
+from datasets_cli.sources.ranges import (
+    Restart,
+    content_length,
+    continued,
+    is_whole,
+    range_headers,
+)
 from datasets_cli.sources.raw_file import RawFile, verify
 from datasets_cli.sources.resource import Resource
 
-# A connection that stalls loses less than this; larger reads are not faster.
-READ_BYTES = 1 << 16
 MAX_RESTARTS = 2
 
 
@@ -80,10 +92,6 @@ def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None
         return None
 
 
-class _Restart(Exception):
-    """What is in the partial file cannot be continued."""
-
-
 @dataclass(frozen=True)
 class _Download:
     """One resource from one URL."""
@@ -95,16 +103,26 @@ class _Download:
     progress: Progress
     accept_any: bool
 
+    @property
+    def origin(self) -> str:
+        """The URL as it is shown and kept."""
+        return public_url(self.url)
+
     def run(self) -> RawFile:
-        """Attempt until the file is complete; only attempts without progress count as failures."""
+        """Attempt until the file is complete.
+
+        An attempt counts as a failure if it brought less than the lowest speed asks for the time
+        since the last one, pause included: else a server could send one byte each time for ever.
+        """
         attempt = 0
         restarts = 0
+        failed = self.http.clock()
         while True:
             before = self.partial.size
             try:
                 with disk_errors(self.partial.path), self.partial:
                     return self._attempt()
-            except _Restart as reason:
+            except Restart as reason:
                 restarts += 1
                 self.partial.discard()
                 if restarts > MAX_RESTARTS:
@@ -112,7 +130,10 @@ class _Download:
                         f"{self.url} cannot be continued or read: {reason}."
                     ) from None
             except TransientError as error:
-                attempt = 0 if self.partial.size > before else attempt + 1
+                began, failed = failed, self.http.clock()
+                gained = self.partial.size - before
+                least = self.http.config.lowest_speed * (failed - began)
+                attempt = 0 if gained > 0 and gained >= least else attempt + 1
                 if attempt > self.http.retries:
                     raise
                 self.http.pause(attempt, error)
@@ -122,14 +143,14 @@ class _Download:
         state = self._resume(digests)
         if state and state.size == digests.size:
             return self._complete(state, digests)
-        headers = _range(state, digests.size)
+        headers = range_headers(state, digests.size)
         with self.http.open(self.url, headers, self.resource.no_such_data) as response:
             if state and response.status_code == 206:
-                state = _continued(response, digests.size, state)
-            elif state and _is_whole(response, digests.size, state):
+                state = continued(response, digests.size, state, has_checksum=self._has_checksum)
+            elif state and is_whole(response, digests.size, state):
                 return self._complete(state, digests)
             elif response.status_code != 200:
-                raise _Restart(f"the server answers with HTTP {response.status_code}")
+                raise Restart(f"the server answers with HTTP {response.status_code}")
             else:
                 state, digests = self._start(response), self.resource.new_digests()
             return self._complete(state, digests, response)
@@ -137,14 +158,19 @@ class _Download:
     def _resume(self, digests: Digests) -> DownloadState | None:
         """Open and hash the part if it may grow: it is this URL's and a change can be told."""
         state = self.partial.state
-        if state is None or state.url != self.url:
+        if state is None or state.url != self.origin:
             return None
-        can_tell = state.validator or (self.resource.checksums and not self.accept_any)
+        can_tell = state.validator or self._has_checksum
         return state if can_tell and self.partial.resume(digests) else None
+
+    @property
+    def _has_checksum(self) -> bool:
+        """Whether a file put together of two versions would be noticed."""
+        return bool(self.resource.checksums) and not self.accept_any
 
     def _start(self, response: requests.Response) -> DownloadState:
         """Check what the headers promise and begin a new partial file."""
-        size = _content_length(response)
+        size = content_length(response, self.url)
         if size is not None and not self.accept_any and not self.resource.accepts_size(size):
             kind = response.headers.get("Content-Type", "no content type")
             raise IntegrityError(
@@ -153,7 +179,7 @@ class _Download:
             )
         etag = response.headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None
-        state = DownloadState(self.url, strong or response.headers.get("Last-Modified"), size)
+        state = DownloadState(self.origin, strong or response.headers.get("Last-Modified"), size)
         if size is not None:
             check_free_space(
                 self.partial.target.parent, size, f"{self.resource.filename} from {self.url}"
@@ -197,7 +223,7 @@ class _Download:
             file = verify(
                 self.resource,
                 self.partial.target,
-                self.url,
+                self.origin,
                 digests,
                 validator=state.validator,
                 accept_any=self.accept_any,
@@ -205,8 +231,8 @@ class _Download:
         except IntegrityError as error:
             self.partial.discard()  # bytes known to be wrong are never continued
             if resumed:
-                raise _Restart(str(error)) from error
-            if self.url in str(error):
+                raise Restart(str(error)) from error
+            if self.origin in str(error):
                 raise
             raise IntegrityError(
                 f"{error} It came from {self.url}. Try another --mirror; --no-verify takes it all "
@@ -216,41 +242,6 @@ class _Download:
         return file
 
 
-def _range(state: DownloadState | None, offset: int) -> dict[str, str]:
-    if state is None:
-        return {}
-    condition = {"If-Range": state.validator} if state.validator else {}
-    return {"Range": f"bytes={offset}-", **condition}
-
-
-def _content_length(response: requests.Response) -> int | None:
-    text = response.headers.get("Content-Length", "")
-    return int(text) if re.fullmatch("[0-9]+", text) else None
-
-
 def _chunks(response: requests.Response, url: str) -> Iterator[bytes]:
     with translated(url):
         yield from response.raw.stream(READ_BYTES, decode_content=False)
-
-
-def _continued(response: requests.Response, offset: int, state: DownloadState) -> DownloadState:
-    """Check that a 206 continues exactly the bytes that are here; return the state and the size."""
-    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if match is None or int(match[1]) != offset:
-        raise _Restart(f"the server answers with another range than bytes {offset}-")
-    size = state.size if match[2] == "*" else int(match[2])
-    if state.size not in (None, size):
-        raise _Restart("the file on the server has changed its size")
-    is_etag = state.validator is not None and state.validator.startswith('"')
-    validator = response.headers.get("ETag" if is_etag else "Last-Modified")
-    if state.validator and validator and validator != state.validator:
-        raise _Restart("the file on the server has changed")
-    return replace(state, size=size)
-
-
-def _is_whole(response: requests.Response, offset: int, state: DownloadState) -> bool:
-    """Tell whether a 416 says that nothing is missing, where the size was not known before."""
-    content_range = response.headers.get("Content-Range")
-    return (
-        response.status_code == 416 and state.size is None and content_range == f"bytes */{offset}"
-    )

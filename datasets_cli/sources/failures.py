@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import email.utils
+import os
+import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ from urllib.parse import urlsplit
 
 import requests
 import urllib3
+from requests.utils import get_environ_proxies, select_proxy
 
 from datasets_cli.errors import (
     AccessError,
@@ -19,10 +23,11 @@ from datasets_cli.errors import (
     NetworkError,
     RldsError,
     UnknownDataset,
+    public_url,
 )
+from datasets_cli.sources.pace import TooSlow
 from datasets_cli.sources.resource import NoSuchData
 
-MAX_REDIRECTS = 10
 REFUSALS = {
     401: "it needs a login that this program was not given",
     403: "the server refuses it: it is closed, gated or withdrawn",
@@ -36,10 +41,13 @@ NOT_AN_ADDRESS = (
     requests.exceptions.InvalidSchema,
     requests.exceptions.MissingSchema,
 )
+CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # as requests reads them
+# A connection that was cut while it spoke TLS says nothing of certificates.
+CUT_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 THEIRS = (OSError, urllib3.exceptions.HTTPError, HTTPException)
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_WORDS_BYTES = 1 << 16  # of a refusal that is read for its words
-
+MAX_DIGITS = 18  # of a number in a header; no size has more
 
 WORST = (IntegrityError, NetworkError, AccessError)
 UNREACHABLE = (
@@ -128,31 +136,62 @@ def check_status(
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Turn the HTTP libraries' failures into ``TransientError``."""
+    """Turn failures of the HTTP libraries into ``TransientError``; NetworkError if no retry helps.
+
+    The failures themselves are not shown with it: what they say has whole URLs in it.
+    """
     try:
         yield
-    except requests.exceptions.JSONDecodeError:
+    except RldsError:
         raise
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        if isinstance(error, NOT_AN_ADDRESS):
-            raise NetworkError(
-                f"{url} is not, or does not lead to, an http or https address."
-            ) from error
-        if isinstance(error, requests.TooManyRedirects):
-            raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.") from error
-        cause = _root_cause(error)
-        if isinstance(cause, socket.gaierror):
-            host = host_of(url)
-            reason = f"no address is found for {host} ({cause.strerror or cause})"
-            failure = TransientError(f"{url} cannot be read: {reason}.")
-            failure.unresolved = host
-            raise failure from error
-        raise TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.") from error
+    except NOT_AN_ADDRESS:
+        raise not_an_address(url) from None
+    # ValueError: http.client's, of a chunk of a negative size.
+    except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+        raise _failure(url, _root_cause(error)) from None
+
+
+def _failure(url: str, cause: BaseException) -> NetworkError:
+    """Return the error that a failure is, given what caused it."""
+    if isinstance(cause, socket.gaierror):
+        host = host_of(url)
+        reason = f"no address is found for {host} ({cause.strerror or cause})"
+        failure = TransientError(f"{url} cannot be read: {reason}.")
+        failure.unresolved = host
+        return failure
+    if isinstance(cause, TooSlow):
+        return TransientError(f"{url} is too slow: {cause}.")
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, CUT_TLS):
+        return NetworkError(_tls_advice(url, cause))
+    return TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.")
+
+
+def _tls_advice(url: str, cause: ssl.SSLError) -> str:
+    """Return what went wrong with TLS, and the settings that decide about it."""
+    variable = next(filter(os.environ.get, CA_VARIABLES), None)
+    known_by = f"those of {variable}={os.environ[variable]}" if variable else "the built-in ones"
+    proxy = None if is_on_this_machine(url) else select_proxy(url, get_environ_proxies(url))
+    way = f"through the proxy {public_url(proxy)} (HTTPS_PROXY)" if proxy else "without a proxy"
+    return (
+        f"{url} cannot be read over TLS: {cause}. It was asked {way}, and its certificate compared "
+        f"with {known_by}. Where a proxy or an organisation signs certificates of its own, set "
+        "REQUESTS_CA_BUNDLE to the file of its certificates; else try another --mirror."
+    )
+
+
+def not_an_address(url: str) -> NetworkError:
+    """Return the error of a URL that is none, or that leads to none."""
+    return NetworkError(f"{url} is not, or does not lead to, an http or https address.")
 
 
 def host_of(url: str) -> str:
     """Return the host that a URL names."""
     return urlsplit(url).hostname or ""
+
+
+def is_on_this_machine(url: str) -> bool:
+    """Tell whether a URL names a server of this machine, which is never behind a proxy."""
+    return host_of(url) in ("127.0.0.1", "localhost", "::1")
 
 
 def _root_cause(error: BaseException) -> BaseException:
@@ -169,6 +208,11 @@ def _body(url: str, response: requests.Response) -> bytes:
         return response.raw.read(MAX_WORDS_BYTES, decode_content=True) or b""
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number that a header or a part of one is; None where it is none, or too long."""
+    return int(text) if re.fullmatch(f"[0-9]{{1,{MAX_DIGITS}}}", text) else None
+
+
 def _retry_after(text: str | None) -> float | None:
     """Return the seconds that a Retry-After header means, given as a number or as a date."""
     if text is None:
@@ -179,5 +223,5 @@ def _retry_after(text: str | None) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return None

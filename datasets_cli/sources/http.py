@@ -1,35 +1,34 @@
-"""The network: the only file that opens a connection."""
+"""The network: what is retried, which servers are asked, what an answer must be."""
 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urljoin, urlsplit
 
 import requests
 
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
+from datasets_cli.sources.documents import next_page, read_document
 from datasets_cli.sources.failures import (
-    MAX_REDIRECTS,
     TransientError,
     all_failed,
     check_status,
     host_of,
     translated,
 )
+from datasets_cli.sources.pace import Limits
 from datasets_cli.sources.resource import NoSuchData
+from datasets_cli.sources.session import Session
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-USER_AGENT = "rlds-cli"
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
 MOST_PAGES = 100
@@ -42,10 +41,13 @@ class Http:
     A host that has no address is asked once more in all: without a network no pause would help.
 
     Args:
-        config: offline mode and mirrors.
+        config: offline mode, mirrors, the lowest speed and whether redirects may leave https.
         retries: how often a request that makes no progress is repeated.
         backoff_seconds: first pause; it doubles each time, with jitter.
         timeout_seconds: how long a connection, and then each read, may take.
+        header_seconds: how long all headers of an answer may take.
+        window_seconds: over how much waiting for a body its speed is measured.
+        clock: gives the time in seconds.
     """
 
     def __init__(
@@ -55,16 +57,17 @@ class Http:
         retries: int = 4,
         backoff_seconds: float = 0.5,
         timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
+        header_seconds: float = 60.0,
+        window_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.retries = retries
         self.backoff_seconds = backoff_seconds
-        self.timeout_seconds = timeout_seconds
+        self.clock = clock
         self._unresolved: set[str] = set()
-        self._session = requests.Session()
-        self._session.max_redirects = MAX_REDIRECTS
-        # identity: a server that compresses on the fly breaks lengths and ranges.
-        self._session.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
+        limits = Limits(config.lowest_speed, window_seconds, header_seconds, clock)
+        self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
 
     def candidates(self, url: str) -> list[str]:
         """Return the URLs to try for ``url``: mirrors whose prefix fits, then itself."""
@@ -88,7 +91,7 @@ class Http:
             UnknownDataset: a server says that there is no such data.
             NetworkError: no server answers, or the answer is not JSON.
         """
-        return self._first_answer(url, lambda response: response.json(), no_such_data)
+        return self._first_answer(url, read_document, no_such_data)
 
     def pages(self, url: str) -> Iterator[Any]:
         """Yield the JSON documents of a list that comes in pages, trying mirrors first.
@@ -105,17 +108,26 @@ class Http:
         """
         page = url
         for _ in range(MOST_PAGES):
-            document, following = self._first_answer(page, partial(_page, host_of(url)))
+            document, following = self._first_answer(page, partial(self._page, host_of(url)))
             yield document
             if following is None:
                 return
             page = following
         raise NetworkError(f"{url} has more than {MOST_PAGES} pages, which is more than is read.")
 
+    def _page(
+        self, publisher: str, url: str, response: requests.Response
+    ) -> tuple[Any, str | None]:
+        """Return the document of a page, and the address of the next; None after the last."""
+        following = next_page(publisher, response)
+        if following is not None:
+            self._session.check_downgrade(url, response.url, following)
+        return read_document(url, response), following
+
     def _first_answer(
         self,
         url: str,
-        read: Callable[[requests.Response], Answer],
+        read: Callable[[str, requests.Response], Answer],
         no_such_data: NoSuchData | None = None,
     ) -> Answer:
         """Return what the first server that answers says; mirrors are asked first."""
@@ -139,7 +151,7 @@ class Http:
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._with_retries(candidate, lambda response: True)
+                return self._with_retries(candidate, lambda url, response: True)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
@@ -151,15 +163,13 @@ class Http:
     def _with_retries(
         self,
         url: str,
-        read: Callable[[requests.Response], Answer],
+        read: Callable[[str, requests.Response], Answer],
         no_such_data: NoSuchData | None = None,
     ) -> Answer:
         for attempt in range(self.retries + 1):
             try:
                 with self.open(url, no_such_data=no_such_data) as response, translated(url):
-                    return read(response)
-            except requests.exceptions.JSONDecodeError as error:
-                raise NetworkError(f"{url} did not answer with JSON: {error}") from error
+                    return read(url, response)
             except TransientError as error:
                 if attempt == self.retries:
                     raise
@@ -193,14 +203,7 @@ class Http:
                 "Give the files with --source DIR (in Python source=), or go online."
             )
         with translated(url):
-            response = self._session.get(
-                url,
-                # A server on this machine is never behind a proxy.
-                proxies={"http": "", "https": ""} if _is_loopback(url) else None,
-                headers={**_authorization(url), **(headers or {})},
-                stream=True,
-                timeout=self.timeout_seconds,
-            )
+            response = self._session.get(url, headers or {})
         self._unresolved.discard(host_of(url))
         with response:
             check_status(url, response, no_such_data)
@@ -229,36 +232,3 @@ class Http:
         level = logging.WARNING if error.unresolved is None else logging.INFO
         logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
-
-
-def _page(publisher: str, response: requests.Response) -> tuple[Any, str | None]:
-    """Return the document of a page, and the address of the next; None after the last.
-
-    Args:
-        publisher: the host that the page is of; a mirror of it may have answered.
-        response: the answer.
-    """
-    link = response.links.get("next", {}).get("url")
-    if link is None:
-        return response.json(), None
-    following = urljoin(response.url, link)
-    if host_of(following) not in (publisher, host_of(response.url)):
-        raise NetworkError(
-            f"{response.url} names a next page on another host, {following}, which is not asked."
-        )
-    return response.json(), following
-
-
-def _authorization(url: str) -> dict[str, str]:
-    """Return the user's Hugging Face token, for that host only; requests drops it on redirects."""
-    token = os.environ.get("HF_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token and _is_hugging_face(url) else {}
-
-
-def _is_loopback(url: str) -> bool:
-    return url.startswith(("http://127.0.0.1:", "http://localhost:", "http://[::1]:"))
-
-
-def _is_hugging_face(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname == "huggingface.co"

@@ -23,13 +23,15 @@ from typing import BinaryIO
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import make_folder
 
+MAX_STATE_BYTES = 1 << 16
+
 
 @dataclass(frozen=True)
 class DownloadState:
     """What the bytes of a file belong to.
 
     Args:
-        url: where they come from.
+        url: where they come from, as ``public_url`` gives it.
         validator: the server's strong ETag or Last-Modified, or None.
         size: of the whole file, or None where the server does not say.
         sha256: of the whole file, once it is complete.
@@ -44,9 +46,28 @@ class DownloadState:
 def read_state(path: Path) -> DownloadState | None:
     """Return the state in a file; None where there is none or it is garbled."""
     try:
-        return DownloadState(**json.loads(path.read_bytes()))
-    except (FileNotFoundError, ValueError, TypeError):
+        with path.open("rb") as file:
+            state = DownloadState(**json.loads(file.read(MAX_STATE_BYTES)))
+    # RecursionError: of lists in lists in lists; ValueError: also of a number of 5,000 digits.
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
         return None
+    return state if _is_valid(state) else None
+
+
+def _is_valid(state: DownloadState) -> bool:
+    """Tell whether values from a file may be compared, and the validator sent to a server."""
+    return (
+        isinstance(state.url, str)
+        and (state.validator is None or _is_header(state.validator))
+        and (state.size is None or (type(state.size) is int and state.size >= 0))
+        and (state.sha256 is None or isinstance(state.sha256, str))
+    )
+
+
+def _is_header(value: object) -> bool:
+    # No other text can be sent: the download would fail each time that it is continued.
+    is_text = isinstance(value, str) and value.isascii() and value.isprintable()
+    return is_text and value == str(value).strip()
 
 
 class PartialDownload:

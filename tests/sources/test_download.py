@@ -286,6 +286,15 @@ def test_changed_file_is_fetched_whole(client: Client, origin: Origin) -> None:
     assert origin.ranges("file.bin") == [None, REST, REST]
 
 
+def test_changed_file_that_is_not_the_pinned_one_is_refused(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT))
+    origin.always("file.bin", Fault(body=OTHER, headers={"ETag": '"2"'}, ignore_range=True))
+    with pytest.raises(IntegrityError, match=f"expected sha256 {sha256(DATA)}") as caught:
+        client.fetch(**PINNED)
+    assert caught.value.exit_code == 4
+    assert client.names() == []
+
+
 @pytest.mark.parametrize(
     ("published", "changed"),
     [
@@ -306,6 +315,46 @@ def test_changed_file_is_not_spliced_where_if_range_is_ignored(
     )
     assert client.fetch().path.read_bytes() == DATA
     assert origin.ranges("file.bin") == [None, REST, None]
+
+
+def range_of(data: bytes) -> Fault:
+    """An answer with the rest of some file, which does not say of which version."""
+    return Fault(
+        status=206, body=data[CUT:], headers={"Content-Range": f"bytes {CUT}-{SIZE - 1}/{SIZE}"}
+    )
+
+
+@pytest.mark.parametrize("published", [{"etag": '"1"'}, {"etag": None, "last_modified": "monday"}])
+def test_rest_of_a_file_that_nothing_vouches_for_is_not_spliced(
+    published: dict[str, str | None], client: Client, origin: Origin
+) -> None:
+    origin.put("file.bin", DATA, **published)
+    origin.script("file.bin", Fault(cut=CUT), range_of(OTHER))
+    assert client.fetch().path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, None]
+
+
+def test_rest_of_a_file_is_spliced_where_the_checksum_will_tell(
+    client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", Fault(cut=CUT), range_of(DATA))
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST]
+
+
+def test_rest_of_another_version_is_noticed_by_the_checksum(client: Client, origin: Origin) -> None:
+    origin.script("file.bin", Fault(cut=CUT), range_of(OTHER))
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None, REST, None]
+
+
+def test_a_server_that_never_says_which_version_it_continues_is_a_network_error(
+    client: Client, origin: Origin
+) -> None:
+    origin.script("file.bin", *[Fault(cut=CUT), range_of(DATA)] * 3)
+    with pytest.raises(NetworkError, match="does not say whether the file is still the same"):
+        client.fetch()
+    assert client.names() == []
 
 
 def test_last_modified_is_a_validator_where_there_is_no_etag(

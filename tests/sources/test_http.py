@@ -249,6 +249,14 @@ def test_redirects_are_followed(status: int, http: Http, origin: Origin, url: st
     assert [request.path for request in origin.requests] == ["/first", "/second", "/page.json"]
 
 
+def test_ten_redirects_in_a_row_are_followed(http: Http, origin: Origin, url: str) -> None:
+    for step in range(9):
+        origin.always(f"{step}", redirect(f"/{step + 1}"))
+    origin.always("9", redirect(url))
+    assert http.json(origin.url + "0") == BODY
+    assert len(origin.requests) == 11
+
+
 def test_circle_of_redirects_ends_after_ten(http: Http, origin: Origin) -> None:
     origin.always("circle", redirect("/circle"))
     with pytest.raises(NetworkError, match="redirects more than 10 times"):
@@ -321,6 +329,14 @@ def test_hugging_face_token_does_not_go_to_a_mirror(
     http = Http(replace(config, mirrors=(("https://huggingface.co/", origin.url),)))
     assert http.json("https://huggingface.co/page.json") == BODY
     assert origin.requests[0].headers["Authorization"] is None
+
+
+@pytest.mark.parametrize("login", ["", "me:s3cr3t@"])
+def test_a_server_on_this_machine_is_asked_without_a_proxy(
+    login: str, http: Http, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", closed_port_url())
+    assert http.json(url.replace("http://", f"http://{login}")) == BODY
 
 
 def test_mirrors_are_tried_in_order_and_the_url_last(

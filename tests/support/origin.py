@@ -15,13 +15,22 @@ from __future__ import annotations
 import hashlib
 import re
 import socket
+import ssl
+import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import IO, Any
+
+from tests.support.paths import TEST_DATA
+
+CERTIFICATE = TEST_DATA / "tls" / "localhost.pem"  # of localhost and 127.0.0.1, with its key
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,9 @@ class Fault:
         chunked: send chunks of so many bytes and no Content-Length.
         ignore_range: answer a Range request with the whole file.
         shift_range: answer a Range request with a range that begins so many bytes later.
+        slow_headers: seconds of pause after each byte of the headers.
+        slow_body: seconds of pause after each byte of the body and its framing.
+        continues: send ``100 Continue`` for ever instead of an answer.
     """
 
     status: int | None = None
@@ -87,6 +99,9 @@ class Fault:
     chunked: int = 0
     ignore_range: bool = False
     shift_range: int = 0
+    slow_headers: float = 0.0
+    slow_body: float = 0.0
+    continues: bool = False
 
 
 GOOD = Fault()
@@ -109,12 +124,15 @@ def closed_port_url() -> str:
 class Origin:
     """The server; a context manager.
 
+    Args:
+        tls: whether it speaks https, with ``CERTIFICATE``.
+
     Attributes:
         requests: all that were answered, in order.
         sent: bytes of bodies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
         self.requests: list[Request] = []
         self.sent = 0
         self._files: dict[str, Published] = {}
@@ -123,9 +141,16 @@ class Origin:
         self._stalls: list[Stall] = []
         self._lock = threading.Lock()
         handler = type("BoundHandler", (_Handler,), {"origin": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _Server(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+            self.url = f"https://127.0.0.1:{self._server.server_port}/"
 
     def __enter__(self) -> Origin:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -171,6 +196,13 @@ class Origin:
             return self._files.get(request.path), fault
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Take a client that does not accept the certificate as it comes; show all else."""
+        if not isinstance(sys.exception(), ssl.SSLError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     origin: Origin
@@ -178,6 +210,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         request = Request(self.command, self.path, self.headers)
         published, fault = self.origin.next_answer(request)
+        with suppress(OSError):  # the client may have gone
+            while fault.continues:
+                self.wfile.write(CONTINUE)
         status, body, headers = _answer(request, published, fault)
         sent = {**headers, **_framing(body, fault), "Connection": "close"} | dict(fault.headers)
         self.close_connection = True
@@ -186,7 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in sent.items():
                 if value is not None:
                     self.send_header(name, value)
+            connection = self.wfile
+            self.wfile = _slowed(connection, fault.slow_headers)
             self.end_headers()
+            self.wfile = _slowed(connection, fault.slow_body)
             if self.command != "HEAD":
                 self._send_body(body, fault)
 
@@ -217,6 +255,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep stderr for the tests."""
+
+
+def _slowed(file: IO[bytes], pause: float) -> Any:
+    return _Slow(file, pause) if pause else file
+
+
+class _Slow:
+    """A file that is written byte by byte, with a pause after each."""
+
+    def __init__(self, file: IO[bytes], pause: float) -> None:
+        self._file = file
+        self._pause = pause
+
+    def write(self, data: bytes) -> None:
+        for byte in data:
+            self._file.write(bytes([byte]))
+            time.sleep(self._pause)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _answer(

@@ -1,0 +1,276 @@
+"""Slow servers: what may take how long, and that a mirror is asked then."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datasets_cli.config import Config
+from datasets_cli.errors import NetworkError
+from datasets_cli.progress import Silent
+from datasets_cli.sources.download import fetch
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.pace import Limits, Pace, TooSlow
+from datasets_cli.sources.resource import Resource
+from tests.support.origin import CERTIFICATE, Fault, Origin, redirect
+
+DATA = bytes(range(256)) * 400
+PAUSE = 0.001
+SLOW = {
+    "headers byte by byte": (Fault(slow_headers=PAUSE), "has not sent all its headers after 60 s"),
+    "100 Continue for ever": (Fault(continues=True), "has not sent all its headers after 60 s"),
+    "a body byte by byte": (Fault(slow_body=PAUSE), "the lowest speed is 1000 bytes a second"),
+    "chunks byte by byte": (Fault(slow_body=PAUSE, chunked=9999), "the lowest speed is 1000"),
+}
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with Origin() as running:
+        running.put("file.bin", DATA)
+        running.put("page.json", json.dumps([0] * 999).encode())
+        yield running
+
+
+def impatient(config: Config, retries: int = 1, connect_seconds: float = 10.0) -> Http:
+    """Return a client for which a second passes whenever it looks at its clock.
+
+    A read takes it a second, then, however long it takes: 30 reads are the time for headers.
+    """
+    ticks = itertools.count()
+    return Http(
+        config,
+        retries=retries,
+        backoff_seconds=0.001,
+        timeout_seconds=(connect_seconds, 10.0),
+        clock=lambda: float(next(ticks)),
+    )
+
+
+def get(http: Http, folder: Path, *urls: str) -> bytes:
+    return fetch(Resource(urls, "file.bin"), folder, http, Silent()).path.read_bytes()
+
+
+@pytest.mark.parametrize("fault", SLOW)
+def test_a_slow_server_is_asked_again_and_then_the_mirror(
+    fault: str, origin: Origin, config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, slow = origin.url + "file.bin", origin.put("slow/file.bin", DATA)
+    origin.always("slow/file.bin", SLOW[fault][0])
+    assert get(impatient(config), tmp_path, slow, good) == DATA
+    assert len(origin.log("slow/file.bin")) == 2
+    assert SLOW[fault][1] in caplog.text
+
+
+@pytest.mark.parametrize("fault", SLOW)
+def test_a_slow_document_is_an_error(fault: str, origin: Origin, config: Config) -> None:
+    origin.always("page.json", SLOW[fault][0])
+    with pytest.raises(NetworkError, match=SLOW[fault][1]) as caught:
+        impatient(config).json(origin.url + "page.json")
+    assert caught.value.exit_code == 5
+    assert len(origin.log("page.json")) == 2
+
+
+@pytest.mark.parametrize("fault", SLOW)
+def test_a_redirect_may_be_as_slow_as_an_answer_and_its_body_is_not_read(
+    fault: str, origin: Origin, config: Config
+) -> None:
+    moved = redirect("/page.json")
+    slow = replace(SLOW[fault][0], status=302, headers=moved.headers, body=DATA)
+    origin.always("moved", slow)
+    http = impatient(config, retries=0)
+    if slow.slow_body:
+        assert http.json(origin.url + "moved") == [0] * 999
+    else:
+        with pytest.raises(NetworkError, match="all its headers"):
+            http.json(origin.url + "moved")
+
+
+def test_what_a_slow_server_sent_is_kept_and_continued(
+    origin: Origin, config: Config, tmp_path: Path
+) -> None:
+    origin.script("file.bin", Fault(slow_body=PAUSE))
+    assert get(impatient(config), tmp_path, origin.url + "file.bin") == DATA
+    first, second = origin.ranges("file.bin")
+    assert first is None
+    assert second is None or int(second.strip("bytes=-")) < 1000
+
+
+def test_one_byte_of_each_connection_is_too_slow_as_well(
+    origin: Origin, config: Config, tmp_path: Path
+) -> None:
+    origin.always("file.bin", Fault(cut=1))
+    http = impatient(config, retries=2)
+    with pytest.raises(NetworkError, match="cannot be read"):
+        get(http, tmp_path, origin.url + "file.bin")
+    assert len(origin.requests) == 3
+
+
+def test_any_speed_is_taken_where_the_lowest_is_0(
+    origin: Origin, config: Config, tmp_path: Path
+) -> None:
+    url = origin.put("file.bin", DATA[:20])
+    origin.always("file.bin", Fault(slow_body=PAUSE))
+    assert get(impatient(replace(config, lowest_speed=0.0)), tmp_path, url) == DATA[:20]
+
+
+def test_connections_that_are_used_again_are_measured_again(config: Config) -> None:
+    with Keeping(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1", b"HTTP/1.1 ") as url:
+        http = impatient(config, retries=0)
+        assert http.json(url) == 1
+        with pytest.raises(NetworkError, match="all its headers after 60 s"):
+            http.json(url)
+
+
+# --- by default ---------------------------------------------------------------------------------
+
+
+class Clock:
+    """Time that passes while bytes are waited for, and where a test says so."""
+
+    def __init__(self, bytes_a_second: int) -> None:
+        self.now = 0.0
+        self.bytes_a_second = bytes_a_second
+
+    def __call__(self) -> float:
+        return self.now
+
+    def readinto(self, buffer: bytearray) -> int:
+        self.now += 1.0
+        return self.bytes_a_second
+
+
+def seconds_of_patience(pace: Pace, clock: Clock, at_most: int = 1000) -> float:
+    """Return when a stream of so many bytes a second is given up."""
+    stream = io.RawIOBase()
+    stream.readinto = clock.readinto  # type: ignore[assignment]
+    began = clock.now
+    with suppress(TooSlow):
+        while clock.now - began < at_most:
+            pace.read_into(stream, bytearray(1))
+    return clock.now - began
+
+
+@pytest.mark.parametrize(("speed", "patience"), [(0, 1000), (1, 30), (999, 30), (1000, 1000)])
+def test_a_body_has_a_kilobyte_a_second_over_30_seconds(speed: int, patience: int) -> None:
+    clock = Clock(speed)  # of speed 0 is the end of the body; a stall has the limit of a read
+    pace = Pace(Limits(clock=clock))
+    pace.expect_body()
+    assert seconds_of_patience(pace, clock) == patience
+
+
+def test_headers_have_a_minute_at_any_speed() -> None:
+    clock = Clock(10**6)
+    pace = Pace(Limits(clock=clock))
+    pace.expect_headers()
+    assert seconds_of_patience(pace, clock) == 61
+
+
+def test_a_speed_that_falls_is_noticed_and_the_time_of_our_own_work_does_not_count() -> None:
+    clock = Clock(10**6)
+    pace = Pace(Limits(clock=clock))
+    pace.expect_body()
+    assert seconds_of_patience(pace, clock, at_most=300) == 300
+    clock.now += 500  # a disk
+    clock.bytes_a_second = 1500
+    assert seconds_of_patience(pace, clock, at_most=300) == 300
+    clock.bytes_a_second = 500
+    assert seconds_of_patience(pace, clock) <= 60
+
+
+# --- before a request is sent -------------------------------------------------------------------
+
+
+class Keeping:
+    """A server that gives one answer after the other on one connection, and keeps it open."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self.answers = answers
+        self.socket = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> str:
+        threading.Thread(target=self.serve, daemon=True).start()
+        return f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def serve(self) -> None:
+        with suppress(OSError):
+            connection, _ = self.socket.accept()
+            with connection:
+                for answer in self.answers:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                trickle(connection)
+
+
+def trickle(connection: socket.socket) -> None:
+    """Send bytes that never become a line until the client has gone."""
+    with suppress(OSError):
+        while True:
+            connection.sendall(b"x")
+            threading.Event().wait(PAUSE)
+
+
+@contextmanager
+def stuck(answer: bytes) -> Iterator[int]:
+    """A port on which each connection gets an answer, and then bytes that end nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                connection.recv(65536)
+                connection.sendall(answer)
+                threading.Thread(target=trickle, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with server:
+        yield server.getsockname()[1]
+
+
+def test_a_connection_that_is_not_taken_ends(config: Config) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+        for _ in range(3):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        with pytest.raises(NetworkError, match="timed out") as caught:
+            impatient(config, 1, 0.1).json(f"http://127.0.0.1:{full.getsockname()[1]}/")
+    assert caught.value.exit_code == 5
+
+
+def test_a_tls_handshake_byte_by_byte_ends(config: Config) -> None:
+    record = b"\x16\x03\x03\x40\x00"  # of 16,384 bytes
+    with stuck(record) as port, pytest.raises(NetworkError, match="timed out"):
+        impatient(config, 0, 0.3).json(f"https://127.0.0.1:{port}/")
+
+
+def test_headers_of_a_proxy_byte_by_byte_end(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stuck(b"HTTP/1.1 200 ") as port:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        with pytest.raises(NetworkError, match="all its headers after 60 s"):
+            impatient(config, retries=0).json("https://example.org/")
+
+
+def test_a_slow_body_over_tls_is_noticed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
+    with Origin(tls=True) as origin:
+        url = origin.put("page.json", b"[" + b" " * 1000 + b"]")
+        assert impatient(config).json(url) == []
+        origin.always("page.json", Fault(slow_body=PAUSE))
+        with pytest.raises(NetworkError, match="the lowest speed is 1000 bytes a second"):
+            impatient(config, retries=0).json(url)
