@@ -37,7 +37,7 @@ def read_json(data: str | bytes, name: str) -> Any:
     except RecursionError as error:
         raise SourceError(beyond("nesting", math.inf, name)) from error
     except ValueError as error:  # also of a number of thousands of digits
-        raise SourceError(f"{name} is not JSON ({error}). Download it again.") from error
+        raise SourceError(f"{name} is not JSON ({error}).") from error
     if isinstance(document, dict | list) and is_deeper(document, limit("nesting")):
         raise SourceError(beyond("nesting", math.inf, name))
     return document

@@ -170,7 +170,8 @@ class Installation:
         except SourceError as error:
             if options.source_folder is None:
                 distrust(files)
-            raise type(error)(_with_advice(str(error), files, options)) from error
+            told = _with_name(str(error), resolved.id, files)
+            raise type(error)(_with_advice(told, files, options)) from error
         replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
             self._progress.note(
@@ -215,6 +216,12 @@ class Installation:
         """Return the installation of a fallback, which has none of the family's options."""
         install_options = replace(self._install_options, options={}, force=self._forces_fallback)
         return Installation(self._config, install_options, self._http, self._lock_progress)
+
+
+def _with_name(text: str, id: str, files: list[RawFile]) -> str:
+    """Return what is wrong with files, with the id where neither it nor a file is named."""
+    is_named = any(name in text for name in (id, *(file.filename for file in files)))
+    return text if is_named else f"{id}: {text}"
 
 
 def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:

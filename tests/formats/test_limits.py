@@ -34,7 +34,7 @@ MOST_BYTES = 1_000_000_000
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """What became of each bomb in one process with little memory."""
+    """What became of each bomb in a process with little memory."""
     folder = tmp_path_factory.mktemp("bombs")
     command = [sys.executable, "-m", "tests.support.bombs", str(folder)]
     done = subprocess.run(command, cwd=PROJECT, check=False, capture_output=True, text=True)

@@ -157,7 +157,7 @@ def test_a_buffer_over_a_dataset_pickles_by_path(door: str, sampler: Any) -> Non
     assert len(pickle.dumps(replay)) < 2000
     replay.sample()
     blob = pickle.dumps(replay)
-    assert len(blob) < 7000  # with the state of the generator, 5 KiB
+    assert len(blob) < 8000  # with the state of the generator, 5 KiB
     copy = pickle.loads(blob)
     for _ in range(3):
         assert torch.equal(copy.sample()["index"], replay.sample()["index"])
