@@ -23,7 +23,7 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.install.source_place import Folder
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.recipe import Recipe, Resource
-from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, has_manifest, is_id
 from datasets_cli.store.check import folder_size
 
 logger = logging.getLogger(__name__)
@@ -101,16 +101,16 @@ def find_data(
             raise UsageError(f"{place} is not a folder. Give a folder that has datasets below it.")
     names = _Names(root)
     found: dict[tuple[Path, str], FoundData] = {}
-    for place in places or [*_usual_places(), root.path / "datasets"]:
+    for place in places or _usual_places(root):
         top = place.absolute()
         for folder in islice(_folders(top, root), MOST_FOLDERS):
             found |= {(folder, data.id): data for data in _look(folder, top, names, root)}
     return [found[key] for key in sorted(found)]
 
 
-def _usual_places() -> list[Path]:
+def _usual_places(root: CacheRoot) -> list[Path]:
     places = [Path(os.environ.get(name) or default).expanduser() for name, default in PLACES]
-    return [place for place in places if place.is_dir()]
+    return [place for place in (*places, root.path / "datasets") if place.is_dir()]
 
 
 def _folders(top: Path, root: CacheRoot) -> Iterator[Path]:
@@ -161,7 +161,7 @@ class _Names:
         return {
             f"{recipe.family}/{name}": recipe
             for recipe in self._open
-            if name not in ("", ".") and _is_id(f"{recipe.family}/{name}")
+            if name not in ("", ".") and is_id(f"{recipe.family}/{name}")
         }
 
 
@@ -171,28 +171,23 @@ def _ends(folder: Path, id: str) -> bool:
     return folder.parts[-len(name.parts) :] == name.parts
 
 
-def _is_id(text: str) -> bool:
-    try:
-        return bool(check_id(text))
-    except UsageError:
-        return False
-
-
 def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[FoundData]:
     """Return what a folder has; nothing where that is nothing of ours to say."""
     files = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     raw = [*_raw_files(folder, top, names, root, files)]
     if raw or not files:
         return raw
+    if root.path / "datasets" in folder.parents:  # also what has a tensordict's files
+        reason = "no command of rlds opens it; move it elsewhere, or delete it"
+        # Hidden folders are work under way, such as a run of preprocess.
+        is_hidden = any(part.startswith(".") for part in folder.relative_to(root.path).parts)
+        return [] if is_hidden else [FoundData(BROKEN, folder, folder_size(folder), reason=reason)]
     if TENSORDICT in files and any(name.endswith(".memmap") for name in files):
         reason = (
             "TorchRL made it from raw files that are not kept, and some of its conversions change "
             "values; download the dataset"
         )
         return [FoundData(CONVERTED, folder, folder_size(folder), reason=reason)]
-    if root.path / "datasets" in folder.parents and not _is_hidden(folder, root):
-        reason = "no command of rlds wrote or opens it; move it elsewhere, or delete it"
-        return [FoundData(BROKEN, folder, folder_size(folder), reason=reason)]
     return []
 
 
@@ -210,11 +205,6 @@ def _raw_files(
         size = sum((folder / name).stat().st_size for name in needed)
         command = "" if is_there else f"rlds download {id} --source {shlex.quote(str(folder))}"
         yield FoundData(RAW, folder, size, id, is_there, command)
-
-
-def _is_hidden(folder: Path, root: CacheRoot) -> bool:
-    """Tell whether a folder is work under way, such as a run of ``preprocess``."""
-    return any(part.startswith(".") for part in folder.relative_to(root.path).parts)
 
 
 def _resources(recipe: Recipe, id: str, folder: Path) -> list[Resource]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import is_installed
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.commit import remove_empty_parents, restore
-from datasets_cli.store.lock import locked
+from datasets_cli.store.lock import dest_locked, locked
 from datasets_cli.store.manifest import read_manifest
 
 SECONDS_A_DAY = 86_400.0
@@ -82,7 +82,7 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
         *(_leftover(STAGING, path) for path in root.all_staged()),
         *(_leftover(TRASH, path, _id_in(path)) for path in root.all_trashed()),
         *_downloads(root),
-        *(_leftover(RUN, path, _id_of_run(root, path)) for path in root.partial_runs()),
+        *(_leftover(RUN, path, id) for id, path in root.partial_runs()),
         *_orphaned_tables(root),
     ]
 
@@ -144,18 +144,13 @@ def _delete(found: Leftover, root: CacheRoot) -> Leftover:
 
 @contextmanager
 def _lock(found: Leftover, root: CacheRoot) -> Iterator[None]:
-    if found.kind == RUN:
-        name = found.path.name.rsplit(".", 2)[0]  # .<name>.<digest>.partial
-        path = found.path.parent / f"{name}.lock"
-    elif found.id:
-        path = root.lock(found.id)
-    else:  # no process that runs made it
+    with ExitStack() as locks:
+        # Nobody who runs made what has no id. A run of preprocess may replace a derived dataset.
+        if found.id and found.kind != RUN:
+            locks.enter_context(locked(root.lock(found.id), found.id, 0.0))
+        if found.kind in (RUN, TRASH) and found.id:
+            locks.enter_context(dest_locked(root.dataset(found.id).resolve(), 0.0))
         yield
-        return
-    with locked(path, found.id or str(found.path), 0.0):
-        yield
-    if found.kind == RUN:
-        path.unlink(missing_ok=True)
 
 
 def _downloads(root: CacheRoot) -> Iterator[Leftover]:
@@ -176,18 +171,11 @@ def _id_of_raw(root: CacheRoot, below: Path) -> str:
     parts = below.parts
     for count in range(2, len(parts) + 1):
         id = "/".join(parts[:count])
-        if _is_id(id) and is_installed(root, id):
+        if is_id(id) and is_installed(root, id):
             return id
-    while parts and not _is_id("/".join(parts)):
+    while parts and not is_id("/".join(parts)):
         parts = parts[:-1]
     return "/".join(parts)
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return bool(check_id(text))
-    except UsageError:
-        return False
 
 
 def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
@@ -222,8 +210,3 @@ def _id_in(folder: Path) -> str:
         return read_manifest(folder).id
     except (OSError, DamagedDataset):
         return ""
-
-
-def _id_of_run(root: CacheRoot, folder: Path) -> str:
-    name = folder.name.rsplit(".", 2)[0].removeprefix(".")
-    return (folder.parent / name).relative_to(root.path / "datasets").as_posix()

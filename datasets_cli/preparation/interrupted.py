@@ -9,14 +9,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from datasets_cli.errors import UsageError
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.preparation.results import Kind, PlannedDataset, TaskState
 from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
-from datasets_cli.preprocessing.work import dest_of, lock_of
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot, lock_of
 from datasets_cli.store.lock import is_held
 
 
@@ -28,22 +26,14 @@ def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
         folder: where the modules of their functions must be.
     """
     found: dict[str, PlannedDataset] = {}
-    for work in root.partial_runs():
-        dest = dest_of(work)
-        if dest is None or work.is_symlink() or not work.is_dir():
-            continue
-        id = dest.relative_to(root.path / "datasets").as_posix()
-        try:
-            check_id(id)
-        except UsageError:  # no run of ours makes such a name
-            continue
-        found.setdefault(id, _planned(id, work, dest, root, folder))
+    for id, work in root.partial_runs():
+        found.setdefault(id, _planned(id, work, root, folder))
     return [found[id] for id in sorted(found)]
 
 
-def _planned(id: str, work: Path, dest: Path, root: CacheRoot, folder: Path) -> PlannedDataset:
+def _planned(id: str, work: Path, root: CacheRoot, folder: Path) -> PlannedDataset:
     kind: Kind = "interrupted run"
-    if is_held(lock_of(dest)):
+    if is_held(lock_of(root.dataset(id))):
         return PlannedDataset(id, kind, "running", "another process works on it")
     drop = f"To drop it: rm -r {shlex.quote(str(work))}"
     try:

@@ -24,8 +24,7 @@ from datasets_cli.preparation.steps import PreprocessStep
 from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.run import origin_of
-from datasets_cli.preprocessing.work import lock_of, runs_to
-from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.lock import is_held
 from datasets_cli.store.manifest import Manifest, read_manifest
 

@@ -11,13 +11,14 @@ from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.requests import request_of
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
-from datasets_cli.preprocessing.run import Run, dest_locked, write_derived
+from datasets_cli.preprocessing.run import Run, write_derived
 from datasets_cli.preprocessing.task import Function
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.texts import TEXT, AnyColumn
 from datasets_cli.store.tables import remove_tables

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
@@ -25,11 +25,12 @@ from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
-from datasets_cli.preprocessing.work import Work, lock_of, make_plan, runs_to
+from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.lock import locked
+from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import Column, rows_per_block
 from datasets_cli.store.schema.texts import TextColumn, any_column
@@ -163,27 +164,6 @@ def write_derived(
         new_id = id or f"derived/{dest.name}"
         commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
     return True
-
-
-@contextmanager
-def dest_locked(dest: Path, timeout: float, progress: Progress | None) -> Iterator[None]:
-    """Hold the lock of a destination, and leave no lock file, however the work ends.
-
-    Args:
-        dest: folder of the new dataset.
-        timeout: seconds to wait for another process.
-        progress: told that we wait.
-
-    Raises:
-        LockedError: another process still holds it.
-    """
-    lock = lock_of(dest)
-    with locked(lock, str(dest), timeout, progress):
-        try:
-            yield
-        finally:
-            # Who waits for it sees that the file has no name any more, and makes a new one.
-            lock.unlink(missing_ok=True)
 
 
 class Run:

@@ -11,17 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import PLAN, Request
 from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.schema.texts import TextColumn
-
-_FOLDER = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 
 
 class Work:
@@ -90,24 +88,6 @@ class Work:
         """Delete the folder of a run that failed, unless a later call can continue there."""
         if not self._is_kept or not any(self.folder.glob("parts/*.done")):
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def dest_of(folder: Path) -> Path | None:
-    """Return the destination of the run whose folder this is; None where it is that of no run."""
-    found = _FOLDER.fullmatch(folder.name)
-    return folder.with_name(found[1]) if found else None
-
-
-def runs_to(dest: Path) -> list[Path]:
-    """Return the folders of all runs to a destination, which are not done."""
-    if not dest.parent.is_dir():
-        return []
-    return [folder for folder in dest.parent.iterdir() if dest_of(folder) == dest]
-
-
-def lock_of(dest: Path) -> Path:
-    """Return the lock file of a destination, the same for all who can write there."""
-    return dest.parent / f".{dest.name}.lock"
 
 
 def make_plan(origin: Origin, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]) -> bytes:

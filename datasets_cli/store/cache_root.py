@@ -8,6 +8,9 @@
 <root>/catalogue/                    cached remote catalogues
 <root>/tables/<content>/             what was found out about a dataset after it was committed
 
+<folder>/.<name>.<plan>.partial/     a run of preprocess that makes <folder>/<name>
+<folder>/.<name>.lock                while a process works on that
+
 A committed dataset is never written again. Its tables are found by its content, so that they serve
 every layout; where the root is read-only, they are in the user's cache.
 """
@@ -36,6 +39,7 @@ MANIFEST_FILENAME = "manifest.json"
 # Letters, digits and the punctuation that publishers use; no part may look like an option or a
 # hidden file, or leave the folder.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
+_RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,19 @@ class CacheRoot:
         """Return every copy that a killed run left in the trash."""
         return sorted(filter(_is_trash, self._temporary()))
 
-    def partial_runs(self) -> list[Path]:
-        """Return the folders of runs of ``preprocess`` that have not ended."""
-        return sorted((self.path / "datasets").glob("**/.*.partial"))
+    def partial_runs(self) -> list[tuple[str, Path]]:
+        """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder.
+
+        What has another name than ``preprocess`` gives, or is a link, is not ours.
+        """
+        top = self.path / "datasets"
+        found = []
+        for folder in sorted(top.glob("**/.*.partial")):
+            dest = dest_of(folder)
+            id = dest.relative_to(top).as_posix() if dest else ""
+            if is_id(id) and folder.is_dir() and not folder.is_symlink():
+                found.append((id, folder))
+        return found
 
     def _temporary(self) -> Iterator[Path]:
         return (self.path / "tmp").glob("*")
@@ -118,6 +132,24 @@ class CacheRoot:
                 yield check_id(id)
             except UsageError:
                 logger.warning("%s has a manifest, but its name cannot be a dataset's.", folder)
+
+
+def dest_of(folder: Path) -> Path | None:
+    """Return the destination of the run whose folder this is; None where it is that of no run."""
+    found = _RUN.fullmatch(folder.name)
+    return folder.with_name(found[1]) if found else None
+
+
+def runs_to(dest: Path) -> list[Path]:
+    """Return the folders of all runs to a destination, which are not done."""
+    if not dest.parent.is_dir():
+        return []
+    return [folder for folder in dest.parent.iterdir() if dest_of(folder) == dest]
+
+
+def lock_of(dest: Path) -> Path:
+    """Return the lock file of a destination, the same for all who can write there."""
+    return dest.parent / f".{dest.name}.lock"
 
 
 def check_id(id: str) -> str:
@@ -138,6 +170,14 @@ def check_id(id: str) -> str:
             "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
         )
     return id
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text can be a dataset's id."""
+    try:
+        return bool(check_id(text))
+    except UsageError:
+        return False
 
 
 def _slug(id: str) -> str:

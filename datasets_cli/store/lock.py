@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from datasets_cli.errors import LockedError, UsageError
 from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import is_full, make_folder
+from datasets_cli.store.cache_root import lock_of
 
 if TYPE_CHECKING:
     import filelock
@@ -71,6 +72,29 @@ def locked(
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def dest_locked(
+    dest: Path, timeout_seconds: float, progress: Progress | None = None
+) -> Iterator[None]:
+    """Hold the lock of a destination, and leave no lock file, however the work ends.
+
+    Args:
+        dest: folder of the new dataset.
+        timeout_seconds: how long to wait for another process.
+        progress: told that we wait.
+
+    Raises:
+        LockedError: another process still holds it.
+    """
+    lock = lock_of(dest)
+    with locked(lock, str(dest), timeout_seconds, progress):
+        try:
+            yield
+        finally:
+            # Who waits for it sees that the file has no name any more, and makes a new one.
+            lock.unlink(missing_ok=True)
 
 
 def is_held(path: Path) -> bool:

@@ -13,7 +13,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.installed.verification import verify
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from tests.support.minari_files import unpack_door
 
 MINARI = "minari/D4RL/door/human-v2"
@@ -97,11 +97,19 @@ def test_a_folder_of_the_root_without_a_manifest_is_named(config: Config, door: 
     assert (found.kind, found.path) == ("without a manifest", stray.parent)
 
 
+def test_a_dataset_that_lost_its_manifest_is_not_taken_for_one_of_torchrls(
+    config: Config, door: str
+) -> None:
+    folder = CacheRoot(config.root).dataset(door)
+    (folder / MANIFEST_FILENAME).unlink()
+    assert {each.kind for each in api.scan(config=config)} == {"without a manifest"}
+
+
 def test_nothing_is_found_in_an_empty_home(
-    config: Config, capsys: pytest.CaptureFixture[str]
+    config: Config, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["scan"]) == 0
-    assert capsys.readouterr().out == "Nothing was found.\n"
+    assert capsys.readouterr().out == "Nothing was found.\n" and caplog.text == ""
     assert not config.root.exists()
 
 

@@ -16,7 +16,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.installed.leftovers import SECONDS_A_DAY
 from datasets_cli.installed.verification import verify
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.lock import locked
+from datasets_cli.store.lock import dest_locked, locked
 
 OTHER = "d4rl/hopper-random-v2"
 
@@ -94,6 +94,26 @@ def test_an_interrupted_preprocess_run_goes_with_its_lock(config: Config, root: 
     file(derived / ".scaled.lock")
     assert outcomes(config) == {"preprocess run": True}
     assert not left.parent.exists() and not [*derived.iterdir()]
+
+
+def test_a_hidden_folder_that_no_run_made_stays(config: Config, root: CacheRoot) -> None:
+    own = file(root.path / "datasets" / "derived" / ".mine.partial" / "notes.txt", days=30)
+    link = own.parents[1] / f".scaled.{'0' * 16}.partial"
+    link.symlink_to(own.parent)
+    assert outcomes(config, older_than_days=0) == {} and own.exists() and link.exists()
+
+
+def test_what_a_run_of_preprocess_replaces_now_is_not_brought_back(
+    config: Config, root: CacheRoot, door: str
+) -> None:
+    api.preprocess(door, lambda rows: rows, "same", config=config)
+    dest, trash = root.dataset("derived/same"), root.new_trash("derived/same")
+    dest.rename(trash)  # the first of the two renames of a replacement
+    with dest_locked(dest.resolve(), 1.0):
+        [found] = api.prune(config=config)
+    assert found.kept == "another process works on it" and trash.exists()
+    api.prune(config=config)
+    assert verify("derived/same", config).parent and not trash.exists()
 
 
 def test_tables_of_data_that_is_gone_go_and_others_stay(

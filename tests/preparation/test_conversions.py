@@ -17,8 +17,7 @@ from datasets_cli import plan_preprocess
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.installed.verification import verify
-from datasets_cli.preprocessing.work import runs_to
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, runs_to
 from tests.support.origin import Origin
 from tests.support.paths import DEMO_DATA, TEST_DATA
 

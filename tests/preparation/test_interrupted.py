@@ -16,8 +16,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.preprocessing import run
 from datasets_cli.preprocessing.functions import load_function
-from datasets_cli.preprocessing.work import runs_to
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, runs_to
 
 GATED = """
 from pathlib import Path

@@ -66,7 +66,7 @@ replay.preprocess(functions.same, dest=sys.argv[2], num_workers=0)
 HOLD_LOCK = """
 import sys
 from pathlib import Path
-from datasets_cli.preprocessing.work import lock_of
+from datasets_cli.store.cache_root import lock_of
 from datasets_cli.store.lock import locked
 with locked(lock_of(Path(sys.argv[1]).resolve()), "it", 1.0):
     print("locked", flush=True)
