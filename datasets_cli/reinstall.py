@@ -133,15 +133,42 @@ def _id_of(folder: Path) -> str:
 
 def _download(provenance: Provenance) -> Iterator[str]:
     yield from ("rlds", "download", "--force", provenance.id)
-    first = provenance.resources[0] if provenance.resources else {}
-    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
-    # What ships with this package, such as the demo's files, is found without a source.
-    if Path(url).is_absolute() and not Path(url).is_relative_to(Path(__file__).parent):
-        yield from ("--source", url.removesuffix(filename).rstrip("/"))
+    if folder := source_folder(provenance):
+        yield from ("--source", folder)
     if any(
         str(file.get("checked", "")).startswith("not verified") for file in provenance.resources
     ):
         yield "--no-verify"
+
+
+def source_folder(provenance: Provenance) -> str | None:
+    """Return the folder of this machine that raw files came from; None where they were fetched.
+
+    Args:
+        provenance: a manifest.
+    """
+    first = provenance.resources[0] if provenance.resources else {}
+    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
+    # What ships with this package, such as the demo's files, is found without a source.
+    if not Path(url).is_absolute() or Path(url).is_relative_to(Path(__file__).parent):
+        return None
+    return url.removesuffix(filename).rstrip("/")
+
+
+def preprocess_command(input: str, fn: str, id: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the words of a call of ``rlds preprocess``.
+
+    Args:
+        input: id of the dataset to read.
+        fn: ``module:function``.
+        id: of the dataset that is made.
+        options: ``num_frames``, ``chunksize``, ``per`` and ``seed``; a default is left out.
+    """
+    words = ["rlds", "preprocess", input, "--fn", fn, "--out", id.removeprefix("derived/")]
+    for name in ("num_frames", "chunksize", "per", "seed"):
+        if options.get(name) not in (None, 0, "trajectory"):
+            words += [f"--{name.replace('_', '-')}", str(options[name])]
+    return words
 
 
 def _preprocess(provenance: Provenance) -> list[str]:
@@ -151,15 +178,6 @@ def _preprocess(provenance: Provenance) -> list[str]:
         return []  # a function within another, a notebook's, or a callable object
     if not all(part.isidentifier() for part in module.split(".")):
         return []
-    given: dict[str, Any] = {
-        "--fn": f"{module}:{name}",
-        "--out": provenance.id.removeprefix("derived/"),
-    }
-    given |= {
-        f"--{option.replace('_', '-')}": provenance.arguments[option]
-        for option in ("num_frames", "chunksize", "per")
-        if option in provenance.arguments and provenance.arguments[option] != "trajectory"
-    }
-    given |= {"--seed": provenance.seed} if provenance.seed else {}
-    pairs = [str(each) for pair in given.items() for each in pair]
-    return ["rlds", "preprocess", str(provenance.parent["id"]), *pairs]
+    options = {**provenance.arguments, "seed": provenance.seed}
+    parent = str(provenance.parent["id"])
+    return preprocess_command(parent, f"{module}:{name}", provenance.id, options)

@@ -113,7 +113,7 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
         # Why a copy is damaged; the column has no heading, for most lists have none.
-        "": f"{record.state}: {textwrap.shorten(record.problem, 200)}" if record.problem else "",
+        "": f"{record.state}: {record.problem}" if record.problem else "",
     }
 
 

@@ -8,6 +8,7 @@ import typer
 
 from datasets_cli import api
 from datasets_cli.cli.state import state_of
+from datasets_cli.cli.terminal import fitted
 from datasets_cli.errors import IntegrityError, PartialFailure
 from datasets_cli.quantities import human_bytes, human_count
 
@@ -58,7 +59,7 @@ def verify(
         )
     except (IntegrityError, PartialFailure) as error:
         failure, results = error, error.results
-    lines = [line for result in results for line in _verified(result, quick)]
+    lines = fitted((line for each in results for line in _verified(each, quick)), state.width)
     failed = [result.id for result in results if not result.ok]
     documents = [result.to_json() for result in results]
     state.emit(documents, lines or ["Nothing is installed."], failed)
@@ -108,7 +109,7 @@ def delete(
         found = api.delete(names, config=state.config)
     word = "would delete" if dry_run else "deleted"
     lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}" for each in found]
-    state.emit([each.to_json() for each in found], lines, names)
+    state.emit([each.to_json() for each in found], fitted(lines, state.width), names)
 
 
 def convert(

@@ -9,6 +9,7 @@ import typer
 from datasets_cli import api
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
+from datasets_cli.cli.terminal import fitted
 from datasets_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def preprocess(
     if not ids and fn is None and out is None:
         if options := [*given, *(["save"] if save else [])]:
             named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
-            raise UsageError(f"{named} needs ID, --fn and --out, too. Example: {EXAMPLE}")
+            need = "needs" if len(options) == 1 else "need"
+            raise UsageError(f"{named} {need} ID, --fn and --out, too. Example: {EXAMPLE}")
         prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
         return
     step = _step(ids, fn, out, given)
@@ -148,7 +150,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
     shown = documents if documents[1:] else documents[0]
-    state.emit(shown, lines, [document["id"] for document in documents])
+    state.emit(shown, fitted(lines, state.width), [document["id"] for document in documents])
 
 
 def _one(state: State, task: PlannedDataset, workers: int | None) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from datasets_cli.errors import UsageError
 
@@ -64,6 +64,21 @@ def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> li
         text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
     )
     return lines or [first.rstrip()]
+
+
+def fitted(lines: Iterable[str], width: int | None) -> list[str]:
+    """Return lines of which those that are too long are broken, with what follows indented.
+
+    Args:
+        lines: without colours.
+        width: columns; None breaks nothing.
+    """
+    found = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        is_short = width is None or len(line) <= width
+        found += [line] if is_short else wrapped(line.strip(), width, indent, f"{indent}    ")
+    return found
 
 
 def fact(name: str, text: str, width: int | None) -> list[str]:

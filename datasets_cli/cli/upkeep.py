@@ -9,7 +9,7 @@ import typer
 
 from datasets_cli import api
 from datasets_cli.cli.state import state_of
-from datasets_cli.cli.terminal import table
+from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.errors import PartialFailure
 from datasets_cli.quantities import human_bytes
 
@@ -44,7 +44,7 @@ def repair(context: typer.Context, ids: Ids = None, dry_run: DryRun = False) -> 
         )
     except PartialFailure as error:
         failure, results = error, error.results
-    lines = [line for each in results for line in _repaired(each)]
+    lines = fitted((line for each in results for line in _repaired(each)), state.width)
     brief = [each.id for each in results if each.outcome != "sound"]
     state.emit([each.to_json() for each in results], lines or ["Nothing is installed."], brief)
     if failure:
@@ -52,9 +52,10 @@ def repair(context: typer.Context, ids: Ids = None, dry_run: DryRun = False) -> 
 
 
 def _repaired(result: RepairedDataset) -> list[str]:
-    lines = [f"{result.id}: {result.outcome}"]
+    is_repaired = result.outcome == "repaired"
+    lines = [f"{result.id}: {result.outcome if is_repaired or not result.damage else 'damaged'}"]
     if result.damage:
-        lines.append(f"  it was damaged: {result.damage}")
+        lines.append(f"  {'it was damaged: ' * is_repaired}{result.damage}")
     if result.same_content is False:
         lines.append("  its data are not those that were there: the publisher's files changed")
     if result.error and str(result.error) != result.damage:
@@ -91,7 +92,7 @@ def prune(
                 state.note(line)
             state.confirm(f"Delete {len(due)} of these, {size}?", yes=yes)
         found = api.prune(older_than_days=older_than, raw=raw, config=state.config)
-    lines = [*_left(found), _sum(found, dry_run)]
+    lines = fitted([*_left(found), _sum(found, dry_run)], state.width)
     gone = [str(each.path) for each in found if each.deleted or (dry_run and not each.kept)]
     state.emit([each.to_json() for each in found], lines, gone)
 
@@ -134,9 +135,10 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
     left = usage.leftovers
     if left:
         size = human_bytes(sum(each.size_bytes for each in left))
-        lines.append(f"{size} are left of killed or unfinished work. See: rlds prune --dry-run")
-    free = human_bytes(usage.free_bytes)
-    return [*lines, f"{human_bytes(usage.size_bytes)} in {usage.root}; {free} are free there"]
+        text = f"{size} are left of killed or unfinished work. See: rlds prune --dry-run"
+        lines += fitted([text], width)
+    free, total = human_bytes(usage.free_bytes), human_bytes(usage.size_bytes)
+    return [*lines, *fitted([f"{total} in {usage.root}; {free} are free there"], width)]
 
 
 def scan(
@@ -152,15 +154,16 @@ def scan(
     """Find raw files on this disk that can be installed without a download."""
     state = state_of(context)
     found = api.scan(folders or (), config=state.config)
-    lines = [line for each in found for line in _found_lines(each)]
+    lines = [line for each in found for line in _found_lines(each, state.width)]
     commands = [each.command for each in found if each.command]
     state.emit([each.to_json() for each in found], lines or ["Nothing was found."], commands)
 
 
-def _found_lines(found: FoundData) -> list[str]:
+def _found_lines(found: FoundData, width: int | None) -> list[str]:
     size = human_bytes(found.size_bytes)
-    if found.command:
-        return [f"{found.id}: {size} in {found.path}", f"  {found.command}"]
+    if found.command:  # whole, to be copied
+        head = f"{found.id}: {size} in {found.path}"
+        return [*fitted([head], width), f"  {found.command}"]
     if found.installed:
-        return [f"{found.id}: {size} in {found.path}; it is installed"]
-    return [f"{found.path}: {size}, {found.kind}", f"  {found.reason}"]
+        return fitted([f"{found.id}: {size} in {found.path}; it is installed"], width)
+    return fitted([f"{found.path}: {size}, {found.kind}", f"  {found.reason}"], width)

@@ -16,7 +16,7 @@ from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.verification import verify
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
-from datasets_cli.reinstall import reinstall_advice
+from datasets_cli.reinstall import reinstall_advice_at, source_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
@@ -95,46 +95,37 @@ def _repair(id: str, config: Config, dry_run: bool, progress: Progress | None) -
         restore(root, id)  # a copy that a killed run was replacing comes back
     try:
         verify(id, config)
-    except IntegrityError as damage:
-        known = condition_of(root.dataset(id), id).manifest
-        # What a newer version wrote may be whole, and would be replaced by older files.
-        if dry_run or (isinstance(damage, DamagedDataset) and damage.newer):
-            return RepairedDataset(id, FAILED, str(damage), error=damage)
-        try:
-            folder = _make_again(id, known, config, progress)
-        except RldsError as error:
-            return RepairedDataset(id, FAILED, str(damage), error=error)
-        same = None if known is None else read_manifest(folder).content == known.content
-        return RepairedDataset(id, REPAIRED, str(damage), same)
-    return RepairedDataset(id, SOUND)
+        return RepairedDataset(id, SOUND)
+    except IntegrityError as error:
+        damage = error
+    known = condition_of(root.dataset(id), id).manifest
+    advice = reinstall_advice_at(root.dataset(id))
+    # What a newer version wrote may be whole, and would be replaced by older files. The function of
+    # derived data is not kept with them.
+    is_newer = isinstance(damage, DamagedDataset) and damage.newer
+    if dry_run or is_newer or id.startswith("derived/") or (known and known.parent):
+        return RepairedDataset(id, FAILED, str(damage), error=damage)
+    try:
+        folder = _make_again(id, known, config, progress)
+    except RldsError as error:
+        return RepairedDataset(id, FAILED, str(damage), error=error)
+    same = None if known is None else read_manifest(folder).content == known.content
+    return RepairedDataset(id, REPAIRED, str(damage).removesuffix(f" {advice}"), same)
 
 
 def _make_again(id: str, known: Manifest | None, config: Config, progress: Progress | None) -> Path:
     """Install a dataset again, as its manifest says that it was; return its folder.
 
     Raises:
-        DamagedDataset: it was derived, and its function is not known here.
         RldsError: its files are not to be had; the damaged copy is as it was.
     """
-    if known is not None and known.parent is not None:
-        raise DamagedDataset(
-            f"{id} was derived from {known.parent['id']} by {known.function.get('name')}, which is "
-            f"not kept with it. {reinstall_advice(known)}"
-        )
     options = InstallOptions(force=True, num_workers=None)
     if known is not None:
         options = replace(
             options,
             layout=known.layout,
-            source=_source_of(known),
+            source=source_folder(known),
             accept_any=bool(known.unverified),
         )
     with shown(progress) as told:
         return install_dataset(id, config, options, progress=told)
-
-
-def _source_of(manifest: Manifest) -> str | None:
-    """Return the folder of this machine that raw files came from; None where they were fetched."""
-    first = manifest.resources[0] if manifest.resources else {}
-    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
-    return url.removesuffix(filename) if Path(url).is_absolute() else None

@@ -7,13 +7,14 @@ has the very function that it began with, which its text tells.
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.preparation.results import Kind, PlannedDataset, TaskState
-from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
+from datasets_cli.reinstall import preprocess_command
 from datasets_cli.store.cache_root import CacheRoot, lock_of
 from datasets_cli.store.lock import is_held
 
@@ -67,19 +68,8 @@ def _why_not(id: str, request: Request, folder: Path) -> str:
     """Return why the function that a run began with is not that of the working directory."""
     if Path(request.folder) != folder:
         return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
+    command = preprocess_command(request.input, request.fn, id, asdict(request.options))
     return (
         f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "
-        f"to continue if it is: {command_of(id, request)}"
+        f"to continue if it is: {shlex.join(command)}"
     )
-
-
-def command_of(id: str, request: Request) -> str:
-    """Return the whole command that asks for a run."""
-    options = request.options
-    words = ["rlds", "preprocess", request.input, "--fn", request.fn]
-    words += ["--out", id.removeprefix(f"{FAMILY}/")]
-    words += ["--per", options.per] if options.per != "trajectory" else []
-    for name in ("chunksize", "num_frames", "seed"):
-        value = getattr(options, name)
-        words += [f"--{name.replace('_', '-')}", str(value)] if value else []
-    return shlex.join(words)

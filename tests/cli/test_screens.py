@@ -53,6 +53,25 @@ def test_no_line_is_longer_than_the_terminal(
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
+def test_nor_is_one_about_what_is_installed(
+    columns: int, door: str, config: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config.root / "datasets" / door / "manifest.json").write_text("{}")
+    (config.root / "tmp" / "a-1-2").mkdir(parents=True)
+    on_terminal(monkeypatch, columns)
+    for command in ("verify", "repair --dry-run", "du", "prune --dry-run", f"delete -y {door}"):
+        assert main(command.split()) in (0, 4, 9)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines and [line for line in lines if len(line) > columns] == [], command
+
+
+def test_a_pipe_gets_the_whole_reason_of_damage(door: str, config: Config, capsys: Capture) -> None:
+    (config.root / "datasets" / door / "manifest.json").write_text("{}")
+    assert main(["list", "--installed"]) == 0
+    assert f"Install it again: rlds download --force {door}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
 def test_a_real_terminal_has_its_width_too(columns: int, door: str) -> None:
     plan = ["download", "--dry-run", door, "hopper-medium-v2", "walker2d-medium-v2"]
     screen = in_terminal(["list"], ["info", door], plan, columns=columns)

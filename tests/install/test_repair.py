@@ -133,6 +133,26 @@ def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
     assert "rlds delete derived/same" in str(failed[0].error)
 
 
+def test_derived_data_without_a_manifest_are_not_looked_for_at_a_publisher(
+    config: Config, door: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.preprocess(door, lambda rows: rows, "same", config=config)
+    (folder(config, "derived/same") / MANIFEST_FILENAME).write_text("{}")
+    assert main(["repair", "derived/same"]) == 9
+    shown = capsys.readouterr().out
+    assert shown.startswith("derived/same: damaged\n") and shown.count("rlds delete") == 1
+    assert "recipe" not in shown
+
+
+def test_what_was_wrong_of_a_repaired_one_no_longer_asks_for_anything(
+    maze: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(maze)
+    assert main(["repair"]) == 0
+    shown = capsys.readouterr().out
+    assert "it was damaged: " in shown and "Install it again" not in shown
+
+
 def test_a_copy_that_was_being_replaced_comes_back_first(maze: Config, origin: Origin) -> None:
     trash = CacheRoot(maze.root).new_trash(MAZE)
     trash.parent.mkdir(exist_ok=True)

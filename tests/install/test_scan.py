@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,13 @@ def test_what_the_command_prints_is_json_or_commands(
     assert (document["id"], document["kind"]) == (MINARI, "raw files")
     assert main(["scan", "-q"]) == 0
     assert capsys.readouterr().out == document["command"] + "\n"
+
+
+def test_the_command_is_whole_on_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = unpack_door(tmp_path / "minari")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["scan"]) == 0
+    assert f"  rlds download {MINARI} --source {folder}\n" in capsys.readouterr().out
