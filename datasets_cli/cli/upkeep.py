@@ -87,7 +87,7 @@ def prune(
     due = [each for each in found if not each.kept]
     if not dry_run and any(not each.kept or each.kind == "trash" for each in found):
         size = human_bytes(sum(each.size_bytes for each in due))
-        if due:
+        if due and not yes:
             for line in _left(found):
                 state.note(line)
             state.confirm(f"Delete {len(due)} of these, {size}?", yes=yes)

@@ -59,7 +59,7 @@ def run_all(
             continue
         try:
             if task.input in failures:
-                raise RldsError(f"{task.id} is not made, because {task.input} could not be.")
+                raise RldsError(f"It is not made, because {task.input} could not be.")
             if task.kind == "killed conversion":
                 result = finish_conversion(task.id, config, num_workers, progress)
             else:

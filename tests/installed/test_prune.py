@@ -161,6 +161,8 @@ def test_the_command_says_what_and_how_much_and_asks(
     assert main(["prune"]) == 2  # no terminal to ask on
     assert "--yes" in capsys.readouterr().err and left.exists()
     assert main(["prune", "--yes"]) == 0
-    assert "1.0 kB deleted, 1 in all." in capsys.readouterr().out and not left.exists()
+    shown = capsys.readouterr()
+    assert "1.0 kB deleted, 1 in all." in shown.out and not left.exists()
+    assert shown.err == ""  # what is deleted is listed once
     assert main(["prune"]) == 0
     assert capsys.readouterr().out == "Nothing to delete.\n"
