@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config, choose_config
-from datasets_cli.formats.limits import raised_limits
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -617,17 +616,16 @@ def open_dataset(
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    from datasets_cli.replay.storages.dataset import open_storage
+    from datasets_cli.replay.storages.dataset import open_installed
 
-    config = choose_config(root, config)
-    with raised_limits(dict(config.limits)):
-        return open_storage(
-            dataset_path(id, config=config).sound_path,
-            device=device,
-            pin_memory=pin_memory,
-            contiguous=contiguous,
-            text=text,
-        )
+    return open_installed(
+        id,
+        choose_config(root, config),
+        device=device,
+        pin_memory=pin_memory,
+        contiguous=contiguous,
+        text=text,
+    )
 
 
 def run_demo(

@@ -6,13 +6,14 @@ import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from datasets_cli.errors import UsageError, public_url
+from datasets_cli.formats.limits import check_names
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
@@ -49,6 +50,26 @@ class Config:
     lowest_speed: float = LOWEST_SPEED
     lock_timeout: float = LOCK_TIMEOUT_SECONDS
     limits: tuple[tuple[str, int], ...] = ()
+
+    def with_limits(self, texts: Iterable[str]) -> Config:
+        """Return this configuration with other limits, too.
+
+        Args:
+            texts: each ``NAME=NUMBER``.
+
+        Raises:
+            UsageError: a text is something else, or there is no such limit.
+        """
+        pairs = []
+        for text in texts:
+            name, _, number = text.partition("=")
+            if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
+                raise UsageError(
+                    f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
+                )
+            pairs.append((name, int(number)))
+        check_names(name for name, _ in pairs)
+        return replace(self, limits=(*self.limits, *pairs))
 
 
 def config_folder() -> Path:

@@ -16,7 +16,8 @@ from tests.support.paths import PROJECT
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
     ["errors", "version", "old_recipes", "quantities", "reinstall"],
-    ["config", "progress", "formats.limits"],
+    ["progress", "formats.limits"],
+    ["config"],
     ["sources", "parallel", "progress_bars"],
     ["store.schema", "formats.structure"],
     ["formats", "store.text", "store.ted", "recipe"],

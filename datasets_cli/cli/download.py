@@ -11,7 +11,6 @@ from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.errors import PartialFailure, UsageError
-from datasets_cli.formats.limits import check_names
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -88,7 +87,8 @@ def download(
     Does nothing for a dataset that is installed. A run that was interrupted continues where it
     stopped.
     """
-    state = with_limits(state_of(context), limit or [])
+    state = state_of(context)
+    state = replace(state, config=state.config.with_limits(limit or ()))
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(
@@ -122,29 +122,6 @@ def download(
     state.emit(results.to_json(), lines, lines)
     if failure:
         raise failure
-
-
-def with_limits(state: State, texts: list[str]) -> State:
-    """Return the options of a run whose configuration has these limits.
-
-    Args:
-        state: the options.
-        texts: each ``NAME=NUMBER``.
-
-    Raises:
-        UsageError: a text is something else, or there is no such limit.
-    """
-    pairs = []
-    for text in texts:
-        name, _, number = text.partition("=")
-        if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
-            raise UsageError(
-                f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
-            )
-        pairs.append((name, int(number)))
-    check_names(name for name, _ in pairs)
-    config = replace(state.config, limits=(*state.config.limits, *pairs))
-    return replace(state, config=config)
 
 
 def family_options(texts: list[str], short: dict[str, str | None]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from datasets_cli.cli.state import (
     printable_message,
     write,
 )
+from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull, RldsError, UnverifiedDataset, UsageError
 from datasets_cli.version import __version__
@@ -263,7 +264,9 @@ def _of_the_system(error: OSError) -> RldsError:
 
 def _report(error: RldsError, as_json: bool) -> int:
     text = (
-        json.dumps({"error": error.to_json()}) if as_json else printable_message(f"rlds: {error}")
+        json.dumps({"error": error.to_json()})
+        if as_json
+        else fitting(printable_message(f"rlds: {error}"))
     )
     with suppress(OSError):  # the exit code still says it
         print(text, file=sys.stderr, flush=True)

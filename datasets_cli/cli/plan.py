@@ -21,25 +21,32 @@ if TYPE_CHECKING:
 
 
 def prepare(
-    state: State, plan: PreprocessPlan, workers: int | None, *, dry_run: bool = False
+    state: State,
+    plan: PreprocessPlan,
+    workers: int | None,
+    *,
+    dry_run: bool = False,
+    names_done: bool = False,
 ) -> None:
-    """Print a plan, and do what is due of it.
+    """Tell a plan, do what is due of it, and print the folders of what is done.
 
     Args:
         state: of the run.
         plan: what is due, and what is done.
         workers: processes; all cores where None.
-        dry_run: only print it.
+        dry_run: only print the plan.
+        names_done: print the folders of what was done before, too.
 
     Raises:
         RldsError: the one dataset that is due cannot be made.
         PartialFailure: some of several cannot.
     """
-    lines = plan_lines(plan, state.width)
-    if dry_run or (state.json and not plan.due):
-        state.emit({"plan": plan.to_json()}, lines, [task.id for task in plan.due])
+    if dry_run:
+        ids = [task.id for task in plan.due]
+        state.emit({"plan": plan.to_json()}, plan_lines(plan, state.width), ids)
         return
-    state.say(lines)
+    for line in plan_lines(plan, None):
+        state.note(line)
     failure = None
     try:
         results = api.run_plan(
@@ -51,8 +58,9 @@ def prepare(
         )
     except PartialFailure as error:
         failure, results = error, error.results
-    paths = [str(dataset.path) for dataset in results.datasets]
-    state.emit({"plan": plan.to_json(), **results.to_json()}, paths if plan.due else [], paths)
+    wanted = {task.id for task in (plan.tasks if names_done else plan.due)}
+    paths = [str(dataset.path) for dataset in results.datasets if dataset.id in wanted]
+    state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
     if failure:
         raise failure
 
@@ -65,10 +73,9 @@ def plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
         width: columns of the terminal; None breaks nothing.
     """
     done = sum(task.state == "done" for task in plan.tasks)
-    if plan.due:
-        head = f"{_datasets(len(plan.due))} to make, {done} up to date:"
-    else:
-        head = f"Nothing is due: {_datasets(done)} up to date."
+    head = f"{_datasets(len(plan.due))} to make" if plan.due else "Nothing is due"
+    head += f", {done} up to date" if done else ""
+    head += ":" if len(plan.tasks) > done else "."
     lines = wrapped(head, width)
     for task in plan.tasks:
         if task.state != "done":

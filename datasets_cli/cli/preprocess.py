@@ -105,7 +105,7 @@ def preprocess(
     if step.is_single:
         _one(state, plan.tasks[0], workers)
     else:
-        prepare(state, plan, workers)
+        prepare(state, plan, workers, names_done=True)
     if save:
         added = StepFile().add(step)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")

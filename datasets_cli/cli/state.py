@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from datasets_cli.cli.terminal import has_colour, terminal_width
+from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
@@ -58,7 +58,7 @@ class State:
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
         if not (self.quiet or self.json):
-            print(printable_message(text), file=sys.stderr)
+            print(fitting(printable_message(text)), file=sys.stderr)
 
     @property
     def width(self) -> int | None:

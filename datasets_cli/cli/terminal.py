@@ -81,6 +81,16 @@ def fitted(lines: Iterable[str], width: int | None) -> list[str]:
     return found
 
 
+def fitting(text: str) -> str:
+    """Return a text for stderr: broken between words where that is a terminal."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(NARROWEST, shutil.get_terminal_size().columns)
+    indented = [(line, line[: len(line) - len(line.lstrip())]) for line in text.split("\n")]
+    lines = [wrapped(line.strip(), width, blank, f"{blank}  ") for line, blank in indented]
+    return "\n".join(line for several in lines for line in several)
+
+
 def fact(name: str, text: str, width: int | None) -> list[str]:
     """Return the lines of one fact: its name, and beside it what is known.
 

@@ -348,3 +348,15 @@ def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
         text = capsys.readouterr().out
         assert examples[0].split()[0] in text.partition("Examples:")[2]
         assert "<str>" not in text and "list[" not in text
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize(
+    "call", ["info no-such-dataset-of-any-family", "preprocess demo/pong --fn mycode:f --out x"]
+)
+def test_an_error_is_broken_between_words(call: str, columns: int, config: Config) -> None:
+    screen = in_terminal(call.split(), columns=columns, RLDS_HOME=str(config.root))
+    text = " ".join(" ".join(screen.lines).split())
+    assert screen.code in (2, 3) and text.startswith("rlds: ")
+    assert "rlds list" in text or "no module mycode" in text
+    assert max(map(len, screen.lines)) <= columns

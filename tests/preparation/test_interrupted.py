@@ -80,7 +80,7 @@ def test_a_run_of_another_folder_is_listed_and_is_no_error(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(here)])
     assert main(["preprocess"]) == 0
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert f"(left); cannot be resumed from here: cd {here}. To drop it: rm -r {work}" in shown
 
 

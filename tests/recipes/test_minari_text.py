@@ -125,7 +125,7 @@ def test_damaged_text_is_not_carried_into_another_layout(install: Any, config: C
     data = bytearray((folder / "text.utf8").read_bytes())
     data[0] ^= 1
     (folder / "text.utf8").write_bytes(data)
-    with pytest.raises(DamagedDataset, match=r"text\.utf8 has sha256"):
+    with pytest.raises(DamagedDataset, match=r"text\.utf8: expected sha256"):
         change_layout(ID, "compact", config)
     assert read_manifest(folder).layout == "ted"
 

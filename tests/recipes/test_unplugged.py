@@ -224,7 +224,7 @@ def test_frames_in_png_files_of_another_mode_are_converted_and_counted(install: 
     frames[5] = in_mode(some[1].frames[5], "RGB")
     progress = Notes()
     assert_same(everything(install(shards, progress=progress)), expected(some))
-    assert progress.notes == [
+    assert [note for note in progress.notes if ": unchecked: " not in note] == [
         "test/run: 3 frames are not 8-bit grey PNG files, and are converted to the greys they show "
         "(8-bit RGB: 1; 8-bit palette: 2)"
     ]

@@ -116,8 +116,8 @@ def _plan_rows(
 ) -> tuple[StateDict | None, Callable[[], None]]:
     """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
-    state = _read_writer(folder / WRITER, writer)
     counts = _read_counts(folder / ROWS)
+    state = _read_writer(folder / WRITER, writer, must_tell=_is_ours(counts))
     if counts.get(EMPTY) is True:
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
         empty = copy.copy(writer)
@@ -183,6 +183,11 @@ def _from_numbered(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
         ) from error
 
 
+def _is_ours(counts: StateDict) -> bool:
+    """Tell whether we wrote the rows, in version 2 or later."""
+    return counts.get("escaped_names") is True
+
+
 def _read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
     """Return the rows ``[steps, ...]`` that were dumped, time first."""
     path = folder / ROWS_META
@@ -191,7 +196,7 @@ def _read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> Tenso
             f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
             "rows that are TensorDicts can be loaded: dump these as TensorDicts."
         )
-    is_ours = known.get("escaped_names") is True
+    is_ours = _is_ours(known)
     rows = read_tensordict(folder, mapped=mapped, escaped=is_ours)
     if len(rows.batch_size) < ndim:
         raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
@@ -200,15 +205,16 @@ def _read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> Tenso
     return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
 
 
-def _read_writer(folder: Path, writer: Writer) -> StateDict:
-    """Return where the writer stood."""
+def _read_writer(folder: Path, writer: Writer, *, must_tell: bool) -> StateDict:
+    """Return where the writer stood; of version 1, a dataset's may have told nothing."""
     check_folder(folder)
     path = folder / WRITER_META
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
         state[name] = whole(state, name, path)  # TorchRL's may be 3.0
     # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
-    if "cursor" in writer.state_dict() and not state.keys() & {"cursor", "ranks", "rank_key"}:
+    tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
+    if "cursor" in writer.state_dict() and not tells and (state or must_tell):
         raise wrong(path, "cursor", "the row that is written next", None)
     return state
 

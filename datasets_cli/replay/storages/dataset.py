@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from datasets_cli.formats.limits import raised_limits
+from datasets_cli.installed.upkeep import find_folder
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.texts import put_texts, stack_texts
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -187,6 +190,40 @@ def open_storage(
     )
     warn_if_unverified(storage.dataset.manifest)
     return storage
+
+
+def open_installed(
+    id: str,
+    config: Config,
+    *,
+    device: str | torch.device | None,
+    pin_memory: bool,
+    contiguous: bool,
+    text: bool,
+) -> DatasetStorage:
+    """Open an installed dataset; see ``open_storage``.
+
+    Args:
+        id: an id, or a name that resolves to one.
+        config: the root, and the limits of what is read.
+        device: as for ``open_storage``, and so are the others.
+        pin_memory: whether batches are page-locked.
+        contiguous: whether each leaf has memory of its own.
+        text: whether columns of text are read.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    with raised_limits(dict(config.limits)):
+        return open_storage(
+            find_folder(id, config).sound_path,
+            device=device,
+            pin_memory=pin_memory,
+            contiguous=contiguous,
+            text=text,
+        )
 
 
 def reopen_storage(
