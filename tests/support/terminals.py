@@ -59,9 +59,10 @@ def in_terminal(*commands: list[str], columns: int, answer: str = "", **environm
     pid, descriptor = pty.fork()
     if pid == 0:  # pragma: no cover
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        os.environ.pop("COLUMNS", None)
-        os.environ.update({"TERM": "xterm", **environment})
-        os.execv(sys.executable, [sys.executable, "-c", _SCRIPT, json.dumps(commands)])
+        # Not the process's own: readline puts COLUMNS there, where os.environ does not see it.
+        values = {**os.environ, "TERM": "xterm", **environment}
+        values.pop("COLUMNS", None)
+        os.execve(sys.executable, [sys.executable, "-c", _SCRIPT, json.dumps(commands)], values)
     if answer:
         os.write(descriptor, answer.encode())
     raw = b""
