@@ -114,8 +114,11 @@ class FrameStack(Storage):
             # Column c of the run is the step age - length + 1 + c of its trajectory.
             missing = self.length - 1 - age
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
-            if bool(padded.any()):
-                bits_of(run)[padded.to(run.device)] = 0  # of the same memory, and 0 there too
+            frames = padded.flatten().nonzero().flatten().to(run.device)
+            if len(frames):
+                # Of the same memory, and 0 there too; a mask of all frames would take 100 times
+                # as long as the numbers of the few.
+                bits_of(run).view(-1, *run.shape[2:]).index_fill_(0, frames, 0)
         put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
         following = self.dataset.device_options.to_output(run[:, 1:].clone())
