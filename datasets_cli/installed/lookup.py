@@ -50,9 +50,16 @@ def installed_id(
     if accept_fallback and (fallback := installed_fallback(resolved, root, options or {})):
         return fallback
     raise DatasetNotInstalled(
-        f"{resolved.id} is not installed under {config.root}. Run: rlds download {resolved.id} "
-        "(in Python, datasets_cli.download)"
+        f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
+        f"download {resolved.id} (in Python, datasets_cli.download)"
     )
+
+
+def _alike(text: str, root: CacheRoot) -> str:
+    """Return the installed datasets whose names begin like a text, for a message."""
+    name = text.rpartition("/")[2].partition("~")[0]
+    found = [id for id in root.installed() if id.rpartition("/")[2].startswith(name)]
+    return f"; {' and '.join(found[:3])} {'is' if not found[1:] else 'are'}" if found else ""
 
 
 def installed_fallback(

@@ -51,6 +51,12 @@ def test_what_is_not_installed_has_no_size(config: Config) -> None:
         api.disk_usage("hopper-*", config=config)
 
 
+def test_what_is_installed_under_such_a_name_is_said(config: Config) -> None:
+    api.download("demo/door-human", config=config)
+    with pytest.raises(DatasetNotInstalled, match="; demo/door-human is"):
+        api.dataset_path("door-human", config=config)
+
+
 def test_the_command_prints_sizes_and_json(
     config: Config, door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
