@@ -30,6 +30,8 @@ FLOORS = [
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms", "preparation"],
+    ["replay.rows"],
+    ["replay.persistence"],
     ["replay.buffers"],
     ["replay.ensembles", "experience"],
     ["replay.loaders", "torchrl", "torchrl.families", "demo"],

@@ -21,9 +21,6 @@ from datasets_cli.replay.arguments import (
     unpickled_generator,
 )
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.buffers.checkpoint import generator_in
-from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
-from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.ensembles.member_batches import (
     MemberBatch,
     check_sizes,
@@ -39,6 +36,9 @@ from datasets_cli.replay.ensembles.members import (
     members_of,
     refuse_for_all,
 )
+from datasets_cli.replay.persistence.checkpoint import generator_in
+from datasets_cli.replay.persistence.draws import GENERATOR, read_generator, write_generator
+from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
