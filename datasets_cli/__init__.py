@@ -110,7 +110,7 @@ _LAZY_IMPORTS = {
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
     "LazyStackStorage": "replay.storages.lists",
-    "TensorStorage": "replay.storages.tensors",
+    "TensorStorage": "replay.storages.given",
     # samplers
     "PrioritizedSampler": "replay.samplers.prioritized",
     "PrioritizedSliceSampler": "torchrl.slice_samplers",

@@ -27,6 +27,7 @@ FLOORS = [
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed"],
     ["install", "replay.trajectories", "replay.files", "replay.sharing"],
+    ["replay.forms"],
     ["replay.storages"],
     ["preprocessing", "replay.samplers", "replay.writers"],
     ["replay.transforms", "preparation"],

@@ -11,8 +11,8 @@ import torch
 
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
+from datasets_cli.replay.forms.leaves import outline
 from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
-from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, WRITER, takes

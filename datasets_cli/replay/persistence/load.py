@@ -22,6 +22,7 @@ from datasets_cli.replay.files.json_files import (
 )
 from datasets_cli.replay.files.structures import from_numbered, to_numbered
 from datasets_cli.replay.files.write_folder import as_class
+from datasets_cli.replay.forms.stacks import stack_rows
 from datasets_cli.replay.persistence.dataset_reference import check_dataset
 from datasets_cli.replay.persistence.draws import SAMPLER, read_generator, read_sampler
 from datasets_cli.replay.persistence.dump import (
@@ -45,7 +46,6 @@ from datasets_cli.replay.persistence.dumped_rows import (
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage
-from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
 

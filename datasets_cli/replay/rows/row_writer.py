@@ -11,11 +11,11 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.forms.stacks import stack_rows
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
-from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers import RoundRobinWriter, Writer, default_writer
 from datasets_cli.store.schema.columns import Key, show_key
