@@ -115,11 +115,15 @@ from datasets_cli.replay.transforms.tensors import UnsqueezeTransform as Unsquee
 from datasets_cli.replay.transforms.tracking import InitTracker as InitTracker
 from datasets_cli.replay.transforms.tracking import StepCounter as StepCounter
 from datasets_cli.replay.transforms.transform import Transform as Transform
-from datasets_cli.replay.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
-from datasets_cli.replay.writers import RoundRobinWriter as RoundRobinWriter
-from datasets_cli.replay.writers import TensorDictMaxValueWriter as TensorDictMaxValueWriter
-from datasets_cli.replay.writers import TensorDictRoundRobinWriter as TensorDictRoundRobinWriter
-from datasets_cli.replay.writers import Writer as Writer
+from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter as ImmutableDatasetWriter
+from datasets_cli.replay.writers.max_value import (
+    TensorDictMaxValueWriter as TensorDictMaxValueWriter,
+)
+from datasets_cli.replay.writers.protocol import Writer as Writer
+from datasets_cli.replay.writers.round_robin import RoundRobinWriter as RoundRobinWriter
+from datasets_cli.replay.writers.round_robin import (
+    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
+)
 from datasets_cli.store.audit.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer

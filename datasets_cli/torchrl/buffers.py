@@ -16,7 +16,7 @@ from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, Word, takes
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 PRIORITIZED = {
     **BUFFER,

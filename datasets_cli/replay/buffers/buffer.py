@@ -28,7 +28,8 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer
+from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
 
 DEFAULT_SIZE = 1000
 

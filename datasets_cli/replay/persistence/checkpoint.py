@@ -21,7 +21,8 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
+from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
+from datasets_cli.replay.writers.protocol import Writer
 
 STATE_FORMAT = 2
 """Since 2, rows in a state are plain values; before, they were as they were stored."""

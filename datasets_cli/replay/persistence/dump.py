@@ -33,7 +33,7 @@ from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.persistence.draws import GENERATOR, SAMPLER, write_draws
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 Hook = Callable[[Any], Any]
 """Takes rows that are written or were read, and returns others."""

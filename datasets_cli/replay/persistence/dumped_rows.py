@@ -21,7 +21,7 @@ from datasets_cli.replay.files.read_folder import read_tensordict
 from datasets_cli.replay.files.structures import from_numbered
 from datasets_cli.replay.persistence.dump import ROWS_META, STRUCTURE, WRITER_META
 from datasets_cli.replay.rows.row_numbers import without_index
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 
 def read_counts(folder: Path) -> StateDict:

@@ -47,7 +47,8 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
+from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
+from datasets_cli.replay.writers.protocol import Writer
 
 
 def plan_load(

@@ -17,7 +17,9 @@ from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at,
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import RoundRobinWriter, Writer, default_writer
+from datasets_cli.replay.writers.default import default_writer
+from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.writers.round_robin import RoundRobinWriter
 from datasets_cli.store.schema.columns import Key, show_key
 
 

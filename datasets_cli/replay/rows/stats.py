@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.storages.protocol import is_writable
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 
 def buffer_stats(reader: BatchReader, writer: Writer) -> dict[str, int | float | bool]:
