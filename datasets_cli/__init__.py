@@ -110,7 +110,7 @@ _LAZY_IMPORTS = {
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
     "LazyStackStorage": "replay.storages.lists",
-    "TensorStorage": "replay.storages.tensors",
+    "TensorStorage": "replay.storages.given",
     # samplers
     "PrioritizedSampler": "replay.samplers.prioritized",
     "PrioritizedSliceSampler": "torchrl.slice_samplers",
@@ -124,11 +124,11 @@ _LAZY_IMPORTS = {
     "LinearScheduler": "torchrl.schedulers",
     "StepScheduler": "torchrl.schedulers",
     # writers
-    "Writer": "replay.writers",
-    "ImmutableDatasetWriter": "replay.writers",
-    "RoundRobinWriter": "replay.writers",
-    "TensorDictRoundRobinWriter": "replay.writers",
-    "TensorDictMaxValueWriter": "replay.writers",
+    "Writer": "replay.writers.protocol",
+    "ImmutableDatasetWriter": "replay.writers.immutable",
+    "RoundRobinWriter": "replay.writers.round_robin",
+    "TensorDictRoundRobinWriter": "replay.writers.round_robin",
+    "TensorDictMaxValueWriter": "replay.writers.max_value",
     # trajectories
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.start_stop",

@@ -86,13 +86,13 @@ from datasets_cli.replay.samplers.random import (
 )
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
+from datasets_cli.replay.storages.given import TensorStorage as TensorStorage
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
 from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage
 from datasets_cli.replay.storages.protocol import WritableStorage as WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
-from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
 from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.transforms.compose import Compose as Compose
@@ -115,11 +115,15 @@ from datasets_cli.replay.transforms.tensors import UnsqueezeTransform as Unsquee
 from datasets_cli.replay.transforms.tracking import InitTracker as InitTracker
 from datasets_cli.replay.transforms.tracking import StepCounter as StepCounter
 from datasets_cli.replay.transforms.transform import Transform as Transform
-from datasets_cli.replay.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
-from datasets_cli.replay.writers import RoundRobinWriter as RoundRobinWriter
-from datasets_cli.replay.writers import TensorDictMaxValueWriter as TensorDictMaxValueWriter
-from datasets_cli.replay.writers import TensorDictRoundRobinWriter as TensorDictRoundRobinWriter
-from datasets_cli.replay.writers import Writer as Writer
+from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter as ImmutableDatasetWriter
+from datasets_cli.replay.writers.max_value import (
+    TensorDictMaxValueWriter as TensorDictMaxValueWriter,
+)
+from datasets_cli.replay.writers.protocol import Writer as Writer
+from datasets_cli.replay.writers.round_robin import RoundRobinWriter as RoundRobinWriter
+from datasets_cli.replay.writers.round_robin import (
+    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
+)
 from datasets_cli.store.audit.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer

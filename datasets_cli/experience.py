@@ -35,7 +35,7 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.manifest import Manifest
 
 if TYPE_CHECKING:

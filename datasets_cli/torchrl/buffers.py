@@ -8,15 +8,15 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.buffer import DEFAULT_SIZE, ReplayBuffer
 from datasets_cli.replay.buffers.parts import as_storage
-from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, Word, takes
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 PRIORITIZED = {
     **BUFFER,

@@ -35,7 +35,7 @@ from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 

@@ -11,30 +11,25 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, choose_generator
-from datasets_cli.replay.buffers.checkpoint import clear_rows, writable
-from datasets_cli.replay.buffers.dump import Hook
-from datasets_cli.replay.buffers.parts import as_sampler, as_storage, check_room
-from datasets_cli.replay.buffers.persistence import Persistence
-from datasets_cli.replay.buffers.reader import BatchReader, CollateFunction
-from datasets_cli.replay.buffers.row_writer import RowWriter
-from datasets_cli.replay.buffers.rows import (
-    flat_rows,
-    is_key,
-    leaves_of,
-    row_numbers,
-    rows_at,
-    write_entries,
-)
-from datasets_cli.replay.buffers.sample_info import SampleInfo, warn_of_index
+from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer, check_room
 from datasets_cli.replay.old_names import original
-from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
+from datasets_cli.replay.persistence.dump import Hook
+from datasets_cli.replay.persistence.persistence import Persistence
+from datasets_cli.replay.rows.reader import BatchReader, CollateFunction
+from datasets_cli.replay.rows.replace import clear_rows, writable
+from datasets_cli.replay.rows.row_numbers import is_key, rows_at
+from datasets_cli.replay.rows.row_writer import RowWriter
+from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
+from datasets_cli.replay.rows.stats import buffer_stats
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.lists import ListStorage
-from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers import TensorDictRoundRobinWriter, Writer
+from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
 
 DEFAULT_SIZE = 1000
 
@@ -109,7 +104,7 @@ class ReplayBuffer:
                 f"{dim_extend}."
             )
         check_room(self.reader.sampler, self.reader.storage)
-        self.row_writer = RowWriter(self.reader, writer)
+        self.row_writer = RowWriter(self.reader, None if writer is None else as_writer(writer))
         self.persistence = Persistence(self.reader, self.row_writer)
         self._carry_index(writer)
         if shared:
@@ -306,14 +301,7 @@ class ReplayBuffer:
             index: int64 ``[B]``, or ``[B, ndim]`` with several dimensions.
             priority: float ``[B]``, or one number for all.
         """
-        sampler = self.reader.sampler
-        if has_priorities(sampler):
-            with self.reader.lock:
-                self.reader.others.check_draws(self.reader.storage, sampler)
-                rows = flat_rows(self.reader.storage, torch.as_tensor(index))
-                if rows.numel() and int(rows.max()) >= len(self):
-                    raise UsageError(f"There is no row {int(rows.max())}, only {len(self)} rows.")
-                sampler.update_priority(rows, priority)
+        self.row_writer.update_priority(index, priority)
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
         """Use another storage and return the one before; its rows get the default priority.
@@ -347,7 +335,7 @@ class ReplayBuffer:
     def set_writer(self, writer: Writer) -> Writer:
         """Use another writer and return the one before."""
         previous = self.writer
-        self.row_writer.use_writer(writer)
+        self.row_writer.use_writer(as_writer(writer))
         self._carry_index(writer)
         return previous
 
@@ -453,16 +441,7 @@ class ReplayBuffer:
         ``size`` rows of ``capacity``, of which they are the part ``utilization``, ``write_count``,
         ``prefetch_queue_size``, and ``initialized``, which is True. A dataset is full.
         """
-        size, storage = len(self), self.reader.storage
-        capacity = storage.max_size if is_writable(storage) else size
-        return {
-            "size": size,
-            "write_count": self.write_count,
-            "prefetch_queue_size": self.reader.num_ahead,
-            "initialized": True,
-            "capacity": capacity,
-            "utilization": size / capacity if capacity else 0.0,
-        }
+        return buffer_stats(self.reader, self.row_writer.writer)
 
     def set_(self, key: NestedKey, value: Rows) -> Self:
         """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
@@ -470,7 +449,8 @@ class ReplayBuffer:
 
     def set_at_(self, key: NestedKey, value: Rows, index: Index) -> Self:
         """Replace an entry of some rows by another ``[n, ...]``; return the buffer."""
-        return self._write_entries({key: value}, index, None)
+        self.row_writer.replace_entries({key: value}, index)
+        return self
 
     def update_(
         self,
@@ -492,48 +472,14 @@ class ReplayBuffer:
             ImmutableError: the rows are a dataset.
             UsageError: rows do not have such an entry, or it is of another shape or element type.
         """
-        return self._write_entries(input_dict_or_td, slice(None), keys_to_update)
-
-    def _write_entries(
-        self,
-        entries: Mapping[NestedKey, Rows] | TensorDictBase,
-        index: Index,
-        only: Sequence[NestedKey] | None,
-    ) -> Self:
-        with self.reader.lock:
-            storage = writable(self.reader)
-            rows = row_numbers(index, storage).reshape(-1)
-            write_entries(storage, rows, leaves_of(entries, only))
-            self.reader.rewind()
+        self.row_writer.replace_entries(input_dict_or_td, slice(None), keys_to_update)
         return self
 
-    @property
-    def _storage(self) -> Storage:  # this and the next three: as TorchRL's tutorials name them
-        return self.storage
-
-    @_storage.setter
-    def _storage(self, storage: Storage) -> None:
-        self.set_storage(storage)
-
-    @property
-    def _sampler(self) -> Sampler:
-        return self.sampler
-
-    @_sampler.setter
-    def _sampler(self, sampler: Sampler) -> None:
-        self.set_sampler(sampler)
-
-    @property
-    def _writer(self) -> Writer:
-        return self.row_writer.writer
-
-    @_writer.setter
-    def _writer(self, writer: Writer) -> None:
-        self.set_writer(writer)
-
-    @property
-    def _transform(self) -> Compose:
-        return self.transform
+    # As TorchRL's tutorials name the parts.
+    _storage = property(lambda self: self.storage, lambda self, part: self.set_storage(part))
+    _sampler = property(lambda self: self.sampler, lambda self, part: self.set_sampler(part))
+    _writer = property(lambda self: self.writer, lambda self, part: self.set_writer(part))
+    _transform = property(lambda self: self.transform)
 
     def _carry_index(self, writer: Writer | None) -> None:
         """Let batches carry the rows' numbers where the writer asks for it."""

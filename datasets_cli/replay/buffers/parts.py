@@ -11,7 +11,7 @@ from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 
 def as_storage(part: Any) -> Storage:

@@ -8,14 +8,14 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.buffers.reader import CollateFunction
-from datasets_cli.replay.buffers.rows import without_index
-from datasets_cli.replay.buffers.sample_info import SampleInfo
+from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.row_numbers import without_index
+from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 
 @takes(**BUFFER)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,9 +19,6 @@ from datasets_cli.replay.arguments import (
     unpickled_generator,
 )
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.buffers.checkpoint import generator_in
-from datasets_cli.replay.buffers.draws import GENERATOR, read_generator, write_generator
-from datasets_cli.replay.buffers.reader import CollateFunction
 from datasets_cli.replay.ensembles.member_batches import (
     MemberBatch,
     check_sizes,
@@ -39,10 +34,17 @@ from datasets_cli.replay.ensembles.members import (
     members_of,
     refuse_for_all,
 )
+from datasets_cli.replay.ensembles.persistence import (
+    dump_members,
+    load_members,
+    members_state,
+    restore_members,
+)
+from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers import refuse_to_write
+from datasets_cli.replay.writers.immutable import refuse_to_write
 
 
 @takes(**ENSEMBLE)
@@ -263,33 +265,18 @@ class ReplayBufferEnsemble:
 
         The members' folders are named by number: ``path/0``, ``path/1``.
         """
-        for number, buffer in enumerate(self.buffers):
-            buffer.dumps(Path(path) / str(number))
-        shutil.rmtree(Path(path) / GENERATOR, ignore_errors=True)  # of an older dump
-        if self.generator is not torch.default_generator:
-            write_generator(Path(path), self.generator, self.generator.get_state())
+        dump_members(self.buffers, self.generator, Path(path))
 
     def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
         """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``.
 
         Where one member is refused, none changes.
         """
-        is_own = self.generator is not torch.default_generator
-        state = read_generator(Path(path), self.generator) if is_own else None
-        with self._locked():
-            folders = [Path(path) / str(number) for number in range(len(self.buffers))]
-            members = zip(self.buffers, folders, strict=True)
-            for put in [
-                buffer.persistence.plan_load(folder, tensorclass) for buffer, folder in members
-            ]:
-                put()
-        if state is not None:
-            self.generator.set_state(state)
+        load_members(self.buffers, self.generator, Path(path), tensorclass)
 
     def state_dict(self) -> StateDict:
         """Return the state of the draws, members' included."""
-        members = [buffer.state_dict() for buffer in self.buffers]
-        return {"members": members, "generator": self.generator.get_state()}
+        return members_state(self.buffers, self.generator)
 
     def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
         """Continue where ``state`` was taken; see ``ReplayBuffer.load_state_dict``.
@@ -299,28 +286,7 @@ class ReplayBufferEnsemble:
         Raises:
             UsageError: it is no state of an ensemble of such members.
         """
-        found = state.get("members") if isinstance(state, dict) else None
-        if not isinstance(found, list) or len(found) != len(self.buffers):
-            count = len(found) if isinstance(found, list) else "no"
-            raise UsageError(
-                f"The state is of an ensemble of {count} members; this one has "
-                f"{len(self.buffers)}. Make one of the same members."
-            )
-        generator = generator_in(state, self.generator)
-        with self._locked():
-            members = zip(self.buffers, found, strict=True)
-            for put in [
-                buffer.persistence.plan_restore(own, tensorclass) for buffer, own in members
-            ]:
-                put()
-        self.generator.set_state(generator)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as locks:
-            for buffer in self.buffers:
-                locks.enter_context(buffer.reader.lock)
-            yield
+        restore_members(self.buffers, self.generator, state, tensorclass)
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

@@ -19,8 +19,8 @@ from torch.utils import _pytree
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.buffers.sample_info import expand_to_rows
-from datasets_cli.replay.storages.form import outline
+from datasets_cli.replay.forms.leaves import outline
+from datasets_cli.replay.rows.sample_info import expand_to_rows
 from datasets_cli.store.schema.columns import Key, show_key
 
 

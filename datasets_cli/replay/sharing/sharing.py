@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,23 +24,18 @@ from datasets_cli.replay.sharing.counters import (
     SEQUENCE,
     SharedCounters,
 )
-from datasets_cli.replay.sharing.files import ColumnFile, make_files
+from datasets_cli.replay.sharing.files import make_files
+from datasets_cli.replay.sharing.form_file import Form, SharedForm, read_form, write_form
 from datasets_cli.replay.sharing.journal import Journal, Span
-from datasets_cli.replay.sharing.lock import ProcessLock, rows_are_gone
+from datasets_cli.replay.sharing.lock import ProcessLock
 from datasets_cli.replay.sharing.process import tell_after_fork
-from datasets_cli.store.schema.bits import torch_dtype, type_name
 from datasets_cli.store.schema.columns import Column
 
 logger = logging.getLogger(__name__)
 
 _TRIES = 3
-_DIGEST = "sha256"
-_DIGEST_BYTES = 32
 
 Found = TypeVar("Found")
-
-Form = dict[str, Any]
-"""What tells the form of rows, as JSON."""
 
 
 class Sharing:
@@ -184,10 +177,9 @@ class Sharing:
             open_control(self.folder, self._key)
             check_memory(self.folder, capacity * sum(leaf.row_bytes for leaf in leaves))
             files = make_files(self.folder, leaves, capacity)
-            columns = [[str(file.path), file.shape, type_name(file.dtype)] for file in files]
-            text = json.dumps({"columns": columns, "width": width, "form": form}).encode()
-            self._file("form").write_bytes(hmac.digest(self._key, text, _DIGEST) + text)
-            self._use(files, width, form)
+            found = SharedForm(files, width, form)
+            write_form(self.folder, self._key, found)
+            self._use(found)
             self._numbers[FORM] = 1
 
     def find_form(self) -> bool:
@@ -197,29 +189,14 @@ class Sharing:
             UsageError: the files are gone, or others are there.
         """
         if not self.columns and self._numbers[FORM]:
-            try:
-                found = self._file("form").read_bytes()
-            except FileNotFoundError as error:
-                raise rows_are_gone(self.folder) from error
-            digest, text = found[:_DIGEST_BYTES], found[_DIGEST_BYTES:]
-            # Nothing is believed that a process without the key may have put there.
-            if not hmac.compare_digest(digest, hmac.digest(self._key, text, _DIGEST)):
-                raise rows_are_gone(self.folder)
-            known = json.loads(text)
-            files = [
-                ColumnFile(Path(path), tuple(shape), torch_dtype(dtype))
-                for path, shape, dtype in known["columns"]
-            ]
-            self._use(files, known["width"], known["form"])
+            self._use(read_form(self.folder, self._key))
         return bool(self.columns)
 
-    def _file(self, name: str) -> Path:
-        return self.folder / SUBFOLDER / name
-
-    def _use(self, files: list[ColumnFile], width: int, form: Form | None) -> None:
-        self.columns = [file.map() for file in files]
-        self._journal = Journal(self._file("journal"), self._numbers, self.columns, width)
-        self.form = form
+    def _use(self, found: SharedForm) -> None:
+        self.columns = [file.map() for file in found.files]
+        path = self.folder / SUBFOLDER / "journal"
+        self._journal = Journal(path, self._numbers, self.columns, found.width)
+        self.form = found.form
 
     def _begin_turn(self) -> None:
         """Be known to the others, and repair what the last writer left if it was killed."""

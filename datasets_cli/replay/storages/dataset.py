@@ -13,8 +13,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.installed.upkeep import find_folder
+from datasets_cli.replay.forms.texts import put_texts, stack_texts
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.storages.texts import put_texts, stack_texts
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME

@@ -59,7 +59,7 @@ class LazyMemmapStorage(LazyTensorStorage):
                     f"{scratch_dir} is not empty: rows of another storage may be there. Choose a "
                     "new scratch_dir, or pass existsok=True to write over it."
                 )
-        self._share_in(self.scratch_dir)
+        self._owner.share_in(self.scratch_dir, None)
         if scratch_dir is None:
             delete_with(self.sharing, self.scratch_dir)
 

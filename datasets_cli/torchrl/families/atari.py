@@ -15,7 +15,7 @@ from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.torchrl.families.family import AvailableDatasets
 
 

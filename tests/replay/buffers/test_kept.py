@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,15 @@ def test_a_batch_shares_no_value_with_the_rows(storage: Any) -> None:
     batch[0] = texts(9, 10)[0].update({"index": 0}) if "index" in batch.keys() else texts(9, 10)[0]  # noqa: SIM118
     check_texts(buffer[:])
     assert buffer["a"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_deep_copy_has_values_of_its_own(storage: Any) -> None:
+    buffer = TensorDictReplayBuffer(storage=storage(4), batch_size=3)
+    buffer.extend(texts(0, 4))
+    copied = copy.deepcopy(buffer)
+    copied[0] = texts(9, 10)[0]
+    assert copied[0]["text"] == "t9" and buffer[0]["text"] == "t0"
 
 
 @pytest.mark.parametrize("storage", TENSORS)

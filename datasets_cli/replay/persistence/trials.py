@@ -6,7 +6,7 @@ from typing import Any
 
 from datasets_cli.errors import RldsError
 from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.writers import Writer
+from datasets_cli.replay.writers.protocol import Writer
 
 WRONG_STATE = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError),

@@ -11,21 +11,18 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.buffers.dataset_reference import check_dataset, dataset_of
-from datasets_cli.replay.buffers.reader import BatchReader
-from datasets_cli.replay.buffers.trials import WRONG_STATE, try_state
 from datasets_cli.replay.files.plain_rows import from_plain, to_plain
 from datasets_cli.replay.files.write_folder import as_class
-from datasets_cli.replay.storages.batch import map_rows
-from datasets_cli.replay.storages.form import check_leading, form_of
+from datasets_cli.replay.forms.batch import map_rows
+from datasets_cli.replay.forms.form import check_leading, form_of
+from datasets_cli.replay.persistence.dataset_reference import check_dataset, dataset_of
+from datasets_cli.replay.persistence.trials import WRONG_STATE, try_state
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import (
-    RoundRobinWriter,
-    TensorDictMaxValueWriter,
-    Writer,
-    refuse_to_write,
-)
+from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
+from datasets_cli.replay.writers.protocol import Writer
 
 STATE_FORMAT = 2
 """Since 2, rows in a state are plain values; before, they were as they were stored."""
@@ -198,51 +195,3 @@ def _rows_in(state: StateDict, tensorclass: Any) -> Rows:
     if isinstance(rows, list):
         return [as_class(row, tensorclass) for row in rows]
     return rows if rows is None else as_class(rows, tensorclass)
-
-
-def replace_rows(
-    reader: BatchReader,
-    writer: Writer,
-    columns: list[Any] | None,
-    writer_state: StateDict,
-) -> None:
-    """Forget a buffer's rows for others, and continue after these where the writer stood.
-
-    Args:
-        reader: of the buffer.
-        writer: of the buffer.
-        columns: of the other rows ``[n, ...]``, as the storage flattens them; None for none.
-        writer_state: where its writer continues; ``cursor`` counts rows.
-    """
-    storage = writable(reader)
-    clear_rows(reader, writer)
-    if columns is not None:
-        storage.write(slice(0, len(columns[0])), columns)
-    writer.load_state_dict(writer_state)
-    # The storage counts time steps, the writer rows.
-    storage.cursor = writer_state.get("cursor", 0) // storage.width
-
-
-def clear_rows(reader: BatchReader, writer: Writer) -> None:
-    """Forget a buffer's rows, and tell all who know of them."""
-    storage = writable(reader)
-    if not isinstance(writer, RoundRobinWriter):
-        reader.others.check_writes(storage, writer=type(writer).__name__)
-    writer.on_clear()  # first, because it may refuse
-    storage.clear()
-    reader.transform.on_clear()
-    reader.sampler.on_clear()
-    reader.drop()
-
-
-def writable(reader: BatchReader) -> WritableStorage:
-    """Return the storage of a buffer to write to.
-
-    Raises:
-        ImmutableError: its rows are a dataset.
-        UsageError: they are a copy of those of another process.
-    """
-    if not is_writable(reader.storage):
-        refuse_to_write()
-    reader.others.check_writes(reader.storage, writer=None)
-    return reader.storage

@@ -14,8 +14,6 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.buffers.reader import BatchReader
-from datasets_cli.replay.buffers.trials import WRONG_STATE, try_state, wrong_state
 from datasets_cli.replay.files.json_files import (
     SETTINGS_BYTES,
     STATE,
@@ -26,6 +24,8 @@ from datasets_cli.replay.files.json_files import (
 )
 from datasets_cli.replay.files.read_folder import read_tensordict
 from datasets_cli.replay.files.write_folder import plan_files, write_files
+from datasets_cli.replay.persistence.trials import WRONG_STATE, try_state, wrong_state
+from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.samplers.epoch import given_epoch
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
 from datasets_cli.replay.samplers.random import SamplerWithoutReplacement

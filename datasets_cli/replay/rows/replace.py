@@ -1,84 +1,38 @@
-"""Row numbers: what users index a buffer with, and what a storage calls its rows."""
+"""Replacing rows: some of them, some of their entries, or all."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows, key_of
-from datasets_cli.replay.storages.batch import map_rows
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, WritableStorage
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, key_of
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.row_numbers import row_numbers
+from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.writers.immutable import refuse_to_write
+from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.writers.round_robin import RoundRobinWriter
 from datasets_cli.store.schema.columns import Key, show_key
 
 BLOCK = 4096  # rows that are copied at once where some of their entries are replaced
 
 
-def is_key(index: Index) -> TypeGuard[NestedKey]:
-    """Tell whether an index is a key: a name, or a tuple of names."""
-    if isinstance(index, tuple):
-        return bool(index) and all(isinstance(name, str) for name in index)
-    return isinstance(index, str)
-
-
-def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
-    """Return the rows int64 that an index means, in its shape.
-
-    Args:
-        index: an int, slice, list, mask or tensor of rows; with a storage of several dimensions
-            whatever indexes a tensor of these dimensions as ``extend`` takes them, time last.
-        storage: whose rows.
+def writable(reader: BatchReader) -> WritableStorage:
+    """Return the storage of a buffer to write to.
 
     Raises:
-        IndexError: a row does not exist, or a mask has another length.
+        ImmutableError: its rows are a dataset.
+        UsageError: they are a copy of those of another process.
     """
-    num_rows = len(storage)
-    if storage.ndim > 1:
-        by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
-        found: torch.Tensor = by_step.transpose(0, storage.ndim - 1)[index]  # type: ignore[index]
-        return found
-    if index is Ellipsis:
-        index = slice(None)
-    if isinstance(index, slice):
-        return torch.tensor(range(num_rows)[index], dtype=torch.int64)
-    rows = torch.as_tensor(index)
-    if rows.dtype == torch.bool:
-        if rows.shape != (num_rows,):
-            raise IndexError(f"A mask must have one entry a row ({num_rows}), not {rows.shape}.")
-        return rows.nonzero().flatten()
-    if rows.numel() == 0:
-        return rows.long()
-    floating = rows.is_floating_point() or rows.is_complex()
-    rows = rows if floating else rows.long()  # narrow integers would wrap around
-    if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
-        if not num_rows:
-            raise IndexError(NO_ROWS)
-        raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
-    return torch.where(rows < 0, rows + num_rows, rows)
-
-
-def rows_at(storage: Storage, index: Index) -> Rows:
-    """Return copies of the rows that an index means, as they are stored.
-
-    Args:
-        storage: whose rows.
-        index: see ``row_numbers``; an int, or one for each dimension, means one row.
-    """
-    if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
-        start, stop, _ = index.indices(len(storage))
-        return storage.run(start, max(start, stop))
-    rows = row_numbers(index, storage)
-    if rows.ndim == 0:
-        return storage.item(int(rows))
-    batch = storage.get(rows.flatten())
-    if rows.ndim > 1:
-        return map_rows(lambda part: part.reshape(*rows.shape, *part.shape[1:]), batch)
-    return batch
+    if not is_writable(reader.storage):
+        refuse_to_write()
+    reader.others.check_writes(reader.storage, writer=None)
+    return reader.storage
 
 
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
@@ -143,7 +97,7 @@ def write_entries(
         storage.write(rows[start:stop], storage.flatten(batch))
 
 
-def leaves_of(
+def entries_by_key(
     entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
 ) -> dict[Key, Rows]:
     """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys.
@@ -158,7 +112,7 @@ def leaves_of(
     found: dict[Key, Rows] = {}
     for name, value in entries.items():
         is_group = isinstance(value, Mapping | TensorDictBase)
-        below = leaves_of(value, None) if is_group else {(): value}
+        below = entries_by_key(value, None) if is_group else {(): value}
         found.update({(*key_of(name), *rest): leaf for rest, leaf in below.items()})
     if only is None:
         return found
@@ -169,27 +123,36 @@ def leaves_of(
     return {leaf: v for leaf, v in found.items() if any(leaf[: len(k)] == k for k in wanted)}
 
 
-def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-    """Return what a storage calls its flat rows int64 ``[B]``.
+def replace_rows(
+    reader: BatchReader,
+    writer: Writer,
+    columns: list[Any] | None,
+    writer_state: StateDict,
+) -> None:
+    """Forget a buffer's rows for others, and continue after these where the writer stood.
 
-    The rows themselves, or their place in each dimension, int64 ``[B, ndim]``; -1, which is no row,
-    stays.
+    Args:
+        reader: of the buffer.
+        writer: of the buffer.
+        columns: of the other rows ``[n, ...]``, as the storage flattens them; None for none.
+        writer_state: where its writer continues; ``cursor`` counts rows.
     """
-    if storage.ndim == 1:
-        return rows
-    places = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)
-    return torch.where(rows.unsqueeze(-1) < 0, rows.unsqueeze(-1), places)
+    storage = writable(reader)
+    clear_rows(reader, writer)
+    if columns is not None:
+        storage.write(slice(0, len(columns[0])), columns)
+    writer.load_state_dict(writer_state)
+    # The storage counts time steps, the writer rows.
+    storage.cursor = writer_state.get("cursor", 0) // storage.width
 
 
-def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
-    """Return the flat rows int64 ``[B]`` of what ``unravel_rows`` returned."""
-    if storage.ndim == 1:
-        return numbers.reshape(-1)
-    steps = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
-    return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
-
-
-def without_index(data: Rows) -> Rows:
-    """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
-    has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
-    return data.exclude("index") if has_index else data
+def clear_rows(reader: BatchReader, writer: Writer) -> None:
+    """Forget a buffer's rows, and tell all who know of them."""
+    storage = writable(reader)
+    if not isinstance(writer, RoundRobinWriter):
+        reader.others.check_writes(storage, writer=type(writer).__name__)
+    writer.on_clear()  # first, because it may refuse
+    storage.clear()
+    reader.transform.on_clear()
+    reader.sampler.on_clear()
+    reader.drop()

@@ -13,38 +13,42 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
+from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.buffers.checkpoint import replace_rows, writable
-from datasets_cli.replay.buffers.dataset_reference import check_dataset
-from datasets_cli.replay.buffers.draws import SAMPLER, read_generator, read_sampler
-from datasets_cli.replay.buffers.dump import (
+from datasets_cli.replay.files.json_files import (
+    SETTINGS_BYTES,
+    read_state,
+    wrong,
+)
+from datasets_cli.replay.files.structures import from_numbered, to_numbered
+from datasets_cli.replay.files.write_folder import as_class
+from datasets_cli.replay.forms.stacks import stack_rows
+from datasets_cli.replay.persistence.dataset_reference import check_dataset
+from datasets_cli.replay.persistence.draws import SAMPLER, read_generator, read_sampler
+from datasets_cli.replay.persistence.dump import (
     DATASET,
     EMPTY,
     ROWS,
-    ROWS_META,
     SEAL,
     STRUCTURE,
     WRITER,
-    WRITER_META,
     Hook,
 )
-from datasets_cli.replay.buffers.reader import BatchReader
-from datasets_cli.replay.buffers.rows import without_index
-from datasets_cli.replay.files.json_files import (
-    SETTINGS_BYTES,
-    check_folder,
-    read_state,
-    whole,
-    wrong,
+from datasets_cli.replay.persistence.dumped_rows import (
+    in_structure,
+    is_ours,
+    oldest_step,
+    ranks_of,
+    read_counts,
+    read_rows,
+    read_writer,
 )
-from datasets_cli.replay.files.read_folder import read_tensordict
-from datasets_cli.replay.files.structures import from_numbered, to_numbered
-from datasets_cli.replay.files.write_folder import as_class
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage
-from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import TensorDictMaxValueWriter, Writer
+from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
+from datasets_cli.replay.writers.protocol import Writer
 
 
 def plan_load(
@@ -116,8 +120,8 @@ def _plan_rows(
 ) -> tuple[StateDict | None, Callable[[], None]]:
     """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
-    counts = _read_counts(folder / ROWS)
-    state = _read_writer(folder / WRITER, writer, must_tell=_is_ours(counts))
+    counts = read_counts(folder / ROWS)
+    state = read_writer(folder / WRITER, writer, must_tell=is_ours(counts))
     if counts.get(EMPTY) is True:
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
         empty = copy.copy(writer)
@@ -125,31 +129,22 @@ def _plan_rows(
         return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
     # Our tensor storages copy what they are given; others, and hooks, may write into it.
     mapped = isinstance(storage, LazyTensorStorage) and not hooks
-    rows = dumped = _read_rows(folder / ROWS, counts, storage.ndim, mapped)
-    structure = counts.get(STRUCTURE)
-    if structure is not None:
-        given = _from_numbered(folder / ROWS, structure, rows)
-        for hook in hooks:
-            given = hook(given)
-        rows, structure = to_numbered(given, storage.ndim)
-    else:
-        for hook in hooks:
-            rows = hook(rows)
+    dumped = read_rows(folder / ROWS, counts, storage.ndim, mapped)
+    rows, structure = _hooked(folder / ROWS, dumped, counts.get(STRUCTURE), hooks, storage.ndim)
     width = max(1, math.prod(rows.shape[1 : storage.ndim]))
     num_steps, room = len(rows), -(-storage.max_size // width)
     if num_steps > room:
         raise UsageError(
             f"{folder} has {num_steps * width} rows; the storage has room for {room * width}."
         )
-    oldest = _oldest_step(state, num_steps) if num_steps == len(dumped) else 0
+    oldest = oldest_step(state, num_steps) if num_steps == len(dumped) else 0
     shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
-    if not isinstance(writer, TensorDictMaxValueWriter):
+    if isinstance(writer, TensorDictMaxValueWriter):
+        ranks = ranks_of(state, folder / WRITER, num_steps)
+        state["ranks"] = _ranks(writer, rows, folder) if ranks is None else ranks
+    else:
         state["cursor"] = (num_steps if num_steps < room else oldest) * width
         state.setdefault("write_count", num_steps * width)
-    elif (ranks := _ranks_of(state, folder / WRITER, num_steps)) is None:
-        state["ranks"] = _ranks(writer, rows, folder)
-    else:
-        state["ranks"] = ranks
     drawn = read_sampler(reader.sampler, folder / SAMPLER)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     try:
@@ -167,62 +162,22 @@ def _plan_rows(
     return drawn if drawn and ("priorities" in drawn or not shift) else None, put
 
 
-def _read_counts(folder: Path) -> StateDict:
-    """Return what is known of the rows that were dumped."""
-    check_folder(folder)
-    return read_state(folder / ROWS_META, SETTINGS_BYTES)
+def _hooked(
+    folder: Path, rows: TensorDictBase, structure: Any, hooks: list[Hook], ndim: int
+) -> tuple[TensorDictBase, Any]:
+    """Return what hooks made of the rows that were dumped, and of their structure if they have one.
 
-
-def _from_numbered(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
-    try:
-        return from_numbered(structure, rows)
-    except ValueError as error:
-        raise DamagedDataset(
-            f"{folder / ROWS_META}: {STRUCTURE} is not that of these rows: {error}. Dump the "
-            "buffer again."
-        ) from error
-
-
-def _is_ours(counts: StateDict) -> bool:
-    """Tell whether we wrote the rows, in version 2 or later."""
-    return counts.get("escaped_names") is True
-
-
-def _read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
-    """Return the rows ``[steps, ...]`` that were dumped, time first."""
-    path = folder / ROWS_META
-    if known.get("is_pytree"):
-        raise UsageError(
-            f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
-            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
-        )
-    is_ours = _is_ours(known)
-    rows = read_tensordict(folder, mapped=mapped, escaped=is_ours)
-    if len(rows.batch_size) < ndim:
-        raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
-    width = max(1, math.prod(rows.shape[1:ndim]))
-    rows = rows[: whole(known, "len", path, len(rows) * width) // width]
-    return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
-
-
-def _read_writer(folder: Path, writer: Writer, *, must_tell: bool) -> StateDict:
-    """Return where the writer stood; of version 1, a dataset's may have told nothing."""
-    check_folder(folder)
-    path = folder / WRITER_META
-    state = read_state(path)
-    for name in {"cursor", "write_count"} & state.keys():
-        state[name] = whole(state, name, path)  # TorchRL's may be 3.0
-    # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
-    tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
-    if "cursor" in writer.state_dict() and not tells and (state or must_tell):
-        raise wrong(path, "cursor", "the row that is written next", None)
-    return state
-
-
-def _oldest_step(state: StateDict, num_steps: int) -> int:
-    """Return the step of a ring's oldest rows, where it continues; 0 for what is not a ring."""
-    cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
-    return cursor if 0 <= cursor < num_steps else 0
+    Args:
+        folder: of the rows.
+        rows: as they were dumped, time first.
+        structure: in which they are tensors; None for TensorDicts.
+        hooks: called one after the other.
+        ndim: dimensions of rows.
+    """
+    given: Rows = rows if structure is None else in_structure(folder, structure, rows)
+    for hook in hooks:
+        given = hook(given)
+    return (given, None) if structure is None else to_numbered(given, ndim)
 
 
 def _columns(
@@ -251,18 +206,6 @@ def _rolled(column: Rows, shift: int) -> Rows:
     if isinstance(column, list):
         return column[shift:] + column[:shift]
     return column.roll(-shift, 0)
-
-
-def _ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
-    """Return the ranks that were dumped; None where there are none, or those of other rows."""
-    ranks = state.get("ranks")
-    if ranks is None:
-        return None
-    if not isinstance(ranks, list) or any(
-        type(rank) not in (int, float) or math.isnan(rank) for rank in ranks
-    ):
-        raise wrong(folder / WRITER_META, "ranks", "a list of numbers", ranks)
-    return [*map(float, ranks)] if len(ranks) == num_rows else None
 
 
 def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path) -> list[float]:

@@ -32,7 +32,7 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import UsageError
-from tests.replay.buffers.test_dump_rows import KINDS, items, shown, typed
+from tests.replay.persistence.test_dump_rows import KINDS, items, shown, typed
 from tests.replay.storages.test_storages import steps
 
 SAMPLERS: dict[str, Callable[[], Any]] = {

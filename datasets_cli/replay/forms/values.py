@@ -7,12 +7,13 @@ over lets go of it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack
 
-from datasets_cli.replay.storages.texts import stack_texts
+from datasets_cli.replay.forms.texts import stack_texts
 
 
 class ValueColumn:
@@ -97,6 +98,11 @@ class ValueColumn:
 
 Column = torch.Tensor | ValueColumn
 """A column ``[n, ...]`` of rows: numbers, or values that are no tensors."""
+
+
+def tensors_of(columns: Sequence[Column]) -> list[torch.Tensor]:
+    """Return those columns that are tensors."""
+    return [column for column in columns if isinstance(column, torch.Tensor)]
 
 
 def _places(rows: slice | torch.Tensor) -> slice | np.ndarray:

@@ -17,15 +17,15 @@ from datasets_cli.replay.arguments import (
     unpickled_generator,
     whole_number,
 )
-from datasets_cli.replay.buffers.other_writers import OtherWriters
-from datasets_cli.replay.buffers.prefetch import STALE, Draw, Prefetch
-from datasets_cli.replay.buffers.rows import unravel_rows
-from datasets_cli.replay.buffers.sample_info import SampleInfo
-from datasets_cli.replay.buffers.shared_draw import SharedDraw
+from datasets_cli.replay.forms.batch import map_rows
+from datasets_cli.replay.rows.other_writers import OtherWriters
+from datasets_cli.replay.rows.prefetch import STALE, Draw, Prefetch
+from datasets_cli.replay.rows.row_numbers import unravel_rows
+from datasets_cli.replay.rows.sample_info import SampleInfo
+from datasets_cli.replay.rows.shared_draw import SharedDraw
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.storages.batch import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.store.schema.device_options import can_page_lock

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.replay.buffers.rows import unravel_rows
+from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.dataset import Dataset

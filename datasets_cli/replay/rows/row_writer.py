@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, Rows
-from datasets_cli.replay.buffers.checkpoint import writable
-from datasets_cli.replay.buffers.parts import as_writer
-from datasets_cli.replay.buffers.reader import BatchReader
-from datasets_cli.replay.buffers.rows import unravel_rows, write_at
+from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.forms.stacks import stack_rows
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
+from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
-from datasets_cli.replay.storages.stacks import stack_rows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers import RoundRobinWriter, Writer, default_writer
+from datasets_cli.replay.writers.default import default_writer
+from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.writers.round_robin import RoundRobinWriter
 from datasets_cli.store.schema.columns import Key, show_key
 
 
@@ -38,7 +40,7 @@ class RowWriter:
 
     def use_writer(self, writer: Writer | None) -> None:
         """Write with a writer from now on; see the class."""
-        self.writer = as_writer(default_writer(self._reader.storage) if writer is None else writer)
+        self.writer = default_writer(self._reader.storage) if writer is None else writer
         self._follow()
 
     def share(self) -> None:
@@ -96,6 +98,37 @@ class RowWriter:
         with self._undoing(), self._reader.lock:
             write_at(writable(self._reader), index, data)
             self._reader.rewind()
+
+    def replace_entries(
+        self,
+        entries: Mapping[NestedKey, Rows] | TensorDictBase,
+        index: Index,
+        only: Sequence[NestedKey] | None = None,
+    ) -> None:
+        """Write some entries of rows in place of others.
+
+        Args:
+            entries: what the rows get, ``[n, ...]`` each.
+            index: the n rows; see ``row_numbers``.
+            only: which of the entries are written; all by default.
+        """
+        with self._reader.lock:
+            storage = writable(self._reader)
+            rows = row_numbers(index, storage).reshape(-1)
+            write_entries(storage, rows, entries_by_key(entries, only))
+            self._reader.rewind()
+
+    def update_priority(self, index: torch.Tensor, priority: Any) -> None:
+        """Give rows new priorities; see ``ReplayBuffer.update_priority``."""
+        reader = self._reader
+        if not has_priorities(reader.sampler):
+            return
+        with reader.lock:
+            reader.others.check_draws(reader.storage, reader.sampler)
+            rows, num_rows = flat_rows(reader.storage, torch.as_tensor(index)), len(reader.storage)
+            if rows.numel() and int(rows.max()) >= num_rows:
+                raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")
+            reader.sampler.update_priority(rows, priority)
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:

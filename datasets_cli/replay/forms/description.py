@@ -1,37 +1,19 @@
-"""Telling the form of rows as JSON, to processes that share them."""
+"""Telling the form of rows to processes that share them, and making the files of their columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree
 
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.form import Form, Node, PytreeForm, TensorDictForm
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.replay.forms.form import Form, Node, PytreeForm, TensorDictForm
+from datasets_cli.replay.forms.rows_form import RowsForm
+from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.store.schema.bits import torch_dtype, type_name
-
-RowType = tuple[Any, torch.Size]
-"""What a row of a column is: its element type, where it is a tensor, and its shape."""
-
-
-@dataclass(frozen=True)
-class RowsForm:
-    """What it takes to read columns as rows.
-
-    Args:
-        form: how a row is put together.
-        grid: the rows that fit, as a grid: steps, then the environments side by side.
-        row_batch_size: batch size of each row by itself.
-        row_types: the element type of each column as it was written, and its shape a row.
-    """
-
-    form: Form
-    grid: tuple[int, ...]
-    row_batch_size: tuple[int, ...]
-    row_types: list[RowType]
+from datasets_cli.store.schema.columns import Column
 
 
 def describe(rows: RowsForm) -> dict[str, Any] | None:
@@ -39,7 +21,7 @@ def describe(rows: RowsForm) -> dict[str, Any] | None:
     known: dict[str, Any] = {
         "grid": rows.grid,
         "row_batch_size": rows.row_batch_size,
-        "row_types": [(type_name(dtype), size) for dtype, size in rows.row_types],
+        "row_types": [(type_name(dtype), size) for dtype, size in rows.tensor_types],
     }
     if isinstance(rows.form, TensorDictForm):
         nodes = [(key, node.inner) for key, node in rows.form.nodes.items()]
@@ -82,3 +64,26 @@ def from_description(known: dict[str, Any] | None) -> RowsForm:
 def _pytree_form(structure: str, num_leaves: int) -> PytreeForm:
     leaves: Sequence[torch.Tensor] = [torch.empty(0)] * num_leaves
     return PytreeForm(_pytree.tree_unflatten(leaves, _pytree.treespec_loads(structure)))
+
+
+def share_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
+    """Return shared columns of those leaves that are tensors; tell the other processes of them.
+
+    Args:
+        sharing: has no columns yet.
+        rows: what the rows are.
+
+    Raises:
+        UsageError: a name is not possible as that of a file, or memory has no room.
+    """
+    numbered = [(str(number),) for number, _ in enumerate(rows.row_types)]
+    keys = rows.form.keys if isinstance(rows.form, TensorDictForm) else numbered
+    leaves = [
+        Column(key, type_name(dtype), tuple(size))
+        for key, (dtype, size) in zip(keys, rows.tensor_types, strict=True)
+    ]
+    try:
+        sharing.allocate(leaves, rows.capacity, rows.width, describe(rows))
+    except SourceError as error:  # what these rows have for names is their user's to change
+        raise UsageError(str(error)) from error
+    return sharing.columns

@@ -18,7 +18,7 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.storages.batch import make_batch
+from datasets_cli.replay.forms.batch import make_batch
 from datasets_cli.store.schema.bits import stack_tensors
 
 Name = TypeVar("Name")

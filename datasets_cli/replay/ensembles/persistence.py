@@ -1,0 +1,101 @@
+"""Keeping an ensemble: its members, and where the draws of members stand."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.persistence.checkpoint import generator_in
+from datasets_cli.replay.persistence.draws import GENERATOR, read_generator, write_generator
+
+
+def dump_members(buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path) -> None:
+    """Write members into folders of their own; see ``ReplayBufferEnsemble.dumps``.
+
+    Args:
+        buffers: the members.
+        generator: what members are drawn from; its state is written unless it is torch's global.
+        folder: where they are written.
+    """
+    for number, buffer in enumerate(buffers):
+        buffer.dumps(folder / str(number))
+    shutil.rmtree(folder / GENERATOR, ignore_errors=True)  # of an older dump
+    if generator is not torch.default_generator:
+        write_generator(folder, generator, generator.get_state())
+
+
+def load_members(
+    buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path, tensorclass: Any
+) -> None:
+    """Read what ``dump_members`` wrote; see ``ReplayBufferEnsemble.loads``.
+
+    Args:
+        buffers: the members.
+        generator: what members are drawn from.
+        folder: where they were written.
+        tensorclass: the class that rows become; None for TensorDicts.
+    """
+    is_own = generator is not torch.default_generator
+    state = read_generator(folder, generator) if is_own else None
+    with _all_or_none(buffers) as plans:
+        for number, buffer in enumerate(buffers):
+            plans.append(buffer.persistence.plan_load(folder / str(number), tensorclass))
+    if state is not None:
+        generator.set_state(state)
+
+
+def members_state(buffers: Sequence[ReplayBuffer], generator: torch.Generator) -> StateDict:
+    """Return the state of members, and of what draws them."""
+    members = [buffer.state_dict() for buffer in buffers]
+    return {"members": members, "generator": generator.get_state()}
+
+
+def restore_members(
+    buffers: Sequence[ReplayBuffer],
+    generator: torch.Generator,
+    state: StateDict,
+    tensorclass: Any,
+) -> None:
+    """Continue where ``members_state`` was called; see ``ReplayBufferEnsemble.load_state_dict``.
+
+    Args:
+        buffers: the members.
+        generator: what members are drawn from.
+        state: what ``members_state`` returned.
+        tensorclass: the class that rows become, where they were of one.
+
+    Raises:
+        UsageError: it is no state of as many such members.
+    """
+    found = state.get("members") if isinstance(state, dict) else None
+    if not isinstance(found, list) or len(found) != len(buffers):
+        count = len(found) if isinstance(found, list) else "no"
+        raise UsageError(
+            f"The state is of an ensemble of {count} members; this one has {len(buffers)}. Make "
+            "one of the same members."
+        )
+    drawn = generator_in(state, generator)
+    with _all_or_none(buffers) as plans:
+        for buffer, own in zip(buffers, found, strict=True):
+            plans.append(buffer.persistence.plan_restore(own, tensorclass))
+    generator.set_state(drawn)
+
+
+@contextmanager
+def _all_or_none(buffers: Sequence[ReplayBuffer]) -> Iterator[list[Callable[[], None]]]:
+    """Let changes of members be planned; they are made at the end, if none was refused."""
+    plans: list[Callable[[], None]] = []
+    with ExitStack() as locks:
+        for buffer in buffers:
+            locks.enter_context(buffer.reader.lock)
+        yield plans
+        for change in plans:
+            change()

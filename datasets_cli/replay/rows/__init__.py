@@ -1,0 +1,1 @@
+"""The rows of a buffer: drawn for batches, numbered, written and replaced."""

@@ -1,0 +1,164 @@
+"""Who has the rows of a storage, this process or several, and what is counted of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.forms.description import share_columns
+from datasets_cli.replay.forms.row_columns import RowColumns, empty_columns, empty_values
+from datasets_cli.replay.forms.rows_form import RowsForm
+from datasets_cli.replay.sharing.control import delete_with, temporary_folder
+from datasets_cli.replay.sharing.counters import Counters, SharedCounters
+from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
+
+
+class Ownership:
+    """Who has the rows of a storage, and what is counted of them; one process has them at first.
+
+    Attributes:
+        sharing: what the processes that share the rows agree by; None where one has them alone.
+    """
+
+    def __init__(self) -> None:
+        self.sharing: Sharing | None = None
+        self._must_share = False  # not only because it can
+        self._counters = Counters()
+        self._alone: tuple[Sharing, str] | None = None  # what could have been shared, and by whom
+
+    @property
+    def counters(self) -> Counters | SharedCounters:
+        """What is counted of the rows."""
+        return self._counters if self.sharing is None else self.sharing.counters
+
+    @contextmanager
+    def changing(self) -> Iterator[Counters | SharedCounters]:
+        """Let counters be set."""
+        if self.sharing is None:
+            yield self._counters
+            return
+        with self.sharing.changing() as counters:
+            yield counters
+
+    def share(self, rows: RowColumns | None, device: torch.device) -> None:
+        """Share rows with other processes; what is there is copied into shared memory.
+
+        Args:
+            rows: None before the first ones are written.
+            device: theirs.
+
+        Raises:
+            UsageError: they are on another device than the CPU or have values that are no tensors,
+                or memory has no room.
+        """
+        if rows is not None and rows.values:
+            raise _values_stay()
+        self._must_share = True
+        if self.sharing is not None:
+            return
+        if device.type != "cpu":
+            raise UsageError(
+                f"Rows on {device} cannot be shared by processes. Keep them on the CPU, and move "
+                "batches."
+            )
+        folder = temporary_folder(in_memory=True)
+        try:
+            self.share_in(folder, rows)
+        finally:
+            delete_with(self if self.sharing is None else self.sharing, folder)
+
+    def share_in(self, folder: Path, rows: RowColumns | None) -> None:
+        """Share rows in a folder from now on; those that are there are copied into it."""
+        known = self._counters
+        self.sharing = make_sharing(folder)
+        if rows is not None:
+            own = share_columns(self.sharing, rows.form)
+            for column, old in zip(own, rows.tensors, strict=True):
+                column[: known.num_rows] = old[: known.num_rows]
+            rows.tensors = own
+        with self.sharing.changing() as counters:
+            for name, value in vars(known).items():
+                setattr(counters, name, value)
+
+    def allocate(self, form: RowsForm, device: torch.device) -> RowColumns:
+        """Return columns with room for rows of a form, shared where the others are.
+
+        Raises:
+            UsageError: the rows have values that are no tensors, and are to be shared.
+        """
+        if self.sharing is None:
+            return empty_columns(form, device)
+        values = empty_values(form)
+        make = self._stay_alone if values else share_columns
+        return RowColumns(form, make(self.sharing, form), values)
+
+    def _stay_alone(self, sharing: Sharing, form: RowsForm) -> list[torch.Tensor]:
+        """Return columns in files, which are not shared: other values of the rows are in memory.
+
+        Raises:
+            UsageError: another process has the storage already, or it was to be shared.
+        """
+        if self._must_share or sharing.has_others:
+            raise _values_stay()
+        columns = share_columns(sharing, form)
+        self._counters = self._counted()
+        self._alone, self.sharing = (sharing, this_process()), None
+        return columns
+
+    def count(self, rows: slice | torch.Tensor, grid: tuple[int, ...]) -> None:
+        """Count rows that were written.
+
+        Args:
+            rows: consecutive ones, or numbered int64 ``[n]``.
+            grid: the rows that fit.
+        """
+        counters = self.counters
+        if isinstance(rows, slice):
+            # The cursor counts time steps, and begins again after the last one that fits.
+            counters.cursor = rows.stop // math.prod(grid[1:]) % grid[0]
+            counters.write_count += rows.stop - rows.start
+        last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
+        counters.num_rows = max(counters.num_rows, last)
+        counters.revision += 1
+
+    def clear(self) -> None:
+        """Count no rows."""
+        with self.changing() as counters:
+            counters.num_rows = counters.cursor = counters.write_count = 0
+            counters.revision += 1
+            counters.clears += 1
+
+    def check_values(self) -> None:
+        """Check that values which are no tensors are those of this process.
+
+        Raises:
+            UsageError: it has those of another, at a fork, beside tensors that change.
+        """
+        if self._alone is not None and self._alone[1] != this_process():
+            raise _values_stay()
+
+    def copied(self) -> Ownership:
+        """Return what a copy of the rows has, which is not shared."""
+        copied = Ownership()
+        copied._counters = self._counted()
+        return copied
+
+    def _counted(self) -> Counters:
+        """Return a copy of the counters."""
+        known = Counters()
+        for name in vars(known):
+            setattr(known, name, getattr(self.counters, name))
+        return known
+
+
+def _values_stay() -> UsageError:
+    return UsageError(
+        "Text and other values that are no tensors stay in one process, and cannot be shared. Keep "
+        "them out of the rows, or write them as tensors, such as numbers of a list of texts."
+    )

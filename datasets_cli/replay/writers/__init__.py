@@ -1,0 +1,1 @@
+"""Writers: they place rows in a storage."""

@@ -1,0 +1,98 @@
+"""Writers of row after row."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.storages.protocol import WritableStorage
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.torchrl_words import WRITER, takes
+from datasets_cli.replay.writers.protocol import Writer
+
+
+@takes(**WRITER)
+class RoundRobinWriter(Writer):
+    """Writes row after row, and over the oldest rows once the storage is full."""
+
+    def __init__(self) -> None:
+        self._cursor = 0
+        self._write_count = 0
+        self._followed: LazyTensorStorage | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(cursor={self.cursor})"
+
+    def follow(self, storage: LazyTensorStorage) -> None:
+        """Write from now on where the storage stands, to which other processes write too."""
+        self._followed = storage
+
+    @property
+    def cursor(self) -> int:
+        """The row that is written next."""
+        if self._followed is None:
+            return self._cursor
+        return self._followed.cursor * self._followed.width
+
+    @cursor.setter
+    def cursor(self, row: int) -> None:
+        self._cursor = row
+        if self._followed is not None:
+            self._followed.cursor = row // self._followed.width
+
+    @property
+    def write_count(self) -> int:
+        """Rows that were written since the storage was empty, by all who write there."""
+        return self._write_count if self._followed is None else self._followed.write_count
+
+    @write_count.setter
+    def write_count(self, count: int) -> None:
+        self._write_count = count
+        if self._followed is not None:
+            self._followed.write_count = count
+
+    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
+        """Write rows and return their numbers int64 ``[n]``.
+
+        Of more rows than fit, the last ones stay.
+        """
+        columns = storage.flatten(data)
+        count, capacity = len(columns[0]), storage.capacity
+        index = torch.arange(self.cursor, self.cursor + count)
+        if self.cursor + count > capacity:
+            index %= capacity
+        done, cursor = 0, self.cursor
+        while done < count:
+            step = min(count - done, capacity - cursor)
+            part = columns if step == count else [c[done : done + step] for c in columns]
+            storage.write(slice(cursor, cursor + step), part)
+            done, cursor = done + step, (cursor + step) % capacity
+        if self._followed is None:
+            self.cursor = cursor
+            self.write_count += count
+        return index
+
+    def on_clear(self) -> None:
+        """Begin at row 0."""
+        self.cursor = self.write_count = 0
+
+    def state_dict(self) -> StateDict:
+        """Return the row that is written next, and how many were written."""
+        return {"cursor": self.cursor, "write_count": self.write_count}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: a number is out of its range.
+        """
+        names = "cursor", "write_count"
+        self.cursor, self.write_count = (whole_number(name, state[name], 0) for name in names)
+
+
+@takes(**WRITER)
+class TensorDictRoundRobinWriter(RoundRobinWriter):
+    """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()  # so that a wrong argument is reported by this name
