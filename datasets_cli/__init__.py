@@ -11,7 +11,6 @@ Every name is on one page, docs/python.md. Names are imported when they are firs
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from datasets_cli.version import __version__
 
@@ -168,7 +167,7 @@ __all__ = list(_LAZY_IMPORTS)
 __all__ += ["__version__"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:  # what it is, the stub beside this file says
     if name in _LAZY_IMPORTS:
         return getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
     if name in _SUBPACKAGES:

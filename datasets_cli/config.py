@@ -191,6 +191,12 @@ def _check_root(folder: Path) -> None:
     existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     if existing.is_dir():
         return
+    if existing.is_symlink() and not existing.exists():
+        raise UsageError(
+            f"The cache root {folder} cannot be used: {existing} is a symbolic link to "
+            f"{os.readlink(existing)}, which does not exist. Is its disk mounted? Else check "
+            "--root and RLDS_HOME."
+        )
     if existing == folder:
         raise UsageError(f"The cache root {folder} is not a folder. Check --root and RLDS_HOME.")
     raise UsageError(

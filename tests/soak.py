@@ -153,13 +153,12 @@ class Soak:
     def work(self, job: Job, num_cycles: int) -> None:
         """Kill a job some times, then let it end, and compare."""
         sent = self.origin.sent
+        filename = f"{job.id.rpartition('/')[2]}.hdf5"
         for _ in range(num_cycles):
             self.tally.counts["cycles"] += 1
             self.tally.counts[f"cycles of {job.kind}"] += 1
             if job.kind == "download" and self.dice.random() < 0.5:
-                self.origin.script(
-                    f"{job.id.rpartition('/')[2]}.hdf5", self.dice.choice(FAULTS)(self.dice)
-                )
+                self.origin.script(filename, self.dice.choice(FAULTS)(self.dice))
                 self.tally.counts["faults"] += 1
             process = self._start(job)
             process.join(self.dice.uniform(0, 1.1) * self.seconds[job])
@@ -172,6 +171,7 @@ class Soak:
             process.join()
             if process.exitcode == 0:
                 break
+        self.origin.heal(filename)
         self._compare(job, process.exitcode)
         if job.kind == "download":
             self.tally.counts["bytes needed"] += self.sizes[job.id]

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from contextlib import suppress
@@ -158,6 +159,7 @@ def main(arguments: list[str]) -> int:
     handlers = {
         number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
     }
+    unraisable_hook, sys.unraisablehook = sys.unraisablehook, _send_again
     try:
         arguments = hoist_global_options(arguments) or ["--help"]
         code = int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
@@ -180,6 +182,7 @@ def main(arguments: list[str]) -> int:
             _drop_output()
         return _report(_as_ours(error), as_json)
     finally:
+        sys.unraisablehook = unraisable_hook
         for number, handler in handlers.items():
             signal.signal(number, handler)
 
@@ -228,6 +231,18 @@ def _log_warning(
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
+
+
+def _send_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came where Python drops what is raised, such as a destructor.
+
+    Every import has such a moment.
+    """
+    if isinstance(dropped.exc_value, Interrupted):
+        number = dropped.exc_value.code - 128
+        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def _as_ours(error: Exception | SystemExit) -> RldsError:

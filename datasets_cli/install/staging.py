@@ -18,7 +18,7 @@ from datasets_cli.install.deferred_frames import write_frames
 from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, Description, Source
-from datasets_cli.sources.disk import check_free_space
+from datasets_cli.sources.disk import check_free_space, make_folder
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.compact.records import is_frame
@@ -58,6 +58,7 @@ def stage(
     """
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     folder = root.new_staging(resolved.id)
+    make_folder(folder.parent)
     writer: DatasetWriter | None = None
     try:
         with source_errors(resolved.id):

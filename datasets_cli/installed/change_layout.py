@@ -18,7 +18,7 @@ from datasets_cli.installed.condition import check_owner
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.reinstall import reinstall_advice
-from datasets_cli.sources.disk import check_free_space, open_regular
+from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import commit, restore
@@ -70,6 +70,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         text_bytes = sum(int(dataset.manifest.files[name]["bytes"]) for name in names_of_text)
         check_free_space(root.path, row_bytes * len(dataset) + text_bytes, id)
         staging = root.new_staging(id)
+        make_folder(staging.parent)
         writer = DatasetWriter(layout, staging, id, dataset.offsets.numpy())
         try:
             writer.copy_text(dataset.folder, dataset.manifest.texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,9 +13,10 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import is_installed
+from datasets_cli.sources.disk import broken_link
 from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
-from datasets_cli.store.commit import remove_empty_parents, restore
+from datasets_cli.store.commit import remove_empty_parents, restore, sweep
 from datasets_cli.store.lock import dest_locked, locked
 from datasets_cli.store.manifest import read_manifest
 
@@ -102,11 +102,14 @@ def prune_root(
         dry_run: delete nothing.
 
     Raises:
-        UsageError: a negative age.
+        UsageError: a negative age; or the folder of datasets is a broken link, so that nothing
+            is known to be installed.
     """
     if not older_than_days >= 0:
         raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
     root = CacheRoot(config.root)
+    if link := broken_link(root.path / "datasets"):
+        raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
     found = [_judged(each, root, older_than_days, raw) for each in find_leftovers(root)]
     return found if dry_run else [_delete(each, root) for each in found]
 
@@ -132,7 +135,7 @@ def _delete(found: Leftover, root: CacheRoot) -> Leftover:
             if is_only_copy:
                 restore(root, found.id)
                 return found
-            shutil.rmtree(found.path, ignore_errors=True)
+            sweep(found.path)
     except LockedError:
         return replace(found, kept="another process works on it")
     if found.path.exists():

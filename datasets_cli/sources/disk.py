@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from datasets_cli.errors import DamagedDataset, DiskFull
+from datasets_cli.errors import DamagedDataset, DiskFull, UsageError
 from datasets_cli.reinstall import reinstall_advice_at
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
@@ -57,13 +57,39 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, also while another process removes empty ones."""
-    for _ in range(10):
+    """Create a folder and its parents, also while another process removes empty ones.
+
+    Raises:
+        UsageError: a broken link or a file has the name of one of them.
+    """
+    for retries in reversed(range(10)):
         try:
             return folder.mkdir(parents=True, exist_ok=True)
-        except FileNotFoundError:
-            continue
-    return folder.mkdir(parents=True, exist_ok=True)
+        # FileExistsError also means that the folder was removed after it was found to be there.
+        except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+            _refuse_what_is_in_the_way(folder, error)
+            if not retries:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if existing.is_dir():
+        return
+    if link := broken_link(existing):
+        raise UsageError(f"{folder} cannot be made: {link}. Is its disk mounted?") from error
+    raise UsageError(
+        f"{folder} cannot be made: {existing} is a file and no folder. Move it away, or choose "
+        "another place: --root or RLDS_HOME is the cache root."
+    ) from error
+
+
+def broken_link(path: Path) -> str:
+    """Return what a symbolic link to nothing is, as messages say it; "" where it is none."""
+    if not path.is_symlink() or path.exists():
+        return ""
+    return f"{path} is a symbolic link to {os.readlink(path)}, which does not exist"
 
 
 def flush(path: Path) -> None:

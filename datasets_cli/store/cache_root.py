@@ -31,6 +31,7 @@ from pathlib import Path
 import platformdirs
 
 from datasets_cli.errors import UsageError
+from datasets_cli.sources.disk import broken_link
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +235,8 @@ def _dataset_folders(folder: Path) -> Iterator[Path]:
         # Hidden folders are work under way.
         entries = sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
     except (FileNotFoundError, NotADirectoryError):
+        if link := broken_link(folder):
+            logger.warning("%s; what was there is left out.", link)
         return
     except OSError as error:  # it must not hide the others
         logger.warning("%s cannot be read (%s) and is left out.", folder, error.strerror)

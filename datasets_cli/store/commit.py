@@ -123,7 +123,13 @@ def restore(root: CacheRoot, id: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
+    """Delete a folder if it is there, its manifest first: half of a copy is never brought back.
+
+    Of a symbolic link the link goes, and what it leads to stays.
+    """
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+        return
     with suppress(OSError):
         (folder / MANIFEST_FILENAME).unlink()
     shutil.rmtree(folder, ignore_errors=True)

@@ -174,6 +174,10 @@ class Origin:
         """Answer the next requests of a path like this, one fault each; those after them well."""
         self._scripts[f"/{path}"] += faults
 
+    def heal(self, path: str) -> None:
+        """Drop the faults of a path that no request has met yet."""
+        self._scripts[f"/{path}"].clear()
+
     def always(self, path: str, fault: Fault) -> None:
         """Answer every request of a path like this once its script is done."""
         self._always[f"/{path}"] = fault

@@ -1,0 +1,81 @@
+"""Symbolic links in a cache root: to nothing, such as a disk that is not mounted, and to folders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.progress import Silent
+from datasets_cli.sources.disk import make_folder
+from tests.support.origin import Origin
+
+Capture = pytest.CaptureFixture[str]
+IRIS = "demo/iris"
+
+
+def broken(path: Path) -> Path:
+    """Make a link to nothing under this name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(path.parent / "unmounted")
+    return path
+
+
+@pytest.mark.parametrize("below", ["", "rlds"])
+def test_a_root_that_is_a_broken_link_is_named_with_where_it_leads(
+    below: str, tmp_path: Path, capsys: Capture
+) -> None:
+    link = broken(tmp_path / "data")
+    assert main(["--root", str(link / below), "list"]) == 2
+    error = capsys.readouterr().err
+    assert f"{link} is a symbolic link to {tmp_path / 'unmounted'}, which does not exist" in error
+
+
+@pytest.mark.parametrize("name", ["datasets", "datasets/demo", "tmp", "locks"])
+def test_a_download_names_the_broken_link_and_makes_nothing(name: str, config: Config) -> None:
+    link = broken(config.root / name)
+    with pytest.raises(RldsError, match=f"{link} is a symbolic link to .*Is its disk mounted"):
+        api.download(IRIS, progress=Silent(), config=config)
+    assert link.is_symlink() and not link.exists()
+
+
+def test_raw_files_are_not_fetched_through_a_broken_link(config: Config) -> None:
+    link = broken(config.root / "downloads")
+    with Origin() as origin:
+        mirrors = tuple((host, origin.url) for host in ("https://", "http://rail"))
+        with pytest.raises(UsageError, match=f"{link} is a symbolic link"):
+            api.download("d4rl/door-human-v0", config=replace(config, mirrors=mirrors))
+
+
+def test_what_was_below_a_broken_link_is_said_to_be_left_out(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = broken(config.root / "datasets")
+    assert api.verify(config=config) == []
+    assert f"{link} is a symbolic link" in caplog.text
+    assert "what was there is left out" in caplog.text
+    with pytest.raises(UsageError, match="What is installed is not known"):
+        api.prune(config=config)
+
+
+def test_deleting_a_linked_dataset_removes_the_link_and_not_what_it_leads_to(
+    config: Config, tmp_path: Path
+) -> None:
+    folder = Path(api.download(IRIS, progress=Silent(), config=config).datasets[0].path)
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    names = sorted(elsewhere.rglob("*"))
+    folder.symlink_to(elsewhere)
+    api.delete(IRIS, config=config)
+    assert sorted(elsewhere.rglob("*")) == names
+    assert not folder.is_symlink() and list((config.root / "tmp").iterdir()) == []
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=f"{tmp_path / 'file'} is a file and no folder"):
+        make_folder(tmp_path / "file" / "below")
