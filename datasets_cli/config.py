@@ -194,7 +194,7 @@ def _check_root(folder: Path) -> None:
     if existing.is_symlink() and not existing.exists():
         raise UsageError(
             f"The cache root {folder} cannot be used: {existing} is a symbolic link to "
-            f"{os.readlink(existing)}, which does not exist. Is its disk mounted? Else check "
+            f"{existing.readlink()}, which does not exist. Is its disk mounted? Else check "
             "--root and RLDS_HOME."
         )
     if existing == folder:

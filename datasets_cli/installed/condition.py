@@ -9,6 +9,7 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice_of
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.replaced import read_one_copy
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,37 @@ def condition_of(folder: Path, id: str) -> Condition:
         id: whose folder it is.
     """
     manifest = None
-    try:
+
+    def read() -> None:
+        nonlocal manifest
+        manifest = None
         manifest = read_manifest_of(folder, id)
         check_sizes(folder, manifest)
+
+    try:
+        read_one_copy(folder, read)
     except DamagedDataset as error:
         return Condition(manifest, str(error), error.newer)
     except OSError as error:  # such as a folder that only another user may enter
         return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
     return Condition(manifest)
+
+
+def read_sound_manifest_of(folder: Path, id: str) -> Manifest:
+    """Read the manifest in the folder of an id, and check the sizes of the files there.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DamagedDataset: it is not valid, or is that of another id, or a file is missing or has
+            another size.
+    """
+
+    def read() -> Manifest:
+        manifest = read_manifest_of(folder, id)
+        check_sizes(folder, manifest)
+        return manifest
+
+    return read_one_copy(folder, read)
 
 
 def read_manifest_of(folder: Path, id: str) -> Manifest:

@@ -10,9 +10,8 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.installed.condition import condition_of, read_manifest_of
+from datasets_cli.installed.condition import condition_of, read_sound_manifest_of
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
-from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
@@ -99,8 +98,7 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
         DamagedDataset: a file is missing or has another size, or the manifest is that of another
             id.
     """
-    manifest = read_manifest_of(root.dataset(id), id)
-    check_sizes(root.dataset(id), manifest)
+    manifest = read_sound_manifest_of(root.dataset(id), id)
     if layout not in (None, manifest.layout):
         raise UsageError(
             f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "

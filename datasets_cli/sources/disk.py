@@ -89,7 +89,7 @@ def broken_link(path: Path) -> str:
     """Return what a symbolic link to nothing is, as messages say it; "" where it is none."""
     if not path.is_symlink() or path.exists():
         return ""
-    return f"{path} is a symbolic link to {os.readlink(path)}, which does not exist"
+    return f"{path} is a symbolic link to {path.readlink()}, which does not exist"
 
 
 def flush(path: Path) -> None:

@@ -15,11 +15,12 @@ from datasets_cli.store.check import check_sizes
 from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.schema.bits import torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.trajectories import read_offsets
+from datasets_cli.store.schema.trajectories import TrajectoryTable
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.ted.leaves import LeafRows
@@ -78,6 +79,9 @@ class Dataset:
         self.manifest = manifest
         self.record = record
         self.device_options = device_options
+        self._trajectories = TrajectoryTable(
+            folder / TRAJECTORIES, len(self), manifest.num_trajectories
+        )
         self._files = Files(folder, manifest.files, device_options.storage_device)
         self.texts: TextRows | None = None
         if text and manifest.texts:
@@ -93,9 +97,7 @@ class Dataset:
     @cached_property
     def offsets(self) -> torch.Tensor:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
-        count = self.manifest.num_trajectories
-        offsets = read_offsets(self.folder / TRAJECTORIES, len(self), count)
-        return torch.from_numpy(offsets)
+        return torch.from_numpy(self._trajectories.read())
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text.
@@ -172,10 +174,17 @@ def open_dataset(
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``.
 
+    All of it is open then: what happens to the folder later does not matter. A copy that takes its
+    place meanwhile is opened instead, so that never one's manifest meets another's files.
+
     Raises:
         FileNotFoundError: there is no manifest, so there is no dataset.
         DamagedDataset: a file is missing, linked, or not exactly as long as the manifest says.
     """
+    return read_one_copy(folder, lambda: _open(folder, device_options, text=text))
+
+
+def _open(folder: Path, device_options: DeviceOptions, *, text: bool) -> Dataset:
     manifest = read_manifest(folder)
     record = check_sizes(folder, manifest)
     if device_options.storage_device is not None and device_options.storage_device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Symbolic links in a cache root: to nothing, such as a disk that is not mounted, and to folders."""
+"""Links in a cache root: to nothing, such as a disk that is not mounted, and to a folder."""
 
 from __future__ import annotations
 

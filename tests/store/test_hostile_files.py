@@ -24,7 +24,7 @@ from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.device_options import DeviceOptions
-from datasets_cli.store.schema.trajectories import read_offsets, write_offsets
+from datasets_cli.store.schema.trajectories import TrajectoryTable, write_offsets
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import frames_of, pixel_rows, write
@@ -295,17 +295,17 @@ def test_a_header_is_not_evaluated(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
     write_offsets(path, np.array([0, 30, 31, 40]))
     content = path.read_bytes()
-    assert read_offsets(path, 40, 3).tolist() == [0, 30, 31, 40]
+    assert TrajectoryTable(path, 40, 3).read().tolist() == [0, 30, 31, 40]
     path.write_bytes(content[:10] + header.ljust(117)[:117] + b"\n" + content[128:])
     with pytest.raises(DamagedDataset, match=r"expected int64 \[4\], found"):
-        read_offsets(path, 40, 3)
+        TrajectoryTable(path, 40, 3).read()
 
 
 def test_offsets_whose_difference_overflows_do_not_rise(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
     write_offsets(path, np.array([0, 2**63 - 1, -(2**63), 40]))
     with pytest.raises(DamagedDataset, match="trajectory 1 has no row"):
-        read_offsets(path, 40, 3)
+        TrajectoryTable(path, 40, 3).read()
 
 
 # Flags.

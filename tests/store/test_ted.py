@@ -12,7 +12,7 @@ import pytest
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.steps import Rows
-from datasets_cli.store.schema.trajectories import offsets_from_ends, read_offsets, write_offsets
+from datasets_cli.store.schema.trajectories import TrajectoryTable, offsets_from_ends, write_offsets
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import TedWriter
 
@@ -263,10 +263,10 @@ def test_trajectory_without_an_end_is_refused() -> None:
 def test_damaged_trajectory_table_is_refused(offsets: Any, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
     write_offsets(path, np.array([0, 3, 7]))
-    assert read_offsets(path, 7, 2).tolist() == [0, 3, 7]
+    assert TrajectoryTable(path, 7, 2).read().tolist() == [0, 3, 7]
     np.save(path, np.array(offsets))
     with pytest.raises(DamagedDataset, match=r"trajectories\.npy"):
-        read_offsets(path, 7, len(offsets) - 1)
+        TrajectoryTable(path, 7, len(offsets) - 1).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"no table", "archive", None])
@@ -280,4 +280,4 @@ def test_trajectory_table_that_is_no_array_is_refused(
         with path.open("wb") as file:
             np.savez(file, offsets=np.array([0, 7]))
     with pytest.raises(DamagedDataset):
-        read_offsets(path, 7, 1)
+        TrajectoryTable(path, 7, 1).read()

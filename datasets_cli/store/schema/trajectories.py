@@ -15,7 +15,8 @@ import numpy as np
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice_at
-from datasets_cli.store.schema.trajectory_file import open_table
+from datasets_cli.store.schema.mapping import map_descriptor
+from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, open_table
 
 
 def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
@@ -85,8 +86,8 @@ def write_offsets(path: Path, offsets: np.ndarray) -> None:
     np.save(path, offsets, allow_pickle=False)
 
 
-def read_offsets(path: Path, num_rows: int, num_trajectories: int) -> np.ndarray:
-    """Read offsets int64 ``[K + 1]`` and check that they cover ``num_rows`` rows.
+class TrajectoryTable:
+    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile.
 
     Args:
         path: of the file.
@@ -94,13 +95,29 @@ def read_offsets(path: Path, num_rows: int, num_trajectories: int) -> np.ndarray
         num_trajectories: trajectories K.
 
     Raises:
-        DamagedDataset: the file is not a table of K offsets that rise from 0 to num_rows.
+        DamagedDataset: the file is not a table of K offsets.
     """
-    try:
-        with open_table(path, num_trajectories) as file:
-            offsets = np.fromfile(file, "<i8", num_trajectories + 1)
-    except OSError as error:
-        raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+
+    def __init__(self, path: Path, num_rows: int, num_trajectories: int) -> None:
+        self._path, self._num_rows = path, num_rows
+        try:
+            with open_table(path, num_trajectories) as file:
+                self._mapping = map_descriptor(file.fileno())
+        except OSError as error:
+            raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+
+    def read(self) -> np.ndarray:
+        """Return a copy of the offsets int64 ``[K + 1]``.
+
+        Raises:
+            DamagedDataset: they do not rise from 0 to num_rows.
+        """
+        offsets = np.frombuffer(self._mapping, "<i8", offset=HEADER_BYTES).astype(np.int64)
+        _check_offsets(offsets, self._path, self._num_rows)
+        return offsets
+
+
+def _check_offsets(offsets: np.ndarray, path: Path, num_rows: int) -> None:
     # Compared and not subtracted: the difference of two damaged offsets may overflow.
     flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
     if len(flat) or offsets[0] != 0 or offsets[-1] != num_rows:
@@ -109,4 +126,3 @@ def read_offsets(path: Path, num_rows: int, num_trajectories: int) -> np.ndarray
             f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
             f"{offsets[-1]}{where}. {reinstall_advice_at(path)}"
         )
-    return offsets.astype(np.int64, copy=False)

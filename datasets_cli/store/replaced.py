@@ -1,0 +1,50 @@
+"""Reading a folder that other processes may delete, or replace by another copy, at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from datasets_cli.errors import DamagedDataset
+
+Result = TypeVar("Result")
+
+TRIES = 10
+
+
+def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
+    """Return what a function reads in a folder, all of it of one copy.
+
+    A replacement is two renames: without this, one copy's manifest could meet another's files.
+
+    Args:
+        folder: of a dataset.
+        read: called again where another copy has taken the name meanwhile.
+
+    Raises:
+        DamagedDataset: ``read`` raised it, or the folder is replaced again and again.
+        FileNotFoundError: ``read`` raised it.
+    """
+    for _ in range(TRIES):
+        before = _identity(folder)
+        try:
+            found = read()
+        except (DamagedDataset, FileNotFoundError):
+            if _identity(folder) == before:
+                raise
+        else:
+            if _identity(folder) == before:
+                return found
+    raise DamagedDataset(
+        f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
+    )
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one that takes its name; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns  # the number of a deleted folder is given out again

@@ -1,0 +1,146 @@
+"""A dataset that is deleted, converted or replaced while it is open, or while it is opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict, assert_allclose_td
+
+from datasets_cli import ExperienceReplay, api
+from datasets_cli.config import Config
+from datasets_cli.progress import Silent
+from datasets_cli.store import dataset as opening
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.manifest import LAYOUTS
+from tests.support.processes import Child
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:datasets_cli.errors.UnverifiedDataset")
+HUMAN, PONG = "demo/door-human", "demo/pong"
+
+
+@pytest.fixture
+def install(config: Config) -> Callable[..., Path]:
+    def download(id: str, layout: str = "ted") -> Path:
+        done = api.download(id, layout=layout, progress=Silent(), config=config)
+        return Path(done.datasets[0].path)
+
+    return download
+
+
+def delete(id: str, config: Config) -> None:
+    api.delete(id, config=config)
+
+
+def convert(id: str, config: Config) -> None:
+    layout = api.dataset_info(id, config=config).manifest.layout
+    api.convert(id, LAYOUTS[layout == LAYOUTS[0]], progress=Silent(), config=config)
+
+
+@pytest.mark.parametrize("change", [delete, convert])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_open_slice_buffer_that_was_not_sampled_yet_draws_the_same_batches(
+    layout: str, change: Callable[[str, Config], None], install: Callable, config: Config
+) -> None:
+    install(PONG, layout)
+    buffers = [
+        ExperienceReplay(PONG, download=False, slice_len=4, batch_size=64, generator=seeded())
+        for _ in range(2)
+    ]
+    expected = [buffers[0].sample() for _ in range(3)]
+    change(PONG, config)
+    for batch in expected:
+        assert_allclose_td(buffers[1].sample(), batch, rtol=0, atol=0)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.mark.parametrize("stage", ["check_sizes", "Dataset"])
+def test_a_copy_that_takes_the_place_while_the_first_is_opened_is_opened_whole(
+    stage: str, install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, changes = install(HUMAN), iter([convert])
+    original = getattr(opening, stage)
+
+    def change_first(*arguments: object, **options: object) -> object:
+        for change in changes:
+            change(HUMAN, config)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(opening, stage, change_first)
+    found = open_dataset(folder)
+    assert found.manifest.layout == "compact"
+    assert found.run(0, 3)["action"].shape == (3, 28)
+
+
+def check_while_it_changes(pipe: object, root: str, expected: dict[str, torch.Tensor]) -> int:
+    """Open and read rows until the dataset is gone for good; return how many reads were right."""
+    done, pipe_ = 0, pipe
+    while not pipe_.poll():  # type: ignore[attr-defined]
+        try:
+            replay = ExperienceReplay(HUMAN, download=False, root=root, batch_size=16)
+        except FileNotFoundError:  # DatasetNotInstalled, or deleted while it was opened
+            continue
+        for _ in range(5):
+            index = torch.randint(len(replay), (16,))
+            batch = replay[index]
+            assert isinstance(batch, TensorDict)
+            for name, values in expected.items():
+                assert torch.equal(batch[name], values[index]), name
+            done += 1
+    return done
+
+
+class InThread:
+    """What ``Child`` is for a process."""
+
+    def __init__(self, function: Callable, *arguments: object) -> None:
+        self._stop = threading.Event()
+        self._found: list[object] = []
+        self._thread = threading.Thread(target=self._run, args=(function, arguments))
+        self._thread.start()
+        self.pipe = self
+
+    def poll(self) -> bool:
+        return self._stop.is_set()
+
+    def send(self, _: object) -> None:
+        self._stop.set()
+
+    def _run(self, function: Callable, arguments: tuple) -> None:
+        try:
+            self._found.append(function(self, *arguments))
+        except Exception as error:
+            self._found.append(error)
+
+    def result(self) -> object:
+        self._thread.join(60)
+        return self._found[0]
+
+
+@pytest.mark.parametrize(
+    "start", [InThread, lambda *job: Child("fork", *job)], ids=["threads", "processes"]
+)
+def test_readers_have_right_values_while_it_is_converted_deleted_and_installed(
+    start: Callable, install: Callable, config: Config
+) -> None:
+    install(HUMAN)
+    replay = ExperienceReplay(HUMAN, download=False)
+    expected = {name: replay[:][name] for name in ("observation", "action", "episode")}
+    readers = [start(check_while_it_changes, str(config.root), expected) for _ in range(2)]
+    for _ in range(6):
+        convert(HUMAN, config)
+        convert(HUMAN, config)
+        delete(HUMAN, config)
+        install(HUMAN)
+    for reader in readers:
+        reader.pipe.send(None)
+    counts = [reader.result() for reader in readers]
+    assert all(isinstance(count, int) and count > 0 for count in counts), counts
+    assert list((CacheRoot(config.root).path / "tmp").iterdir()) == []
