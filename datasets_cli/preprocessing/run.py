@@ -148,22 +148,42 @@ def write_derived(
     with dest_locked(dest, lock_timeout, progress):
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
-        work.prepare(columns, run.num_rows)
-        tasks = list(run.tasks(work, columns, texts))
-        if num_workers is None and len(tasks) <= 1:
-            num_workers = 0  # starting a process takes longer than one task
-        # An executor that a caller gives is the caller's to end; one made here ends here.
         try:
-            with nullcontext(executor) if executor else local_pool(num_workers) as pool:
-                _run(pool, tasks, work, run.num_rows, reporting_to(progress))
-        except BaseException:
-            if executor is None:  # tasks of a caller's executor may still write
-                work.sweep_what_is_of_no_use()
-            raise
-        parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
-        new_id = id or f"derived/{dest.name}"
-        commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
+            _fill(run, work, columns, texts, num_workers, executor, progress)
+            parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
+            new_id = id or f"derived/{dest.name}"
+            commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
+        except FileNotFoundError:
+            # Where locks do not work, another process that makes the same may have been faster: it
+            # filled the same files with the same bytes, and has renamed their folder.
+            if work.data.exists() or not is_made(dest, run.origin):
+                raise
+            return False
     return True
+
+
+def _fill(
+    run: Run,
+    work: Work,
+    columns: tuple[Column, ...],
+    texts: tuple[TextColumn, ...],
+    num_workers: int | None,
+    executor: Executor | None,
+    progress: Progress | None,
+) -> None:
+    """Do the tasks that are not done yet."""
+    work.prepare(columns, run.num_rows)
+    tasks = list(run.tasks(work, columns, texts))
+    if num_workers is None and len(tasks) <= 1:
+        num_workers = 0  # starting a process takes longer than one task
+    # An executor that a caller gives is the caller's to end; one made here ends here.
+    try:
+        with nullcontext(executor) if executor else local_pool(num_workers) as pool:
+            _run(pool, tasks, work, run.num_rows, reporting_to(progress))
+    except BaseException:
+        if executor is None:  # tasks of a caller's executor may still write
+            work.sweep_what_is_of_no_use()
+        raise
 
 
 class Run:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from datasets_cli import ExperienceReplay
 from datasets_cli.config import Config
 from datasets_cli.errors import LockedError, UsageError
+from datasets_cli.preprocessing import run
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
@@ -241,3 +243,26 @@ def test_a_destination_that_another_run_filled_meanwhile_is_kept(
     with pytest.raises(UsageError, match="is not empty"):
         replay.preprocess(fill, dest=dest, num_workers=0)
     assert (dest / "theirs").read_text() == "precious"
+
+
+def test_what_another_process_made_of_the_same_files_is_taken_where_locks_do_not_work(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay, dest, commit = (
+        ExperienceReplay(door, download=False),
+        tmp_path / "new" / "out",
+        run.commit,
+    )
+
+    def preprocess() -> Any:
+        return replay.preprocess(lambda batch: batch, dest=dest, num_workers=0)
+
+    def be_slower(*arguments: Any) -> None:
+        monkeypatch.setattr(run, "commit", commit)
+        preprocess()
+        commit(*arguments)
+
+    monkeypatch.setattr(run, "dest_locked", lambda *_: nullcontext())
+    monkeypatch.setattr(run, "commit", be_slower)
+    assert len(preprocess()) == 1495
+    assert_whole(dest, door)
