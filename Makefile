@@ -4,10 +4,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz lint bench clean wheel compat
+FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
+	tests/replay/buffers/test_dump_damage.py
+
+.PHONY: help install demo test test-slow soak fuzz lint bench clean wheel compat
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(INSTALLED) ## make .venv and install the project with its test tools
 
@@ -24,9 +27,13 @@ demo: install ## run the main job end to end on data that ships with the package
 test: install ## run the tests
 	$(BIN)/python -m pytest
 
-fuzz: install ## flip 10,000 bits of two datasets, and mutate 36,000 publishers' files (20 minutes)
+test-slow: install ## run the tests that repeat at length what a faster one shows
+	$(BIN)/python -m pytest -m slow
+	RLDS_TEST_FLIPS=150 RLDS_TEST_MUTATIONS=400 $(BIN)/python -m pytest tests/store/test_bit_flips.py $(FUZZED)
+
+fuzz: install ## flip 10,000 bits of two datasets, mutate 36,000 files, manifests and dumps (20 minutes)
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
-	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py
+	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py $(FUZZED)
 
 soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
 	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)

@@ -229,3 +229,14 @@ def test_examples_in_docstrings_are_true(door: str) -> None:
         if num_written:
             found.add(name.removeprefix("datasets_cli."))
     assert found == WITH_EXAMPLES
+
+
+def test_every_test_that_the_page_on_reliability_names_is_there() -> None:
+    page = (PROJECT / "docs/reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"([\w/]+\.py)::(\w+)", page)
+    missing = [
+        (file, name)
+        for file, name in named
+        if f"def test_{name}(" not in (PROJECT / "tests" / file).read_text(encoding="utf-8")
+    ]
+    assert len(named) > 100 and missing == []

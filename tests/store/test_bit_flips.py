@@ -26,7 +26,7 @@ from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
 from tests.support.paths import PROJECT
 
-NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "150"))
+NUM_FLIPS = int(os.environ.get("RLDS_TEST_FLIPS", "50"))
 LENGTHS = [30, 1, 9]
 MANIFEST = "manifest.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
+
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "75"))
 
 Json = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -100,7 +103,7 @@ JSON = st.recursive(
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 @settings(
-    max_examples=300,
+    max_examples=NUM_EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -22,6 +22,8 @@ from datasets_cli.store.schema.columns import Column
 from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
 from tests.support.paths import TEST_DATA
 
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "100"))
+
 OLD = TEST_DATA / "formats" / "0.1" / "root" / "datasets" / "toy"
 # Files are made for each example, on machines that may be busy.
 CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
@@ -158,7 +160,7 @@ def document_of(manifest: Manifest) -> Any:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@settings(max_examples=400, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_damaged(
     data: st.DataObject, version: int, tmp_path: Path

@@ -47,7 +47,10 @@ class Counting(EnvBase):  # type: ignore[misc]
 @pytest.mark.filterwarnings("ignore")  # TorchRL's own
 @pytest.mark.parametrize(
     ("collector", "kind"),
-    [(MultiSyncCollector, LazyTensorStorage), (MultiAsyncCollector, LazyMemmapStorage)],
+    [
+        (MultiSyncCollector, LazyTensorStorage),
+        pytest.param(MultiAsyncCollector, LazyMemmapStorage, marks=pytest.mark.slow),
+    ],
 )
 def test_torchrls_collectors_fill_a_buffer_of_ours(
     collector: Any, kind: Any, monkeypatch: pytest.MonkeyPatch

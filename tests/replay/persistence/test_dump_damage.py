@@ -31,6 +31,8 @@ from datasets_cli import (
 from datasets_cli.errors import DamagedDataset, RldsError, UsageError
 from tests.replay.storages.test_storages import steps
 
+NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "30"))
+
 PARTS: dict[str, Any] = {
     "random": lambda: {"storage": LazyTensorStorage(8), "sampler": RandomSampler()},
     "epoch": lambda: {"storage": LazyMemmapStorage(8), "sampler": SamplerWithoutReplacement()},
@@ -119,7 +121,7 @@ def places(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_json_is_loaded_or_refused(tmp_path_factory: Any, name: str, data: Any) -> None:
     folder = dumped(tmp_path_factory.mktemp("dump"), name)

@@ -52,7 +52,11 @@ def write_in_parts(_: Connection, buffer: ReplayBuffer, writer: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("method", "kind"), [("spawn", LazyMemmapStorage), *(("fork", kind) for kind in STORAGES)]
+    ("method", "kind"),
+    [
+        pytest.param("spawn", LazyMemmapStorage, marks=pytest.mark.slow),
+        *(("fork", kind) for kind in STORAGES),
+    ],
 )
 def test_every_row_of_two_writers_is_there_once(method: str, kind: Any) -> None:
     buffer = made(kind, 100)
