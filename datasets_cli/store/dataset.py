@@ -20,8 +20,8 @@ from datasets_cli.store.schema.bits import torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.trajectories import TrajectoryTable
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.store.schema.trajectory_table import TrajectoryTable
 from datasets_cli.store.schema.tree import Tree
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
