@@ -118,7 +118,7 @@ class FrameStack(Storage):
             if len(frames):
                 # Of the same memory, and 0 there too; a mask of all frames would take 100 times
                 # as long as the numbers of the few.
-                bits_of(run).view(-1, *run.shape[2:]).index_fill_(0, frames, 0)
+                bits_of(run).view(padded.numel(), *run.shape[2:]).index_fill_(0, frames, 0)
         put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
         following = self.dataset.device_options.to_output(run[:, 1:].clone())
