@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
-	tests/replay/buffers/test_dump_damage.py
+	tests/replay/persistence/test_dump_damage.py
 
 .PHONY: help install demo test test-slow soak fuzz lint bench clean wheel compat
 
@@ -24,11 +24,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: install ## run the main job end to end on data that ships with the package
 	$(BIN)/rlds demo
 
-test: install ## run the tests
-	$(BIN)/python -m pytest
+test: install ## run the tests, on two cores
+	$(BIN)/python -m pytest -n 2
 
 test-slow: install ## run the tests that repeat at length what a faster one shows
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m slow
 	RLDS_TEST_FLIPS=150 RLDS_TEST_MUTATIONS=400 $(BIN)/python -m pytest tests/store/test_bit_flips.py $(FUZZED)
 
 fuzz: install ## flip 10,000 bits of two datasets, mutate 36,000 files, manifests and dumps (20 minutes)

@@ -152,7 +152,7 @@ ROOTS = [
     Wrong("list --root ''", 2, "Give --root a folder"),
     Wrong("list --root file", 2, "Check --root and RLDS_HOME"),
     Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),
-    Wrong("verify --root nowhere", 2, "Check --root and RLDS_HOME"),
+    Wrong("verify --root nowhere", 2, "heck --root and RLDS_HOME"),
     Wrong("download demo/iris --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
     Wrong("demo --keep --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
     Wrong("path demo/iris --root sources", 3, "Run: rlds download demo/iris"),
