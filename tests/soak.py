@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import random
 import signal
@@ -54,7 +55,7 @@ RECIPE = replace(
 """
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 MOST_CYCLES_OF_ONE = 6
-SHARE_OF_LARGE = 0.05
+LARGE_EVERY = 10  # every tenth round is of the large file
 
 FAULTS: tuple[Callable[[random.Random], Fault], ...] = (
     lambda dice: Fault(cut=dice.randrange(1, 200_000)),
@@ -130,8 +131,12 @@ class Soak:
             for job in self._later_jobs(id):
                 self.learn(job)
             api.delete(id, config=self.config)
-        while (left := num_cycles - self.tally.counts["cycles"]) > 0:
-            id = LARGE if self.dice.random() < SHARE_OF_LARGE else SMALL
+        for number in itertools.count():
+            left = num_cycles - self.tally.counts["cycles"]
+            if left <= 0:
+                return
+            id = SMALL if number % LARGE_EVERY else LARGE
+            self.tally.counts[f"rounds of {id}"] += 1
             self.work(Job("download", id), min(left, self.dice.randint(1, MOST_CYCLES_OF_ONE)))
             api.download(id, layout="ted", config=self.config)
             for job in self._later_jobs(id):
