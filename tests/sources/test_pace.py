@@ -21,7 +21,7 @@ from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.pace import Limits, Pace, TooSlow
 from datasets_cli.sources.resource import Resource
-from tests.support.origin import CERTIFICATE, Fault, Origin, redirect
+from tests.support.origin import Fault, Origin, certificate, redirect
 
 DATA = bytes(range(256)) * 400
 PAUSE = 0.001
@@ -267,7 +267,7 @@ def test_headers_of_a_proxy_byte_by_byte_end(
 
 
 def test_a_slow_body_over_tls_is_noticed(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate()))
     with Origin(tls=True) as origin:
         url = origin.put("page.json", b"[" + b" " * 1000 + b"]")
         assert impatient(config).json(url) == []

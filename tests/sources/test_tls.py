@@ -13,7 +13,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import NetworkError, UsageError
 from datasets_cli.sources.http import Http
-from tests.support.origin import CERTIFICATE, Origin, redirect
+from tests.support.origin import Origin, certificate, redirect
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def plain() -> Iterator[Origin]:
 
 @pytest.fixture
 def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate()))
 
 
 @pytest.fixture

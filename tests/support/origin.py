@@ -12,11 +12,13 @@ One ``Fault`` describes one answer; its fields combine.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import socket
 import ssl
 import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -25,12 +27,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import IO, Any
 
-from tests.support.paths import TEST_DATA
+import trustme
 
-CERTIFICATE = TEST_DATA / "tls" / "localhost.pem"  # of localhost and 127.0.0.1, with its key
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@functools.cache
+def certificate() -> Path:
+    """Return a file with a new key and certificate of localhost, and their authority's."""
+    authority = trustme.CA()
+    path = Path(tempfile.mkdtemp()) / "localhost.pem"
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        path
+    )
+    authority.cert_pem.write_to_path(path, append=True)
+    return path
 
 
 @dataclass(frozen=True)
@@ -125,7 +139,7 @@ class Origin:
     """The server; a context manager.
 
     Args:
-        tls: whether it speaks https, with ``CERTIFICATE``.
+        tls: whether it speaks https, with ``certificate()``.
 
     Attributes:
         requests: all that were answered, in order.
@@ -146,7 +160,7 @@ class Origin:
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(CERTIFICATE)
+            context.load_cert_chain(certificate())
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
