@@ -27,6 +27,7 @@ publisher's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 # They say which file is meant; any other parameter may be a secret.
@@ -174,6 +175,22 @@ class PartialFailure(RldsError):
     """Some of several datasets failed; the others are done."""
 
     exit_code = 9
+
+    @classmethod
+    def of(
+        cls, ids: Sequence[str], num_datasets: int, results: Any, what: str = "failed"
+    ) -> PartialFailure:
+        """Return the error that names those that failed.
+
+        Args:
+            ids: of these.
+            num_datasets: how many were asked for.
+            results: what became of all of them.
+            what: what is so of these.
+        """
+        error = cls(f"{len(ids)} of {num_datasets} datasets {what}: {', '.join(ids)}")
+        error.results = results
+        return error
 
 
 class ImmutableError(RldsError, RuntimeError):

@@ -70,9 +70,9 @@ class Bars:
         """Learn which files will be fetched, and their bytes where that is known."""
         self._files.sizes |= sizes
 
-    def leaving_out(self, prefix: str) -> None:
-        """Learn that what begins like this, and is not here yet, will not be fetched."""
-        self._files.leave_out(prefix)
+    def leaving_out(self, id: str) -> None:
+        """Learn that what is not here yet of one of several datasets will not be fetched."""
+        self._files.leave_out(id)
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
         """Draw the bytes, speed and remaining time of all files, and the current file."""
@@ -183,12 +183,12 @@ class Transfer:
         self.sizes[filename] = total if total is not None else self.sizes.get(filename)
         self._now = now
 
-    def leave_out(self, prefix: str) -> None:
-        """Forget the files whose names begin with ``prefix`` and of which nothing is here yet."""
+    def leave_out(self, id: str) -> None:
+        """Forget a dataset, and those of its files of which nothing is here yet."""
         self.sizes = {
             name: size
             for name, size in self.sizes.items()
-            if name in self.done or not name.startswith(prefix)
+            if name in self.done or name.partition(" ")[0] != id  # as PartOfRun names them
         }
 
     @property

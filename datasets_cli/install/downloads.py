@@ -65,7 +65,8 @@ def download_all(
         tuple(result for result in results if isinstance(result, FailedDataset)),
     )
     if downloads.failures:
-        raise _partial_failure(downloads) from downloads.failures[0].error
+        failed = [failure.id for failure in downloads.failures]
+        raise PartialFailure.of(failed, len(wanted), downloads) from downloads.failures[0].error
     return downloads
 
 
@@ -93,13 +94,3 @@ def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -
             f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
         )
     return wanted
-
-
-def _partial_failure(results: Downloads) -> PartialFailure:
-    num_wanted = len(results.datasets) + len(results.failures)
-    error = PartialFailure(
-        f"{len(results.failures)} of {num_wanted} datasets failed: "
-        + ", ".join(failure.id for failure in results.failures)
-    )
-    error.results = results
-    return error

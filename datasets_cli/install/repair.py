@@ -13,6 +13,7 @@ from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure, 
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.condition import condition_of
+from datasets_cli.installed.lookup import installed_id
 from datasets_cli.installed.verification import verify
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
@@ -80,19 +81,19 @@ def repair_all(
     results = [_repair(id, config, dry_run, progress) for id in select_installed(ids, config)]
     failed = [each for each in results if each.outcome == FAILED]
     if failed:
-        error = PartialFailure(
-            f"{len(failed)} of {len(results)} datasets are still damaged: "
-            + ", ".join(each.id for each in failed)
+        error = PartialFailure.of(
+            [each.id for each in failed], len(results), results, "are still damaged"
         )
-        error.results = results
         raise error from failed[0].error
     return results
 
 
-def _repair(id: str, config: Config, dry_run: bool, progress: Progress | None) -> RepairedDataset:
+def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None) -> RepairedDataset:
     root = CacheRoot(config.root)
-    with locked(root.lock(id), id, config.lock_timeout):
-        restore(root, id)  # a copy that a killed run was replacing comes back
+    if root.trashed(text):  # a copy that a killed run was replacing comes back
+        with locked(root.lock(text), text, config.lock_timeout):
+            restore(root, text)
+    id = installed_id(text, config, accept_fallback=False)
     try:
         verify(id, config)
         return RepairedDataset(id, SOUND)

@@ -28,14 +28,6 @@ DOWNLOAD = "download"
 RAW = "raw files"
 RUN = "preprocess run"
 TABLES = "tables"
-WORDS = {
-    STAGING: "a copy that was being written",
-    TRASH: "a copy that was being replaced or deleted",
-    DOWNLOAD: "raw files of a dataset that is not installed",
-    RAW: "raw files of an installed dataset",
-    RUN: "a preprocess run that was interrupted",
-    TABLES: "tables of data that is not installed",
-}
 CONTINUED = frozenset({DOWNLOAD, RUN})
 """What the command that was interrupted takes up again."""
 
@@ -182,12 +174,12 @@ def _id_of_raw(root: CacheRoot, below: Path) -> str:
 
 
 def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
-    conditions = (condition_of(root.dataset(id), id) for id in root.installed())
     known = set()
-    for condition in conditions:
-        if condition.manifest is None:
+    for id in root.installed():
+        manifest = condition_of(root.dataset(id), id).manifest
+        if manifest is None:
             return  # whose tables a damaged one has is not known
-        known.add(condition.manifest.content)
+        known.add(manifest.content)
     for folder in sorted((root.path / "tables").glob("*")):
         if folder.name not in known:
             yield _leftover(TABLES, folder)

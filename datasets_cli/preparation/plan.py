@@ -14,7 +14,6 @@ from datasets_cli.preparation.conversions import killed_conversions
 from datasets_cli.preparation.expansion import Derivation, expand, in_order
 from datasets_cli.preparation.interrupted import interrupted_runs
 from datasets_cli.preparation.results import (
-    Kind,
     PlannedDataset,
     PreprocessPlan,
     TaskState,
@@ -115,17 +114,15 @@ class _Planner:
         state, reason = self._state(derivation)
         if state in ("due", "unknown"):
             self._to_come.add(derivation.out)
-        kind: Kind = "step"
-        step = derivation.step
         return PlannedDataset(
-            derivation.out,
-            kind,
-            state,
-            reason,
-            derivation.input,
-            step.fn,
-            step.options,
-            self._replaces,
+            id=derivation.out,
+            kind="step",
+            state=state,
+            reason=reason,
+            input=derivation.input,
+            fn=derivation.step.fn,
+            options=derivation.step.options,
+            replaces=self._replaces,
         )
 
     def _state(self, derivation: Derivation) -> tuple[TaskState, str]:

@@ -73,7 +73,8 @@ def run_all(
             on_result(result)
     results = PreprocessResults(tuple(made), tuple(failures.values()))
     if failures:
-        raise _partial_failure(results) from results.failures[0].error
+        failure = PartialFailure.of([*failures], len(made) + len(failures), results)
+        raise failure from results.failures[0].error
     return results
 
 
@@ -104,13 +105,3 @@ def _derive(
         progress=progress,
         replaces=task.replaces,
     )
-
-
-def _partial_failure(results: PreprocessResults) -> PartialFailure:
-    num_due = len(results.datasets) + len(results.failures)
-    error = PartialFailure(
-        f"{len(results.failures)} of {num_due} datasets failed: "
-        + ", ".join(failure.id for failure in results.failures)
-    )
-    error.results = results
-    return error

@@ -184,6 +184,12 @@ def test_several_datasets_share_one_bar(capsys: Capture) -> None:
     assert " 75%" in second and "1.5 MB of 2.0 MB" in second and "file 3 of 3" in second
 
 
+def test_a_dataset_whose_id_another_one_begins_with_keeps_its_bytes() -> None:
+    transfer = Transfer({"openml/6": 1_000, "openml/61": 2_000, "openml/61 data.arff": 3_000})
+    transfer.leave_out("openml/6")
+    assert transfer.sizes == {"openml/61": 2_000, "openml/61 data.arff": 3_000}
+
+
 def test_what_an_earlier_run_fetched_has_no_speed() -> None:
     transfer = Transfer({"a": 1_000_000, "b": 1_000_000})
     transfer.advance("a", 1_000_000, 1_000_000, now=0.0)
