@@ -8,6 +8,7 @@ from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.row_gather import RowGather
 from datasets_cli.store.schema.tree import Tree, TreePlan
 
 
@@ -32,32 +33,24 @@ class LeafRows:
         self._to_output = device_options.to_output
         self._plan = TreePlan(column.key for column in columns)
         self._bits: dict[Key, torch.Tensor] = {}
-        self._leaves: list[tuple[torch.Tensor, int, str]] = []
-        # Those of types that torch cannot gather, with the type that their bits are viewed as.
-        self._unmovable: list[tuple[torch.Tensor, torch.dtype, int, str]] = []
-        for column in columns:
-            dtype = torch_dtype(column.dtype)
-            moved = bits_dtype(dtype)
-            leaf = files.load(column.filename, moved, (num_rows, *column.shape))
-            self._bits[column.key] = leaf
-            slot = self._plan.slot(column.key)
-            if moved == dtype:
-                self._leaves.append((leaf, *slot))
-            else:
-                self._unmovable.append((leaf, dtype, *slot))
         self._dtypes = {column.key: torch_dtype(column.dtype) for column in columns}
+        # The type that the bits are viewed as, None where torch can gather it, and the slot.
+        self._leaves: list[tuple[torch.dtype | None, int, str]] = []
+        for column in columns:
+            dtype = self._dtypes[column.key]
+            moved = bits_dtype(dtype)
+            self._bits[column.key] = files.load(column.filename, moved, (num_rows, *column.shape))
+            self._leaves.append((None if moved == dtype else dtype, *self._plan.slot(column.key)))
+        self._gather = RowGather(list(self._bits.values()))
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
         if self._device is not None:
             index = index.to(self._device)
         nodes = self._plan.new()
-        for leaf, node, name in self._leaves:
-            rows = leaf.index_select(0, index)
-            nodes[node][name] = self._to_output(rows) if self._pinned else rows
-        for leaf, dtype, node, name in self._unmovable:
-            rows = leaf.index_select(0, index)
-            nodes[node][name] = (self._to_output(rows) if self._pinned else rows).view(dtype)
+        for rows, (dtype, node, name) in zip(self._gather.rows(index), self._leaves, strict=True):
+            moved = self._to_output(rows) if self._pinned else rows
+            nodes[node][name] = moved if dtype is None else moved.view(dtype)
         return nodes[0]
 
     def history(
