@@ -102,6 +102,18 @@ LIMITS: Mapping[str, Limit] = {
         "texts",
         "Of one dataset, all of which are numbered in memory; Minari's have up to some 10,000.",
     ),
+    "page_bytes": Limit(
+        20 << 20,
+        "bytes",
+        "One document of JSON from the network; a page of Google's or Hugging Face's lists has "
+        "1,000 entries and less than 1 MB. The fullest takes 0.8 GB of memory.",
+    ),
+    "table_values": Limit(
+        36_000_000,
+        "values",
+        "Of an OpenML table that TorchRL's own encoding needs as a whole, three times; the largest "
+        "is covertype with 31,955,660.",
+    ),
     "json_bytes": Limit(
         64 << 20,
         "bytes",

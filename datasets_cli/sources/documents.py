@@ -9,26 +9,26 @@ from urllib.parse import urljoin
 import requests
 
 from datasets_cli.errors import NetworkError
+from datasets_cli.formats.limits import limit
 from datasets_cli.sources.failures import host_of
 
 # A connection that stalls loses less than this; larger reads are not faster.
 READ_BYTES = 1 << 16
-MAX_DOCUMENT_BYTES = 1 << 28
 
 
 def read_document(url: str, response: requests.Response) -> Any:
     """Return the JSON document that an answer is.
 
     Raises:
-        NetworkError: it is not JSON, or has more than ``MAX_DOCUMENT_BYTES``.
+        NetworkError: it is not JSON, or has more bytes than the limit ``page_bytes``.
     """
     body = bytearray()
     for data in response.raw.stream(READ_BYTES, decode_content=False):
         body += data
-        if len(body) > MAX_DOCUMENT_BYTES:
+        if len(body) > (most := limit("page_bytes")):
             raise NetworkError(
-                f"{url} sends more than {MAX_DOCUMENT_BYTES:,} bytes, which no document of a "
-                "publisher has. Try another --mirror."
+                f"{url} sends more than {most:,} bytes, which no page of a publisher has. Try "
+                "another --mirror; if you trust it, raise the limit: --limit page_bytes=NUMBER"
             )
     try:
         return json.loads(body)

@@ -14,6 +14,7 @@ import requests
 
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.sources.documents import next_page, read_document
 from datasets_cli.sources.failures import (
     TransientError,
@@ -168,7 +169,11 @@ class Http:
     ) -> Answer:
         for attempt in range(self.retries + 1):
             try:
-                with self.open(url, no_such_data=no_such_data) as response, translated(url):
+                with (
+                    self.open(url, no_such_data=no_such_data) as response,
+                    translated(url),
+                    raised_limits(dict(self.config.limits)),
+                ):
                     return read(url, response)
             except TransientError as error:
                 if attempt == self.retries:

@@ -7,6 +7,7 @@ status line and the headers, also those of ``100 Continue`` and of a proxy; we f
 
 from __future__ import annotations
 
+import functools
 import io
 import socket
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connection import HTTPConnection
 
 from datasets_cli.config import LOWEST_SPEED
 
@@ -112,14 +113,13 @@ class PacedAdapter(HTTPAdapter):
     ) -> Any:
         """Return the connections to the host of a request, or to its proxy."""
         pool: Any = super().get_connection_with_tls_context(request, verify, proxies, cert)
-        # Those of a SOCKS proxy are of another class, and keep the time limit of each read alone.
-        if pool.ConnectionCls in _PACED:
-            pool.ConnectionCls = _PACED[pool.ConnectionCls]
+        if not issubclass(pool.ConnectionCls, _PacedConnection):
+            pool.ConnectionCls = _paced(pool.ConnectionCls)
             pool.conn_kw["limits"] = self._limits
         return pool
 
 
-class _PacedHTTPConnection(HTTPConnection):
+class _PacedConnection(HTTPConnection):
     """Measures what is read from its socket, from the request on."""
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
@@ -160,14 +160,10 @@ class _PacedHTTPConnection(HTTPConnection):
         return cast("socket.socket", _PacedSocket(plain, self._pace))
 
 
-class _PacedHTTPSConnection(_PacedHTTPConnection, HTTPSConnection):
-    """The same over TLS."""
-
-
-_PACED: dict[Any, Any] = {
-    HTTPConnection: _PacedHTTPConnection,
-    HTTPSConnection: _PacedHTTPSConnection,
-}
+@functools.cache
+def _paced(kind: type[HTTPConnection]) -> type[HTTPConnection]:
+    """Return the same kind of connection, over TLS or a SOCKS proxy too, measured."""
+    return type(f"_Paced{kind.__name__}", (_PacedConnection, kind), {})
 
 
 class _PacedSocket:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.sources.digests import Digests
-from datasets_cli.sources.disk import make_folder
+from datasets_cli.sources.disk import make_folder, replace_file
 
 MAX_STATE_BYTES = 1 << 16
 
@@ -121,7 +121,7 @@ class PartialDownload:
         make_folder(self.path.parent)
         fresh = self._new_path()
         self._file = fresh.open("x+b")
-        fresh.replace(self.path)
+        replace_file(fresh, self.path)
         _write_state(self._state_path, state)
 
     def write(self, data: bytes) -> None:
@@ -139,14 +139,14 @@ class PartialDownload:
         make_folder(self.target.parent)
         _write_state(Path(f"{self.target}.json"), state)
         with suppress(FileNotFoundError):
-            self.path.replace(self.target)
+            replace_file(self.path, self.target)
         if not self._has_file_at(self.target):
             # Another process has started again, or is done: its file had the name of ours.
             copy = self._new_path()
             with copy.open("xb") as file:
                 self._open_file().seek(0)
                 shutil.copyfileobj(self._open_file(), file)
-            copy.replace(self.target)
+            replace_file(copy, self.target)
         self._state_path.unlink(missing_ok=True)
 
     def discard(self) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import NetworkError, RldsError
+from datasets_cli.formats.limits import LIMITS
 from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
@@ -28,6 +32,7 @@ from tests.support.origin import Fault, Origin, redirect
 DATA = bytes(range(256)) * 100
 MD5 = {"md5": hashlib.md5(DATA).hexdigest()}
 LONG = "9" * 5000
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ``ru_maxrss`` counts by
 
 
 @pytest.fixture
@@ -105,13 +110,34 @@ def test_a_document_that_cannot_be_read_is_not_json(
         http.json(url)
 
 
-def test_a_document_without_an_end_is_cut_short(
-    origin: Origin, http: Http, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("datasets_cli.sources.documents.MAX_DOCUMENT_BYTES", 100_000)
-    url = origin.put("page.json", b"[" + b" " * 1_000_000 + b"]")
-    with pytest.raises(NetworkError, match="sends more than 100,000 bytes"):
+def test_a_document_without_an_end_is_cut_short(origin: Origin, http: Http) -> None:
+    url = origin.put("page.json", b"[" + b" " * 40_000_000 + b"]")
+    sends = r"sends more than 20,971,520 bytes, .* --limit page_bytes=NUMBER"
+    with pytest.raises(NetworkError, match=sends) as caught:
         http.json(url)
+    assert caught.value.exit_code == 5
+    assert origin.sent < 40_000_000
+    raised = Http(replace(http.config, limits=(("page_bytes", 50_000_000),)))
+    assert raised.json(url) == []
+
+
+FULLEST = """
+import resource
+from types import SimpleNamespace
+from datasets_cli.sources.documents import read_document
+
+size = {size}
+data = b"[" + b"[[]]," * (size // 5 - 1) + b"[]]"
+raw = SimpleNamespace(stream=lambda *_, **__: [data])
+assert len(read_document("", SimpleNamespace(raw=raw))) == size // 5
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_the_fullest_document_that_is_read_takes_less_than_1_gb() -> None:
+    script = FULLEST.format(size=LIMITS["page_bytes"].value)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert int(done.stdout) < 1_000_000_000 // RSS_UNIT
 
 
 # --- addresses ----------------------------------------------------------------------------------

@@ -1,0 +1,427 @@
+"""Disks that cannot do all that a local one can, several of them, long names, and shared caches."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import IntegrityError, RldsError, UsageError
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.installed.change_layout import change_layout
+from datasets_cli.installed.lookup import remove
+from datasets_cli.installed.verification import verify
+from datasets_cli.progress import Silent
+from datasets_cli.sources.disk import allocate, flush, replace_file
+from datasets_cli.sources.download import fetch
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.resource import Resource
+from datasets_cli.store.manifest import read_manifest
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Fault, Origin
+
+IRIS = "demo/iris"
+MAZE, FILENAME = "d4rl/maze2d-open-v0", "maze2d-open-sparse.hdf5"
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+# --- 45: network and FUSE file systems ----------------------------------------------------------
+
+
+@pytest.fixture
+def plain_renames(monkeypatch: Patch) -> None:
+    """A file system that renames over nothing, neither an empty folder nor a file."""
+
+    def renamer(rename: Callable[..., None]) -> Callable[..., None]:
+        def to_a_free_name(source: Any, target: Any, **options: Any) -> None:
+            if os.path.lexists(target):
+                code = errno.EEXIST if Path(target).is_file() else errno.ENOTEMPTY
+                raise OSError(code, os.strerror(code), str(target))
+            rename(source, target, **options)
+
+        return to_a_free_name
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, renamer(getattr(os, name)))
+
+
+@pytest.mark.usefixtures("plain_renames")
+def test_without_rename_over_an_empty_folder_a_dataset_takes_its_place(config: Config) -> None:
+    (config.root / "datasets" / IRIS).mkdir(parents=True)
+    install_dataset(IRIS, config)
+    assert verify(IRIS, config).num_transitions == 150
+    for options in (InstallOptions(), InstallOptions(force=True)):
+        install_dataset(IRIS, config, options)
+    change_layout(IRIS, "compact", config)
+    assert verify(IRIS, config).layout == "compact"
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.usefixtures("plain_renames")
+def test_without_rename_over_an_empty_folder_preprocess_fills_one(
+    door: str, tmp_path: Path
+) -> None:
+    dest = tmp_path / "temporary"
+    dest.mkdir()
+    replay = ExperienceReplay(door, download=False)
+    assert len(replay.preprocess(same, dest=dest, num_workers=0)) == len(replay)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.usefixtures("plain_renames")
+def test_without_rename_over_a_file_the_new_one_takes_its_place(tmp_path: Path) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "new").write_text("new")
+    replace_file(tmp_path / "new", tmp_path / "old")
+    assert (listing(tmp_path), (tmp_path / "old").read_text()) == (["old"], "new")
+
+
+@pytest.mark.usefixtures("plain_renames")
+def test_a_folder_with_files_is_never_renamed_over(config: Config) -> None:
+    mine = config.root / "datasets" / IRIS / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("kept")
+    with pytest.raises(UsageError, match="holds files that are no dataset"):
+        install_dataset(IRIS, config)
+    assert mine.read_text() == "kept"
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
+def test_without_fallocate_the_file_is_written_with_zeros(
+    code: int, door: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    replay = ExperienceReplay(door, download=False)
+    replay.preprocess(same, dest=tmp_path / "with", num_workers=0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    replay.preprocess(same, dest=tmp_path / "without", num_workers=0)
+    expected, found = (read_manifest(tmp_path / name).files for name in ("with", "without"))
+    assert len(found) > 5 and found == expected
+    allocate(tmp_path / "file", (1 << 20) + 5)
+    assert (tmp_path / "file").read_bytes() == bytes((1 << 20) + 5)
+    assert (tmp_path / "file").stat().st_blocks * 512 >= 1 << 20  # no hole
+
+
+def test_a_folder_that_cannot_be_brought_to_the_disk_is_no_error_and_a_file_is(
+    tmp_path: Path, config: Config, monkeypatch: Patch
+) -> None:
+    fsync = os.fsync
+
+    def files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_alone)
+    install_dataset(IRIS, config)
+    assert verify(IRIS, config).num_transitions == 150
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "fsync", lambda _: files_alone(os.open(tmp_path, os.O_RDONLY)))
+    with pytest.raises(OSError, match="Invalid argument"):
+        flush(tmp_path / "file")
+
+
+# --- 47: several disks --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_disk(config: Config, monkeypatch: Patch) -> Callable[..., None]:
+    """Return a function that has a folder of the root on a disk of its own."""
+    rename, replace, look = os.rename, os.replace, os.stat
+
+    def put(name: str, is_told: bool = True) -> None:
+        top = config.root / name
+
+        def is_there(path: Any) -> bool:
+            return Path(path) == top or top in Path(path).parents
+
+        def mover(move: Callable[..., None]) -> Callable[..., None]:
+            def on_one_disk(source: Any, target: Any, **options: Any) -> None:
+                if is_there(source) != is_there(target):
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source))
+                move(source, target, **options)
+
+            return on_one_disk
+
+        def stat_of(path: Any, **options: Any) -> Any:
+            found = look(path, **options)
+            if isinstance(path, int) or not is_there(path):
+                return found
+            return SimpleNamespace(
+                **{key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
+                | {"st_dev": found.st_dev + 1}
+            )
+
+        top.mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(os, "rename", mover(rename))
+        monkeypatch.setattr(os, "replace", mover(replace))
+        if is_told:
+            monkeypatch.setattr(os, "stat", stat_of)
+
+    return put
+
+
+@pytest.mark.parametrize("name", ["datasets", "tmp"])
+def test_datasets_on_another_disk_than_their_staging_are_refused_before_work(
+    name: str, config: Config, other_disk: Callable[..., None], capsys: Capture
+) -> None:
+    other_disk(name)
+    before = listing(config.root)
+    assert main(["download", IRIS]) == 2
+    error = capsys.readouterr().err
+    assert "are on different disks" in error and "--root" in error
+    made = {path for path in listing(config.root) if not path.startswith("locks")}
+    assert made == set(before)
+
+
+def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_made(
+    config: Config, other_disk: Callable[..., None], capsys: Capture
+) -> None:
+    other_disk("datasets", is_told=False)  # as the same disk mounted twice
+    assert main(["download", IRIS]) == 2
+    assert "are on different disks" in capsys.readouterr().err
+    assert main(["list", "--installed"]) == 0
+    assert capsys.readouterr().out == "Nothing found.\n"
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change", [remove, lambda id, config: change_layout(id, "compact", config)]
+)
+def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
+    change: Callable[[str, Config], Any], config: Config, other_disk: Callable[..., None]
+) -> None:
+    install_dataset(IRIS, config)
+    other_disk("datasets")
+    with pytest.raises(UsageError, match="are on different disks"):
+        change(IRIS, config)
+    assert verify(IRIS, config).layout == "ted"
+    assert len(ExperienceReplay(IRIS, download=False)) == 150
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+def test_raw_files_may_be_on_another_disk(
+    config: Config, other_disk: Callable[..., None], tmp_path: Path
+) -> None:
+    path = tmp_path / FILENAME
+    save(path, steps(path, (4, 2), num_steps=300))
+    other_disk("downloads")
+    with Origin() as origin:
+        origin.put(FILENAME, path.read_bytes())
+        install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
+    assert verify(MAZE, config).num_transitions > 200
+    assert (config.root / "downloads" / MAZE / FILENAME).read_bytes() == path.read_bytes()
+
+
+# --- 46: long and odd names ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["with spaces", "größe 日本", "two\nlines", "-dash", "x" * 255])
+def test_a_root_of_any_name_works(name: str, tmp_path: Path) -> None:
+    config = Config(tmp_path / name)
+    api.download(IRIS, config=config, progress=Silent())
+    assert [found.id for found in api.verify(config=config)] == [IRIS]
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+def test_a_root_of_a_long_path_works(tmp_path: Path) -> None:
+    root = tmp_path.joinpath(*["x" * 200] * 3)
+    assert main(["download", IRIS, "--root", str(root)]) == 0
+    assert main(["verify", IRIS, "--root", str(root)]) == 0
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "/".join(["x" * 200] * 30)])
+def test_a_root_of_a_name_that_is_too_long_is_refused(
+    name: str, tmp_path: Path, capsys: Capture
+) -> None:
+    for command in (["download", IRIS], ["list"], ["verify"], ["info", IRIS]):
+        assert main([*command, "--root", str(tmp_path / name)]) == 2
+        assert "too long" in capsys.readouterr().err
+    assert listing(tmp_path) == []
+
+
+def test_a_root_without_room_for_the_names_below_it_is_refused(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    rest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(os.fsencode(tmp_path)) - 20
+    root = tmp_path.joinpath(*["x" * 100] * (rest // 101), "x" * (rest % 101))
+    assert main(["download", IRIS, "--root", str(root)]) == 2
+    assert "too long" in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("id", ["d4rl/" + "x" * 201, "demo/" + "x" * 300, "/".join(["x" * 99] * 9)])
+def test_an_id_that_is_too_long_is_refused(id: str, config: Config, capsys: Capture) -> None:
+    for command in ("download", "info", "path", "verify", "delete"):
+        assert main([command, id]) == 2
+        assert "cannot be a dataset id" in capsys.readouterr().err
+    assert not config.root.exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, f"a/{'x' * 256}/b", "\ud800"])
+def test_a_file_name_of_a_server_that_is_too_long_is_refused(name: str) -> None:
+    with pytest.raises(IntegrityError, match="cannot be that of a file") as caught:
+        Resource(("http://127.0.0.1/x",), name)
+    assert caught.value.exit_code == 4
+
+
+def test_the_longest_file_name_is_downloaded(config: Config, tmp_path: Path) -> None:
+    name = "é" * 100
+    with Origin() as origin:
+        url = origin.put("file", b"rows")
+        origin.script("file", Fault(cut=2))
+        http = Http(config, backoff_seconds=0.001)
+        found = fetch(Resource((url,), name), tmp_path, http, Silent())
+    assert found.path.read_bytes() == b"rows"
+    assert listing(tmp_path) == [name, f"{name}.json"]
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, "x" * 256])
+def test_a_destination_that_is_too_long_is_refused(name: str, door: str, tmp_path: Path) -> None:
+    replay = ExperienceReplay(door, download=False)
+    with pytest.raises(UsageError, match=r"its name has \d+ bytes; expected 200 or fewer"):
+        replay.preprocess(same, dest=tmp_path / "new" / name, num_workers=0)
+    assert not (tmp_path / "new").exists()
+    assert len(replay.preprocess(same, dest=tmp_path / ("x" * 200), num_workers=0)) == len(replay)
+
+
+# --- 44: a shared cache, a private one, one that is read-only -----------------------------------
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def work(config: Config, tmp_path: Path) -> None:
+    """Make everything that a cache root may hold."""
+    path = tmp_path / FILENAME
+    save(path, steps(path, (4, 2), num_steps=300))
+    with Origin() as origin:
+        origin.put(FILENAME, path.read_bytes())
+        install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
+    install_dataset(IRIS, config)
+    change_layout(IRIS, "compact", config)
+    api.verify(MAZE, deep=True, config=config)  # leaves a table
+    replay = ExperienceReplay(IRIS, download=False)
+    derived = config.root / "datasets" / "derived"
+    replay.preprocess(same, dest=derived / "whole", num_workers=0)
+    with pytest.raises(RldsError, match="stopped"):  # its work stays
+        replay.preprocess(stop_late, dest=derived / "half", chunksize=50, num_workers=0)
+
+
+def stop_late(batch: Any) -> Any:
+    if int(batch["episode"][0]) >= 100:
+        raise RuntimeError("stopped")
+    return batch
+
+
+@pytest.mark.parametrize(("mask", "folder", "file"), [(0o002, 0o775, 0o664), (0o077, 0o700, 0o600)])
+def test_what_is_made_has_the_permissions_that_the_umask_leaves(
+    mask: int, folder: int, file: int, config: Config, tmp_path: Path
+) -> None:
+    with umask(mask):
+        work(config, tmp_path)
+    made = [config.root, *config.root.rglob("*")]
+    tops = {path.relative_to(config.root).parts[0] for path in made[1:]}
+    assert tops >= {"datasets", "downloads", "locks", "tables", "tmp"}
+    assert any(path.match("derived/.half.*.partial/parts/0.done") for path in made)
+    wrong = {
+        path: oct(mode)
+        for path in made
+        if (mode := stat.S_IMODE(path.stat().st_mode)) != (folder if path.is_dir() else file)
+    }
+    assert wrong == {}
+
+
+@pytest.fixture
+def read_only(config: Config, monkeypatch: Patch) -> Callable[[], None]:
+    """Return a function that makes the disk of the root read-only, for root and everyone."""
+
+    def refuse(path: Any) -> None:
+        if Path(os.fsdecode(path)).is_relative_to(config.root):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(path: Any, *arguments: Any, **options: Any) -> Any:
+            refuse(path)
+            return original(path, *arguments, **options)
+
+        return changed
+
+    opened, io_opened, accessible = os.open, io.open, os.access
+
+    def open_to_read(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and not Path(path).is_dir():
+            refuse(path)
+        return opened(path, flags, *arguments, **options)
+
+    def io_open_to_read(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if not isinstance(path, int) and set(mode) & set("wax+"):
+            refuse(path)
+        return io_opened(path, mode, *arguments, **options)
+
+    def may(path: Any, mode: int, **options: Any) -> bool:
+        is_below = Path(path).is_relative_to(config.root)
+        return not (is_below and mode & os.W_OK) and accessible(path, mode, **options)
+
+    def make() -> None:
+        for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
+            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+        monkeypatch.setattr(os, "open", open_to_read)
+        monkeypatch.setattr(os, "access", may)
+        monkeypatch.setattr(io, "open", io_open_to_read)
+
+    return make
+
+
+def test_a_read_only_root_is_read_and_what_would_write_names_it(
+    door: str,
+    config: Config,
+    read_only: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: Patch,
+    capsys: Capture,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = listing(config.root)
+    read_only()
+    for command in ("list --installed", f"info {door}", f"path {door}", f"verify --deep {door}"):
+        assert main(command.split()) == 0, command
+    assert len(ExperienceReplay(door, download=False, batch_size=9).sample()) == 9
+    capsys.readouterr()
+    for command in (f"download {IRIS}", f"delete {door} --yes", f"convert {door} --layout compact"):
+        assert main(command.split()) in (1, 2), command
+        error = capsys.readouterr().err
+        assert str(config.root) in error and "Read-only file system" in error, error
+    assert listing(config.root) == before
