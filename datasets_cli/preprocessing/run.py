@@ -172,7 +172,11 @@ def _fill(
     progress: Progress | None,
 ) -> None:
     """Do the tasks that are not done yet."""
-    work.prepare(columns, run.num_rows)
+    try:
+        work.prepare(columns, run.num_rows)
+    except BaseException:
+        work.sweep_what_is_of_no_use()
+        raise
     tasks = list(run.tasks(work, columns, texts))
     if num_workers is None and len(tasks) <= 1:
         num_workers = 0  # starting a process takes longer than one task

@@ -17,7 +17,7 @@ import pytest
 from datasets_cli import api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import IntegrityError, RldsError, UsageError
+from datasets_cli.errors import DiskFull, IntegrityError, RldsError, UsageError
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -126,6 +126,21 @@ def test_without_fallocate_the_file_is_written_with_zeros(
     allocate(tmp_path / "file", (1 << 20) + 5)
     assert (tmp_path / "file").read_bytes() == bytes((1 << 20) + 5)
     assert (tmp_path / "file").stat().st_blocks * 512 >= 1 << 20  # no hole
+
+
+def test_a_full_disk_is_found_out_by_fallocate_before_a_row_is_written(
+    door: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(DiskFull, match="Make room and run again") as caught:
+        ExperienceReplay(door, download=False).preprocess(
+            same, dest=tmp_path / "new" / "out", num_workers=0
+        )
+    assert caught.value.exit_code == 7
+    assert listing(tmp_path / "new") == []
 
 
 def test_a_folder_that_cannot_be_brought_to_the_disk_is_no_error_and_a_file_is(
@@ -421,7 +436,7 @@ def test_a_read_only_root_is_read_and_what_would_write_names_it(
     assert len(ExperienceReplay(door, download=False, batch_size=9).sample()) == 9
     capsys.readouterr()
     for command in (f"download {IRIS}", f"delete {door} --yes", f"convert {door} --layout compact"):
-        assert main(command.split()) in (1, 2), command
+        assert main(command.split()) == 2, command
         error = capsys.readouterr().err
         assert str(config.root) in error and "Read-only file system" in error, error
     assert listing(config.root) == before

@@ -267,7 +267,12 @@ class _Handler(BaseHTTPRequestHandler):
         size = fault.chunked or PIECE_BYTES
         for start in range(0, len(data), size):
             chunk = data[start : start + size]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if fault.chunked else chunk)
+            # A cut leaves a chunk without its rest.
+            is_torn = fault.cut is not None and len(chunk) < size
+            framed = (
+                b"%x\r\n%s" % (size, chunk) if is_torn else b"%x\r\n%s\r\n" % (len(chunk), chunk)
+            )
+            self.wfile.write(framed if fault.chunked else chunk)
             self.origin.sent += len(chunk)
         self.wfile.flush()
 
