@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
@@ -174,7 +174,7 @@ def _fill(
     """Do the tasks that are not done yet."""
     try:
         work.prepare(columns, run.num_rows)
-    except BaseException:
+    except DiskFull:
         work.sweep_what_is_of_no_use()
         raise
     tasks = list(run.tasks(work, columns, texts))

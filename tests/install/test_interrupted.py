@@ -98,7 +98,7 @@ def test_a_signal_at_any_stage_has_its_code_and_the_next_run_continues(
     assert list((config.root / "tmp").iterdir()) == []
     orphans = {FILENAME, f"{FILENAME}.json"} if stage == "rename" else set()
     assert names(config.root / "downloads") == orphans
-    api.delete(MAZE, config=config)
+    api.prune(config=config, raw=True)
     assert names(config.root / "downloads") == set()
 
 

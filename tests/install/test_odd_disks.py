@@ -1,37 +1,30 @@
-"""Disks that cannot do all that a local one can, several of them, long names, and shared caches."""
+"""Disks that cannot do all that a local one can, and several of them."""
 
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from datasets_cli import api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, IntegrityError, RldsError, UsageError
+from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.installed.lookup import remove
 from datasets_cli.installed.verification import verify
-from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import allocate, flush, replace_file
-from datasets_cli.sources.download import fetch
-from datasets_cli.sources.http import Http
-from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
-from tests.support.origin import Fault, Origin
+from tests.support.origin import Origin
 
 IRIS = "demo/iris"
 MAZE, FILENAME = "d4rl/maze2d-open-v0", "maze2d-open-sparse.hdf5"
@@ -252,191 +245,3 @@ def test_raw_files_may_be_on_another_disk(
         install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
     assert verify(MAZE, config).num_transitions > 200
     assert (config.root / "downloads" / MAZE / FILENAME).read_bytes() == path.read_bytes()
-
-
-# --- 46: long and odd names ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["with spaces", "größe 日本", "two\nlines", "-dash", "x" * 255])
-def test_a_root_of_any_name_works(name: str, tmp_path: Path) -> None:
-    config = Config(tmp_path / name)
-    api.download(IRIS, config=config, progress=Silent())
-    assert [found.id for found in api.verify(config=config)] == [IRIS]
-    assert list((config.root / "tmp").iterdir()) == []
-
-
-def test_a_root_of_a_long_path_works(tmp_path: Path) -> None:
-    root = tmp_path.joinpath(*["x" * 200] * 3)
-    assert main(["download", IRIS, "--root", str(root)]) == 0
-    assert main(["verify", IRIS, "--root", str(root)]) == 0
-
-
-@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "/".join(["x" * 200] * 30)])
-def test_a_root_of_a_name_that_is_too_long_is_refused(
-    name: str, tmp_path: Path, capsys: Capture
-) -> None:
-    for command in (["download", IRIS], ["list"], ["verify"], ["info", IRIS]):
-        assert main([*command, "--root", str(tmp_path / name)]) == 2
-        assert "too long" in capsys.readouterr().err
-    assert listing(tmp_path) == []
-
-
-def test_a_root_without_room_for_the_names_below_it_is_refused(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    rest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(os.fsencode(tmp_path)) - 20
-    root = tmp_path.joinpath(*["x" * 100] * (rest // 101), "x" * (rest % 101))
-    assert main(["download", IRIS, "--root", str(root)]) == 2
-    assert "too long" in capsys.readouterr().err
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize("id", ["d4rl/" + "x" * 201, "demo/" + "x" * 300, "/".join(["x" * 99] * 9)])
-def test_an_id_that_is_too_long_is_refused(id: str, config: Config, capsys: Capture) -> None:
-    for command in ("download", "info", "path", "verify", "delete"):
-        assert main([command, id]) == 2
-        assert "cannot be a dataset id" in capsys.readouterr().err
-    assert not config.root.exists()
-
-
-@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, f"a/{'x' * 256}/b", "\ud800"])
-def test_a_file_name_of_a_server_that_is_too_long_is_refused(name: str) -> None:
-    with pytest.raises(IntegrityError, match="cannot be that of a file") as caught:
-        Resource(("http://127.0.0.1/x",), name)
-    assert caught.value.exit_code == 4
-
-
-def test_the_longest_file_name_is_downloaded(config: Config, tmp_path: Path) -> None:
-    name = "é" * 100
-    with Origin() as origin:
-        url = origin.put("file", b"rows")
-        origin.script("file", Fault(cut=2))
-        http = Http(config, backoff_seconds=0.001)
-        found = fetch(Resource((url,), name), tmp_path, http, Silent())
-    assert found.path.read_bytes() == b"rows"
-    assert listing(tmp_path) == [name, f"{name}.json"]
-
-
-@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, "x" * 256])
-def test_a_destination_that_is_too_long_is_refused(name: str, door: str, tmp_path: Path) -> None:
-    replay = ExperienceReplay(door, download=False)
-    with pytest.raises(UsageError, match=r"its name has \d+ bytes; expected 200 or fewer"):
-        replay.preprocess(same, dest=tmp_path / "new" / name, num_workers=0)
-    assert not (tmp_path / "new").exists()
-    assert len(replay.preprocess(same, dest=tmp_path / ("x" * 200), num_workers=0)) == len(replay)
-
-
-# --- 44: a shared cache, a private one, one that is read-only -----------------------------------
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def work(config: Config, tmp_path: Path) -> None:
-    """Make everything that a cache root may hold."""
-    path = tmp_path / FILENAME
-    save(path, steps(path, (4, 2), num_steps=300))
-    with Origin() as origin:
-        origin.put(FILENAME, path.read_bytes())
-        install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
-    install_dataset(IRIS, config)
-    change_layout(IRIS, "compact", config)
-    api.verify(MAZE, deep=True, config=config)  # leaves a table
-    replay = ExperienceReplay(IRIS, download=False)
-    derived = config.root / "datasets" / "derived"
-    replay.preprocess(same, dest=derived / "whole", num_workers=0)
-    with pytest.raises(RldsError, match="stopped"):  # its work stays
-        replay.preprocess(stop_late, dest=derived / "half", chunksize=50, num_workers=0)
-
-
-def stop_late(batch: Any) -> Any:
-    if int(batch["episode"][0]) >= 100:
-        raise RuntimeError("stopped")
-    return batch
-
-
-@pytest.mark.parametrize(("mask", "folder", "file"), [(0o002, 0o775, 0o664), (0o077, 0o700, 0o600)])
-def test_what_is_made_has_the_permissions_that_the_umask_leaves(
-    mask: int, folder: int, file: int, config: Config, tmp_path: Path
-) -> None:
-    with umask(mask):
-        work(config, tmp_path)
-    made = [config.root, *config.root.rglob("*")]
-    tops = {path.relative_to(config.root).parts[0] for path in made[1:]}
-    assert tops >= {"datasets", "downloads", "locks", "tables", "tmp"}
-    assert any(path.match("derived/.half.*.partial/parts/0.done") for path in made)
-    wrong = {
-        path: oct(mode)
-        for path in made
-        if (mode := stat.S_IMODE(path.stat().st_mode)) != (folder if path.is_dir() else file)
-    }
-    assert wrong == {}
-
-
-@pytest.fixture
-def read_only(config: Config, monkeypatch: Patch) -> Callable[[], None]:
-    """Return a function that makes the disk of the root read-only, for root and everyone."""
-
-    def refuse(path: Any) -> None:
-        if Path(os.fsdecode(path)).is_relative_to(config.root):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(path: Any, *arguments: Any, **options: Any) -> Any:
-            refuse(path)
-            return original(path, *arguments, **options)
-
-        return changed
-
-    opened, io_opened, accessible = os.open, io.open, os.access
-
-    def open_to_read(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and not Path(path).is_dir():
-            refuse(path)
-        return opened(path, flags, *arguments, **options)
-
-    def io_open_to_read(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        if not isinstance(path, int) and set(mode) & set("wax+"):
-            refuse(path)
-        return io_opened(path, mode, *arguments, **options)
-
-    def may(path: Any, mode: int, **options: Any) -> bool:
-        is_below = Path(path).is_relative_to(config.root)
-        return not (is_below and mode & os.W_OK) and accessible(path, mode, **options)
-
-    def make() -> None:
-        for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
-            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-        monkeypatch.setattr(os, "open", open_to_read)
-        monkeypatch.setattr(os, "access", may)
-        monkeypatch.setattr(io, "open", io_open_to_read)
-
-    return make
-
-
-def test_a_read_only_root_is_read_and_what_would_write_names_it(
-    door: str,
-    config: Config,
-    read_only: Callable[[], None],
-    tmp_path: Path,
-    monkeypatch: Patch,
-    capsys: Capture,
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before = listing(config.root)
-    read_only()
-    for command in ("list --installed", f"info {door}", f"path {door}", f"verify --deep {door}"):
-        assert main(command.split()) == 0, command
-    assert len(ExperienceReplay(door, download=False, batch_size=9).sample()) == 9
-    capsys.readouterr()
-    for command in (f"download {IRIS}", f"delete {door} --yes", f"convert {door} --layout compact"):
-        assert main(command.split()) == 2, command
-        error = capsys.readouterr().err
-        assert str(config.root) in error and "Read-only file system" in error, error
-    assert listing(config.root) == before
