@@ -17,7 +17,10 @@ from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
 
 NOTHING: list[str] = []
 PART = ["file.bin.part", "file.bin.part.json"]
-TORN = Fault(chunked=1000, cut=CUT + 500)  # in the middle of a chunk
+TORN = (
+    Fault(chunked=1000, cut=CUT + 500),
+    Fault(chunked=1000, cut=500),
+)  # in the middle of a chunk
 DAY = Fault(status=429, headers={"Retry-After": "86400"})
 
 
@@ -61,8 +64,8 @@ ENDS = {
     "5 cut, without a length": End(
         (Fault(no_length=True, cut=CUT), Fault(no_length=True, cut=0)), 5, "file.bin", PART, PINNED
     ),
-    "6 chunks that are cut": End((TORN,), 5, "file.bin", PART),
-    "6 chunks that are cut, of a known size": End((TORN,), 5, "file.bin", PART, PINNED),
+    "6 chunks that are cut": End(TORN, 5, "file.bin", PART),
+    "6 chunks that are cut, of a known size": End(TORN, 5, "file.bin", PART, PINNED),
     "7 a body that is too long": End(
         (Fault(chunked=1000, body=DATA + b"x" * 9999),), 4, "sends more", NOTHING, PINNED
     ),
