@@ -254,6 +254,10 @@ def _split_mirror(text: str) -> tuple[str, str]:
             "PREFIX=REPLACEMENT, both http or https addresses. "
             "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
         )
+    if len(text.split()) > 1:
+        raise UsageError(
+            f"The mirror of {public_url(prefix)} is an address with a space in it. Expected %20."
+        )
     return prefix, replacement
 
 

@@ -102,12 +102,6 @@ LIMITS: Mapping[str, Limit] = {
         "texts",
         "Of one dataset, all of which are numbered in memory; Minari's have up to some 10,000.",
     ),
-    "page_bytes": Limit(
-        20 << 20,
-        "bytes",
-        "One document of JSON from the network; a page of Google's or Hugging Face's lists has "
-        "1,000 entries and less than 1 MB. The fullest takes 0.8 GB of memory.",
-    ),
     "table_values": Limit(
         36_000_000,
         "values",
@@ -117,7 +111,8 @@ LIMITS: Mapping[str, Limit] = {
     "json_bytes": Limit(
         64 << 20,
         "bytes",
-        "One document that describes a dataset; OpenML's on 100,000 columns has 20 MB.",
+        "One document that describes a dataset, or a page of a publisher's list; OpenML's on "
+        "100,000 columns has 20 MB.",
     ),
     "json_values": Limit(
         4_000_000,

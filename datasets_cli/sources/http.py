@@ -135,7 +135,8 @@ class Http:
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._with_retries(candidate, read, no_such_data)
+                with raised_limits(dict(self.config.limits)):
+                    return self._with_retries(candidate, read, no_such_data)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:

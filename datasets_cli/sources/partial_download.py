@@ -44,14 +44,21 @@ class DownloadState:
 
 
 def read_state(path: Path) -> DownloadState | None:
-    """Return the state in a file; None where there is none or it is garbled."""
+    """Return the state in a file; None where there is none that can be read."""
     try:
         with path.open("rb") as file:
             state = DownloadState(**json.loads(file.read(MAX_STATE_BYTES)))
     # RecursionError: of lists in lists in lists; ValueError: also of a number of 5,000 digits.
-    except (FileNotFoundError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return state if _is_valid(state) else None
+
+
+def is_note(path: Path) -> bool:
+    """Tell whether a file is one that says what the bytes of a download beside it belong to."""
+    if path.name.endswith(".part.json"):  # also a garbled one
+        return True
+    return path.name.endswith(".json") and read_state(path) is not None
 
 
 def _is_valid(state: DownloadState) -> bool:

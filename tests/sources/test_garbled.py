@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,9 +19,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import NetworkError, RldsError
-from datasets_cli.formats.limits import LIMITS
+from datasets_cli.errors import NetworkError, RldsError, SourceError
 from datasets_cli.progress import Silent
+from datasets_cli.sources.buckets import list_objects
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
@@ -110,34 +109,43 @@ def test_a_document_that_cannot_be_read_is_not_json(
         http.json(url)
 
 
-def test_a_document_without_an_end_is_cut_short(origin: Origin, http: Http) -> None:
-    url = origin.put("page.json", b"[" + b" " * 40_000_000 + b"]")
-    sends = r"sends more than 20,971,520 bytes, .* --limit page_bytes=NUMBER"
-    with pytest.raises(NetworkError, match=sends) as caught:
+@pytest.mark.parametrize(
+    ("name", "document"), [("json_bytes", b"[" + b" " * 300_000), ("json_values", b"[]," * 100_000)]
+)
+def test_a_document_beyond_a_limit_is_cut_short(
+    name: str, document: bytes, origin: Origin, config: Config
+) -> None:
+    url = origin.put("page.json", document)
+    http = Http(replace(config, limits=((name, 50_000),)), retries=0)
+    with pytest.raises(NetworkError, match=rf"at most 50,000 are read.*--limit {name}=") as caught:
         http.json(url)
     assert caught.value.exit_code == 5
-    assert origin.sent < 40_000_000
-    raised = Http(replace(http.config, limits=(("page_bytes", 50_000_000),)))
-    assert raised.json(url) == []
 
 
-FULLEST = """
-import resource
-from types import SimpleNamespace
-from datasets_cli.sources.documents import read_document
-
-size = {size}
-data = b"[" + b"[[]]," * (size // 5 - 1) + b"[]]"
-raw = SimpleNamespace(stream=lambda *_, **__: [data])
-assert len(read_document("", SimpleNamespace(raw=raw))) == size // 5
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
+@pytest.mark.parametrize("line", [b"a: b\r\n", b"a" * 10_000])
+def test_what_follows_the_last_chunk_has_an_end(
+    line: bytes, origin: Origin, config: Config
+) -> None:
+    body = b"3\r\n[1]\r\n0\r\n" + line * 200 + b"\r\n"
+    origin.script("page.json", Fault(headers=CHUNKED, body=body))
+    with pytest.raises(NetworkError, match="lines between the chunks of its body"):
+        Http(config, retries=0).json(origin.url + "page.json")
 
 
-def test_the_fullest_document_that_is_read_takes_less_than_1_gb() -> None:
-    script = FULLEST.format(size=LIMITS["page_bytes"].value)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert int(done.stdout) < 1_000_000_000 // RSS_UNIT
+class Pages:
+    """A publisher's list that has the same page for ever."""
+
+    def __init__(self, token: object) -> None:
+        self.page = {"items": [], "nextPageToken": token}
+
+    def json(self, url: str, no_such_data: object = None) -> object:
+        return self.page
+
+
+@pytest.mark.parametrize("token", ["more", 5, ["x"]])
+def test_a_list_of_a_bucket_has_an_end(token: object) -> None:
+    with pytest.raises(SourceError, match=r"more than 100 pages|does not answer as Google"):
+        list_objects("bucket", "Pong/", Pages(token))  # type: ignore[arg-type]
 
 
 # --- addresses ----------------------------------------------------------------------------------
