@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from datasets_cli.store.compact.block import Block, PairFields
 from datasets_cli.store.compact.frames import FrameReader
 from datasets_cli.store.compact.records import RECORDS, Record
 from datasets_cli.store.compact.row_map import RowMap
-from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, torch_dtype
+from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.store.schema.columns import EPISODE, Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.element_types import ITEM_BYTES
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.ted.block import Block as LeafBlock
 
 Zeros = tuple[tuple[int, ...], torch.dtype, list[Slot]]
 """Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
@@ -72,6 +75,7 @@ class CompactRows:
         )
         self._plan = TreePlan(sorted(_keys_of(record)))
         self._views = self._views_of(record)
+        self._fields = PairFields(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
@@ -100,12 +104,7 @@ class CompactRows:
         """
         if self._device is not None:
             index = index.to(self._device)
-        row = self._row.index_select(0, index)
-        try:
-            packed = self._pairs.index_select(0, row)
-        except IndexError:
-            self._row_map.check(index, row)
-            raise
+        row, packed = self._pairs_of(index)
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
         nodes, contiguous = self._plan.new(), self._contiguous
@@ -132,6 +131,40 @@ class CompactRows:
         if self._frames:
             self._put_frames(nodes, row.cpu())
         return nodes[0]
+
+    def _pairs_of(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the records of rows int64 ``[B]``, and the pairs uint8 ``[B, 2 * record]``."""
+        row = self._row.index_select(0, index)
+        try:
+            return row, self._pairs.index_select(0, row)
+        except IndexError:
+            self._row_map.check(index, row)
+            raise
+
+    def read(self, index: torch.Tensor) -> Block:
+        """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
+        row, packed = self._pairs_of(index)
+        slots: list[Slot] = []
+        leaves: list[np.ndarray] = []
+        for shape, dtype, zeros in self._zeros:
+            slots.extend(zeros)
+            leaves.extend(to_array(torch.zeros((len(zeros), len(index), *shape), dtype=dtype)))
+        for value, dtype, slot in self._constants:
+            slots.append(slot)
+            leaves.append(to_array(value.expand(len(index), *value.shape).clone().view(dtype)))
+        if self._episode is not None:
+            slots.append(self._episode)
+            leaves.append((row - index).numpy())
+        for reader, slot, successor in self._frames:
+            slots.append(slot)
+            if successor is None:
+                leaves.append(reader.read(row).numpy())
+                continue
+            slots.append(successor)
+            both = reader.read(torch.cat((row, row + 1))).numpy()
+            leaves.extend((both[: len(row)], both[len(row) :]))
+        others = LeafBlock(self._plan, slots, leaves, len(index))
+        return Block(self._fields, packed.numpy(), others, self._contiguous)
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""

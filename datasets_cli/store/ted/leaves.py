@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import numpy as np
 import torch
 
-from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
+from datasets_cli.store.schema.bits import bits_dtype, to_array, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.tree import Tree, TreePlan
+from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.ted.block import Block, check_rows, take_rows
 
 
 class LeafRows:
@@ -30,6 +34,8 @@ class LeafRows:
     ) -> None:
         self._device, self._pinned = files.device, device_options.pin_memory
         self._to_output = device_options.to_output
+        self._num_rows = num_rows
+        self._columns = columns
         self._plan = TreePlan(column.key for column in columns)
         self._bits: dict[Key, torch.Tensor] = {}
         self._leaves: list[tuple[torch.Tensor, int, str]] = []
@@ -59,6 +65,25 @@ class LeafRows:
             rows = leaf.index_select(0, index)
             nodes[node][name] = (self._to_output(rows) if self._pinned else rows).view(dtype)
         return nodes[0]
+
+    def read(self, index: torch.Tensor) -> Block:
+        """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
+        rows = index.numpy()
+        check_rows(rows, self._num_rows)
+        leaves = [take_rows(leaf, rows) for leaf in self._arrays]
+        return Block(self._plan, self._array_slots, leaves, len(rows))
+
+    @cached_property
+    def _arrays(self) -> list[np.ndarray]:
+        """The mapped leaves in numpy, never given away."""
+        return [
+            to_array(self._bits[column.key].view(torch_dtype(column.dtype)))
+            for column in self._columns
+        ]
+
+    @cached_property
+    def _array_slots(self) -> list[Slot]:
+        return [self._plan.slot(column.key) for column in self._columns]
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
