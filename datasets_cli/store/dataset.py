@@ -39,6 +39,9 @@ class Block(Protocol):
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
 
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
+
 
 class Rows(Protocol):
     """What a layout gives."""

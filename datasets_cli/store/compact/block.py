@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.schema.arrays import numpy_dtype
 from datasets_cli.store.schema.columns import Key
@@ -44,16 +46,23 @@ class Block:
     """Gathered rows: pairs of records, and one array for each leaf that records do not hold.
 
     Args:
-        fields: the columns of a pair.
+        fields: the columns of a pair in numpy.
+        views: the columns of a pair as tensors.
         packed: the pairs, uint8 ``[B, 2 * record]``, in memory of their own.
         others: constants, ``episode`` and frames.
         is_contiguous: whether each leaf of a batch has memory of its own.
     """
 
     def __init__(
-        self, fields: PairFields, packed: np.ndarray, others: LeafBlock, is_contiguous: bool
+        self,
+        fields: PairFields,
+        views: DtypeViews,
+        packed: np.ndarray,
+        others: LeafBlock,
+        is_contiguous: bool,
     ) -> None:
         self.fields = fields
+        self.views = views
         self.packed = packed
         self.others = others
         self.is_contiguous = is_contiguous
@@ -72,4 +81,11 @@ class Block:
             for field, node, name in self.fields.slots:
                 leaf = pairs[field]
                 nodes[node][name] = np.ascontiguousarray(leaf) if self.is_contiguous else leaf
+        return nodes[0]
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors; see ``arrays``."""
+        nodes = self.others.new_tree(start, stop)
+        # From numpy, so that what is pickled with a tensor is this batch and not the block.
+        self.views.put(nodes, torch.from_numpy(self.packed[start:stop]), self.is_contiguous)
         return nodes[0]

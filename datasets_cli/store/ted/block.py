@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datasets_cli.store.schema.bits import to_tensor
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
 
 
@@ -38,11 +39,25 @@ class Block:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
         return self.new_arrays(start, stop)[0]
 
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors.
+
+        Each has the memory of these rows alone, so that what is pickled is not the whole block.
+        """
+        return self.new_tree(start, stop)[0]
+
     def new_arrays(self, start: int, stop: int) -> list[Tree]:
         """Return the plan's dicts with the leaves in them; the first is the root."""
         nodes = self.plan.new()
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = leaf[start:stop]
+        return nodes
+
+    def new_tree(self, start: int, stop: int) -> list[Tree]:
+        """Return the plan's dicts with tensors in them; the first is the root."""
+        nodes = self.plan.new()
+        for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
+            nodes[node][name] = to_tensor(leaf[start:stop])
         return nodes
 
 
