@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Block, Dataset, open_dataset
+from datasets_cli.store.dataset import Accept, Block, Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -243,12 +244,13 @@ def reopen_storage(
     pin_memory: bool,
     contiguous: bool,
     text: bool,
+    accept: Accept | None = None,
 ) -> DatasetStorage:
-    """Open a dataset as ``open_storage`` does, without its warning."""
+    """Open a dataset as ``open_storage`` does, without its warning, if its manifest is accepted."""
     device_options = choose_device_options(device, pin_memory, contiguous)
-    path = Path(folder).resolve()
+    path = Path(os.path.realpath(folder))
     try:
-        return DatasetStorage(open_dataset(path, device_options, text=text))
+        return DatasetStorage(open_dataset(path, device_options, text=text, accept=accept))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / MANIFEST_FILENAME).exists():
             raise

@@ -61,7 +61,7 @@ class CompactRows:
         self._frames = [
             (
                 FrameReader(
-                    files.folder / field.filename,
+                    f"{files.folder}/{field.filename}",
                     record.num_records,
                     field.column.shape,
                     has_dictionary=field.dictionary in files.listed,

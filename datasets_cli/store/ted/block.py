@@ -59,23 +59,3 @@ class Block:
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = to_tensor(leaf[start:stop])
         return nodes
-
-
-def take_rows(leaf: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return copies of the rows ``index`` int64 ``[B]`` of a leaf, numbers that ``check_rows`` saw.
-
-    The mode keeps numpy from checking them once more, through a copy of what it takes.
-    """
-    return leaf.take(index, axis=0, mode="clip")
-
-
-def check_rows(index: np.ndarray, num_rows: int) -> None:
-    """Check that rows exist.
-
-    Raises:
-        IndexError: one does not, a negative one among them.
-    """
-    # As unsigned numbers the negative ones are huge, so one comparison finds both.
-    if len(index) and int(index.astype(np.int64, copy=False).view(np.uint64).max()) >= num_rows:
-        wrong = index[(index < 0) | (index >= num_rows)]
-        raise IndexError(f"Rows are whole numbers from 0 to {num_rows - 1}, not {wrong[0]}.")
