@@ -11,11 +11,14 @@ header is one of a kind, and the size follows from the number of trajectories.
 from __future__ import annotations
 
 import re
-from mmap import mmap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice_at
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 FILENAME = "trajectories.npy"
 
