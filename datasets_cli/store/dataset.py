@@ -35,11 +35,34 @@ Accept = Callable[[Manifest], None]
 """Raises where a manifest is not that of the dataset that is wanted."""
 
 
+class Block(Protocol):
+    """Rows that a layout gathered together; batches are views of them."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def arrays(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
+
+
 class Rows(Protocol):
     """What a layout gives."""
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+
+    def read(self, index: torch.Tensor) -> Block:
+        """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
+
+        The rows must be in memory or on the disk, not on another device.
+
+        Raises:
+            IndexError: there is no such row.
+            DamagedDataset: as ``gather``.
+        """
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
@@ -95,6 +118,7 @@ class Dataset:
         self.keys = numbers + (self.texts.keys if self.texts else ())
         self._rows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
+        self.read = self._rows.read
 
     def __len__(self) -> int:
         return self.manifest.num_transitions

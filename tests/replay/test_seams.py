@@ -62,6 +62,7 @@ class Reversed:
     device: torch.device | None = None
     sharing = None
     width = 1
+    row_bytes = 0
 
     def __init__(self, max_size: int) -> None:
         self.max_size = self.capacity = max_size
@@ -79,6 +80,9 @@ class Reversed:
         if not self._rows:
             raise AssertionError("a buffer gathered rows that are not there")
         return dict(self.get(index).items())
+
+    def read(self, index: torch.Tensor) -> None:
+        return None
 
     def collate(self, rows: Any) -> Any:
         raise AssertionError("only rows that are not TensorDicts are collated")

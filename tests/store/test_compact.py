@@ -31,6 +31,7 @@ from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.schema.tree import entry
 from datasets_cli.store.ted.writer import TedWriter
 
 Rows = dict[Key, np.ndarray]
@@ -125,6 +126,18 @@ def test_a_batch_has_the_values_types_and_shapes_of_the_other_layout(tmp_path: P
         return found
 
     assert_same(flat(packed.gather(index)), flat(ted.gather(index)))
+
+
+@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
+def test_a_block_of_rows_with_frames_is_cut_into_views(tmp_path: Path, kind: Any) -> None:
+    rows = pixel_rows([7, 1, 12])
+    block = write(kind, tmp_path / "rows", rows).read(torch.tensor([19, 0, 6, 7, 6, 3]))
+    assert len(block) == 6
+    for start, stop, index in ((0, 2, [19, 0]), (2, 6, [6, 7, 6, 3])):
+        part = block.arrays(start, stop)
+        for key in (("observation",), ("next", "observation"), ("next", "reward"), ("done",)):
+            assert np.array_equal(entry(part, key), rows[key][index]), key
+        assert part["episode"].tolist() == [[2, 0], [0, 1, 0, 0]][start > 0]
 
 
 def test_each_step_is_stored_once_and_constants_not_at_all(tmp_path: Path) -> None:

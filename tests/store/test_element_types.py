@@ -27,6 +27,7 @@ from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.schema.columns import Key, can_store, column_of
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.schema.tree import entry
 from datasets_cli.store.sealed_json import parse, seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.element_types import (
@@ -120,6 +121,32 @@ def test_every_type_comes_back_bit_for_bit(
     assert torch.equal(
         replay[:2]["same", "float8_e8m0fnu", "2"].view(torch.uint8), before.view(torch.uint8)
     )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("contiguous", [False, True])
+def test_a_block_of_rows_has_every_type_in_numpy(
+    folders: dict[str, Path], layout: str, contiguous: bool
+) -> None:
+    index = [3, 0, 3, 14, 7]
+    dataset = open_storage(folders[layout], contiguous=contiguous).dataset
+    part = dataset.read(torch.tensor(index)).arrays(1, 4)
+    for key, values in expected_of(block()).items():
+        found = entry(part, key)
+        assert found.dtype == values.dtype, key
+        assert found.tobytes() == values[index[1:4]].tobytes(), key
+        assert found.flags.writeable and (found.flags.c_contiguous or not contiguous), key
+    assert dataset.read(torch.tensor([], dtype=torch.int64)).arrays(0, 0)["action"].shape == (0, 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("row", [-1, 15, 2**62])
+def test_a_block_refuses_rows_that_do_not_exist(
+    folders: dict[str, Path], layout: str, row: int
+) -> None:
+    dataset = open_storage(folders[layout]).dataset
+    with pytest.raises(IndexError):
+        dataset.read(torch.tensor([0, row]))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

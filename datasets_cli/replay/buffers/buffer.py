@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, choose_generator
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer, check_room
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.persistence.dump import Hook
@@ -95,7 +95,8 @@ class ReplayBuffer:
             collate_fn=collate_fn,
             pin_memory=pin_memory,
             prefetch=prefetch,
-            generator=choose_generator(generator, seed),
+            generator=generator,
+            seed=seed,
             sample_info=self._sample_info,
         )
         if dim_extend not in (None, self.reader.storage.ndim - 1):
@@ -162,8 +163,8 @@ class ReplayBuffer:
 
     @property
     def generator(self) -> torch.Generator:
-        """What rows are drawn from."""
-        return self.reader.generator
+        """What rows are drawn from; who asks may draw from it, so nothing is read ahead then."""
+        return self.reader.hand_out_generator()
 
     @property
     def ran_out(self) -> bool:
@@ -341,8 +342,7 @@ class ReplayBuffer:
 
     def set_rng(self, generator: torch.Generator) -> None:
         """Draw from another generator."""
-        self.reader.rewind()
-        self.reader.generator = generator
+        self.reader.use_generator(generator)
 
     def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
         """Apply one more transform to every batch, after the others; return the buffer.

@@ -19,7 +19,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Dataset, open_dataset
+from datasets_cli.store.dataset import Accept, Block, Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -46,6 +46,9 @@ class DatasetStorage(Storage):
         if type(self) is DatasetStorage and self._texts is None:
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
+        is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
+        if is_plain and self._texts is None:
+            self.row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
 
     def __len__(self) -> int:
         return self._num_rows
@@ -114,6 +117,13 @@ class DatasetStorage(Storage):
         if self._texts is not None:
             put_texts(tree, self._texts, index)
         return tree
+
+    def read(self, index: torch.Tensor) -> Block | None:
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text.
+
+        None also where rows or batches are on a device, or page-locked.
+        """
+        return self.dataset.read(index) if self.row_bytes else None
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.

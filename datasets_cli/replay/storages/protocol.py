@@ -15,6 +15,7 @@ from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.dataset import Block
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
@@ -38,6 +39,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
         revision: a number that changes whenever rows are written or cleared.
         device: the device of batches that are TensorDicts; None where it is not known.
         device_options: where batches go.
+        row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
         sharing: by what processes that share the rows agree; None where no other has them.
     """
 
@@ -49,6 +51,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
     revision: int = 0
     device: torch.device | None = None
     device_options: DeviceOptions = ON_DISK
+    row_bytes: int = 0
     sharing: Sharing | None = None
 
     @abstractmethod
@@ -74,6 +77,13 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
             KeyError: there is no such entry.
             UsageError: it has more than one number a row.
         """
+
+    def read(self, index: torch.Tensor) -> Block | None:
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory.
+
+        None where the storage has no faster way to arrays than by the tensors of ``gather``.
+        """
+        return None
 
     @property
     def grid(self) -> tuple[int, ...]:

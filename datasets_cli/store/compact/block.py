@@ -1,0 +1,91 @@
+"""Rows of the ``compact`` layout that were gathered together; batches are views of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from datasets_cli.store.compact.dtype_views import DtypeViews
+from datasets_cli.store.compact.records import Record
+from datasets_cli.store.schema.arrays import numpy_dtype
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree, TreePlan
+from datasets_cli.store.ted.block import Block as LeafBlock
+
+
+class PairFields:
+    """The columns that a pair of records holds, as the fields of one structured type of numpy.
+
+        two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
+        fields                     o at 0, r at 8, t at 12, next.o at 16
+
+    Args:
+        record: how records are laid out.
+        plan: where each key is in a nested dict.
+    """
+
+    def __init__(self, record: Record, plan: TreePlan) -> None:
+        found: list[tuple[Key, np.dtype, int]] = []
+        for field in record.fields:
+            dtype = np.dtype((numpy_dtype(field.column.dtype), field.column.shape))
+            found.append((field.column.key, dtype, field.offset))
+            if field.successor:  # the same field of the pair's second record
+                found.append((field.successor, dtype, record.size + field.offset))
+        self.slots = [(str(number), *plan.slot(key)) for number, (key, _, _) in enumerate(found)]
+        self.dtype = np.dtype(
+            {
+                "names": [name for name, _, _ in self.slots],
+                "formats": [dtype for _, dtype, _ in found],
+                "offsets": [offset for _, _, offset in found],
+                "itemsize": 2 * record.size,
+            }
+        )
+
+
+class Block:
+    """Gathered rows: pairs of records, and one array for each leaf that records do not hold.
+
+    Args:
+        fields: the columns of a pair in numpy.
+        views: the columns of a pair as tensors.
+        packed: the pairs, uint8 ``[B, 2 * record]``, in memory of their own.
+        others: constants, ``episode`` and frames.
+        is_contiguous: whether each leaf of a batch has memory of its own.
+    """
+
+    def __init__(
+        self,
+        fields: PairFields,
+        views: DtypeViews,
+        packed: np.ndarray,
+        others: LeafBlock,
+        is_contiguous: bool,
+    ) -> None:
+        self.fields = fields
+        self.views = views
+        self.packed = packed
+        self.others = others
+        self.is_contiguous = is_contiguous
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def arrays(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of views.
+
+        Those of what records hold are strided, unless leaves are to have memory of their own.
+        """
+        nodes = self.others.new_arrays(start, stop)
+        if self.fields.slots:  # a type without fields is none
+            pairs = self.packed[start:stop].view(self.fields.dtype)[:, 0]
+            for field, node, name in self.fields.slots:
+                leaf = pairs[field]
+                nodes[node][name] = np.ascontiguousarray(leaf) if self.is_contiguous else leaf
+        return nodes[0]
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors; see ``arrays``."""
+        nodes = self.others.new_tree(start, stop)
+        # From numpy, so that what is pickled with a tensor is this batch and not the block.
+        self.views.put(nodes, torch.from_numpy(self.packed[start:stop]), self.is_contiguous)
+        return nodes[0]
