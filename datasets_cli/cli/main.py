@@ -28,7 +28,7 @@ from datasets_cli.cli.state import (
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError
-from datasets_cli.sources.disk import is_full, system_error
+from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
 
 logger = logging.getLogger(__name__)

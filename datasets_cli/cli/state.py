@@ -16,7 +16,7 @@ from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
-from datasets_cli.sources.disk import is_full
+from datasets_cli.system_errors import is_full
 
 COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
 

@@ -10,8 +10,8 @@ from datasets_cli.errors import RldsError
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.installed.lookup import holds_demo_data, installed_folder, is_installed
 from datasets_cli.progress import Progress
-from datasets_cli.sources.disk import system_error
 from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.system_errors import system_error
 
 if TYPE_CHECKING:
     from datasets_cli.install.installation import Installation

@@ -16,19 +16,15 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
-from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, UsageError
+from datasets_cli.errors import DamagedDataset, DiskFull, UsageError
 from datasets_cli.reinstall import reinstall_advice_at
-
-# EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
 """Of a file or folder; systems take 255, and names of work under way are longer by up to 38."""
 
 # What a network or FUSE file system answers that cannot do what is asked.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.ENOTSUP, errno.EOPNOTSUPP})
-
-_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 # O_NONBLOCK: a named pipe that took the file's place since lstat does not block the opening.
 _REGULAR_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -225,11 +221,6 @@ def digest_of(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_full(error: OSError) -> bool:
-    """Tell whether an error means that a disk, or what a user may have of it, is full."""
-    return error.errno in _FULL
-
-
 @contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""
@@ -242,16 +233,3 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "
             "installed is lost, and what has been downloaded is kept. Make room and run again."
         ) from error
-
-
-def system_error(error: OSError) -> RldsError:
-    """Return what the system refuses, as an error of ours that names the path."""
-    what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-    if is_full(error):
-        return DiskFull(f"{what}. Make room and run again.")
-    if error.errno not in _NOT_ALLOWED:
-        return RldsError(what)
-    return RldsError(
-        f"{what}. See the permissions of it and of its folder, or choose another cache root with "
-        "--root or RLDS_HOME."
-    )
