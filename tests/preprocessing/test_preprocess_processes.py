@@ -107,7 +107,7 @@ def start(script: str, here: Path, *arguments: str, **environment: str) -> subpr
 
 
 def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
-    """Run a command in a forked process, of which each tries the locks of all others."""
+    """Start a command in a process of its own, with small parts."""
 
     def command() -> int:
         run.rows_per_block = lambda row_bytes: 200

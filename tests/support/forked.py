@@ -1,4 +1,4 @@
-"""Commands in forked processes, which import nothing: what they do is done in a second."""
+"""Commands in forked processes, which have imported everything: a start takes no seconds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import torch
 
 
 class Forked:
-    """A process that does what one started from a shell would: no handler of a test is left in it.
+    """A process that does what one started from a shell would: nothing of pytest's is left in it.
 
     Args:
         function: called in the process; what it returns is the exit code.
-        folder: the working folder, whose modules can be imported; what is printed is kept beside.
+        folder: the working folder, whose modules can be imported; stderr is a file beside it.
         environment: variables that it has beside this process's own.
     """
 
@@ -49,7 +49,7 @@ class Forked:
 def _become(
     function: Callable[[], int], folder: Path, error: Path, environment: dict[str, str]
 ) -> None:
-    """Go on as the new process, which never returns."""
+    """Be the new process, which never returns."""
     code = 70
     try:
         signal.alarm(100)  # a test that hangs ends
