@@ -9,9 +9,9 @@ cache before each process begins. Prints JSON: batches a second of each sampler,
 how many times as fast as by rows. Batches of each sampler are compared with the source.
 
 Every row that is not in the memory makes Linux read ``read_ahead_kb`` around it, 128 on most
-machines and 8,192 on some. Of single rows that is wasted, so they are also drawn with it switched
-off (``MADV_RANDOM``), which the library does not do. Of blocks it must fit into the limit once for
-each block of a window, which is otherwise read again and again.
+machines and 8,192 on some, which is wasted on single rows. Of blocks it must fit into the limit
+once for each block of a window, which is otherwise read again and again. So both are also drawn
+with it switched off (``MADV_RANDOM``), which the library does not do.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def make(folder: Path, gigabytes: float, names: list[str]) -> int:
     size = open_storage(install(CompactWriter, folder / "once", rows)).dataset.manifest.size_bytes
     times = max(1, round(gigabytes * 2**30 / size))
     storage = open_storage(install(CompactWriter, folder / "rows", rows, times))
-    for name in [name for name in names if not name.endswith(ALONE)]:
+    for name in names:
         buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler_of(name), batch_size=BATCH)
         for _ in range(20):
             batch = buffer.sample()
@@ -156,10 +156,11 @@ def main() -> None:
         print(json.dumps(sample_for(told.folder, told.child, told.seconds)))
         return
     by_rows = "SamplerWithoutReplacement"
-    names = [by_rows, by_rows + ALONE, *(f"BlockShuffleSampler {each}" for each in told.blocks)]
+    samplers = [by_rows, *(f"BlockShuffleSampler {each}" for each in told.blocks)]
+    names = [name + how for how in ("", ALONE) for name in samplers]
     with tempfile.TemporaryDirectory(dir=told.folder) as temporary, limited(told.limit) as group:
         folder = Path(temporary)
-        num_rows = make(folder, told.gigabytes, names)
+        num_rows = make(folder, told.gigabytes, samplers)
         found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         for _ in range(ROUNDS):
             for name in names:
