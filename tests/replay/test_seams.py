@@ -80,6 +80,9 @@ class Reversed:
             raise AssertionError("a buffer gathered rows that are not there")
         return dict(self.get(index).items())
 
+    def read(self, index: torch.Tensor) -> None:
+        return None
+
     def collate(self, rows: Any) -> Any:
         raise AssertionError("only rows that are not TensorDicts are collated")
 

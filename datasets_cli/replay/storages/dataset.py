@@ -18,7 +18,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.dataset import Block, Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -44,6 +44,8 @@ class DatasetStorage(Storage):
         # One call less in every batch, where none is overridden and there is no text.
         if type(self) is DatasetStorage and self._texts is None:
             self.gather = dataset.gather  # type: ignore[method-assign]
+            if self._has_blocks:
+                self.read = dataset.read  # type: ignore[method-assign]
         self._num_rows = len(dataset)
 
     def __len__(self) -> int:
@@ -113,6 +115,19 @@ class DatasetStorage(Storage):
         if self._texts is not None:
             put_texts(tree, self._texts, index)
         return tree
+
+    def read(self, index: torch.Tensor) -> Block | None:
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text.
+
+        None also where rows or batches are on a device, or page-locked.
+        """
+        return self.dataset.read(index) if self._has_blocks else None
+
+    @property
+    def _has_blocks(self) -> bool:
+        options = self.device_options
+        is_here = options.device is None or options.device.type == "cpu"
+        return is_here and not options.pin_memory and self._texts is None
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from datasets_cli.store.compact.block import Block, PairFields
@@ -17,7 +16,6 @@ from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.element_types import ITEM_BYTES
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
-from datasets_cli.store.ted.block import Block as LeafBlock
 
 Zeros = tuple[tuple[int, ...], torch.dtype, list[Slot]]
 """Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
@@ -75,7 +73,6 @@ class CompactRows:
         )
         self._plan = TreePlan(sorted(_keys_of(record)))
         self._views = self._views_of(record)
-        self._fields = PairFields(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
@@ -92,6 +89,9 @@ class CompactRows:
             )
             for field in record.frames
         ]
+        self._fields = PairFields(
+            record, self._plan, self._slots_beside(), is_contiguous=device_options.contiguous
+        )
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
@@ -144,27 +144,28 @@ class CompactRows:
     def read(self, index: torch.Tensor) -> Block:
         """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
         row, packed = self._pairs_of(index)
-        slots: list[Slot] = []
-        leaves: list[np.ndarray] = []
-        for shape, dtype, zeros in self._zeros:
-            slots.extend(zeros)
-            leaves.extend(to_array(torch.zeros((len(zeros), len(index), *shape), dtype=dtype)))
-        for value, dtype, slot in self._constants:
-            slots.append(slot)
+        # In the order of the slots.
+        leaves = [] if self._episode is None else [row.numpy() - index.numpy()]
+        for shape, dtype, slots in self._zeros:
+            leaves.extend(to_array(torch.zeros((len(slots), len(index), *shape), dtype=dtype)))
+        for value, dtype, _ in self._constants:
             leaves.append(to_array(value.expand(len(index), *value.shape).clone().view(dtype)))
-        if self._episode is not None:
-            slots.append(self._episode)
-            leaves.append((row - index).numpy())
-        for reader, slot, successor in self._frames:
-            slots.append(slot)
+        for reader, _, successor in self._frames:
             if successor is None:
                 leaves.append(reader.read(row).numpy())
                 continue
-            slots.append(successor)
             both = reader.read(torch.cat((row, row + 1))).numpy()
             leaves.extend((both[: len(row)], both[len(row) :]))
-        others = LeafBlock(self._plan, slots, leaves, len(index))
-        return Block(self._fields, packed.numpy(), others, self._contiguous)
+        return Block(self._fields, packed.numpy(), leaves)
+
+    def _slots_beside(self) -> list[Slot]:
+        """Return the slots of what records do not hold: ``episode``, constants and frames."""
+        found = [] if self._episode is None else [self._episode]
+        found += [slot for _, _, slots in self._zeros for slot in slots]
+        found += [slot for _, _, slot in self._constants]
+        for _, slot, successor in self._frames:
+            found += [slot] if successor is None else [slot, successor]
+        return found
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""

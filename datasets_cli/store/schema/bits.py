@@ -96,6 +96,14 @@ def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
     return torch.stack([bits_of(item) for item in items], dim).view(dtype)
 
 
+def to_tensor(rows: np.ndarray) -> torch.Tensor:
+    """Return rows that ``to_array`` returned, of the same memory."""
+    if rows.dtype.names is None:
+        return torch.from_numpy(rows)
+    bits = rows.view(f"i{rows.dtype.itemsize}")
+    return torch.from_numpy(bits).view(torch_dtype(rows.dtype.names[0]))
+
+
 def to_array(rows: torch.Tensor) -> np.ndarray:
     """Return rows of any element type in numpy; see ``element_types``. It may share their memory.
 

@@ -36,14 +36,10 @@ class Block:
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
-        return self.new_arrays(start, stop)[0]
-
-    def new_arrays(self, start: int, stop: int) -> list[Tree]:
-        """Return the plan's dicts with the leaves in them; the first is the root."""
         nodes = self.plan.new()
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = leaf[start:stop]
-        return nodes
+        return nodes[0]
 
 
 def take_rows(leaf: np.ndarray, index: np.ndarray) -> np.ndarray:
