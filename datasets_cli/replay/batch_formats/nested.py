@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NonTensorData, NonTensorStack, is_tensor_collection
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    is_tensor_collection,
+)
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
@@ -47,7 +52,14 @@ def _nest_entries(rows: Any, make_leaf: MakeLeaf, key: Key) -> Rows:
         return rows.tolist()
     if isinstance(rows, NonTensorData):
         return _for_all(rows.data, tuple(rows.batch_size))
-    names = rows.keys()  # of a lazy stack: those that all its parts have
+    names = rows.keys()
+    if isinstance(rows, LazyStackedTensorDict):  # whose keys are those that all its parts have
+        every = {name for part in rows.tensordicts for name in part.keys()}  # noqa: SIM118
+        if odd := sorted(every.difference(names)):
+            raise UsageError(
+                f"Not all of these rows have {', '.join(show_key((*key, name)) for name in odd)}, "
+                "which cannot be an array then. Take format='torch', or leave it out."
+            )
     return {name: nest(_entry(rows, name, key), make_leaf, (*key, name)) for name in names}
 
 

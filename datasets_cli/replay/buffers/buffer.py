@@ -165,9 +165,12 @@ class ReplayBuffer:
             UsageError: there is no such format, jax is not installed, or a column has an element
                 type that the format does not have.
         """
+        batch_format = choose_format(format, cast=cast)
+        if batch_format is self._format:  # torch's, again
+            return self
         found = type(self).__new__(type(self))
         vars(found).update(vars(self))
-        found._use_format(choose_format(format, cast=cast))
+        found._use_format(batch_format)
         return found
 
     def _use_format(self, batch_format: BatchFormat | None) -> None:
