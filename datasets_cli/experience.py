@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -15,9 +16,9 @@ from tensordict import TensorDict
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.install import find_installed, install_dataset
+from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.lookup import installed_id, remove
+from datasets_cli.installed.lookup import check_asked, installed_id, remove
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
@@ -30,13 +31,16 @@ from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutRep
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import Slicing
-from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.unverified import warn_if_unverified
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,11 +139,17 @@ class ExperienceReplay(TensorDictReplayBuffer):
             options=options or {},
             num_workers=num_workers,
         )
-        folder = _installed_folder(dataset_id, download, self.config, install_options, progress)
+        folder, accept = _find(dataset_id, download, self.config, install_options, progress)
         with raised_limits(dict(self.config.limits)):
-            rows = open_storage(
-                folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
+            rows = reopen_storage(
+                folder,
+                device=device,
+                pin_memory=pin_memory,
+                contiguous=contiguous,
+                text=text,
+                accept=accept,
             )
+        warn_if_unverified(rows.dataset.manifest)
         super().__init__(
             storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
@@ -311,16 +321,26 @@ def choose_sampler(
     return UniformSlices(slicing) if replacement else SliceEpochs(slicing)
 
 
-def _installed_folder(
+def _find(
     dataset_id: str,
     download: bool | str,
     config: Config,
     install_options: InstallOptions,
     progress: Progress | None,
-) -> Path:
+) -> tuple[Path, Accept | None]:
+    """Return the folder of a dataset, installed first if need be, and what opening it must check.
+
+    A dataset that is there is checked while it is opened, so that its manifest is read once.
+    """
     if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
         id = installed_id(dataset_id, config, install_options.options)
-        return find_installed(id, config, install_options)
-    return install_dataset(dataset_id, config, install_options, progress=progress)
+    elif is_there(dataset_id, config, install_options):
+        id = dataset_id
+    else:
+        return install_dataset(dataset_id, config, install_options, progress=progress), None
+    if install_options.source is not None:
+        return find_installed(id, config, install_options), None
+    asked = partial(check_asked, id=id, layout=install_options.layout)
+    return CacheRoot(config.root).dataset(id), asked

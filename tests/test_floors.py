@@ -26,7 +26,7 @@ FLOORS = [
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed"],
-    ["install", "replay.trajectories", "replay.files", "replay.sharing"],
+    ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.forms"],
     ["replay.storages"],
     ["preprocessing", "replay.batch_formats", "replay.samplers", "replay.writers"],

@@ -42,11 +42,25 @@ def install_dataset(
         RldsError: any of ``errors``. Nothing half-made is ever listed; the next run continues.
     """
     install_options = install_options or InstallOptions()
-    root = CacheRoot(config.root)
-    is_plain = not (install_options.force or install_options.options)
-    if is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text):
+    if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
     return _installation(config, install_options, http, progress).run(text)
+
+
+def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:
+    """Tell whether a text is the id of an installed dataset that the options do not replace.
+
+    Args:
+        text: an id, or a name that resolves to one.
+        config: the root.
+        install_options: ``force`` and the family's options always need a look at its recipe.
+
+    Raises:
+        UsageError: no dataset can have the id.
+    """
+    root = CacheRoot(config.root)
+    is_plain = not (install_options.force or install_options.options)
+    return is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text)
 
 
 def find_installed(

@@ -10,11 +10,12 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.installed.condition import condition_of, read_sound_manifest_of
+from datasets_cli.installed.condition import check_owner, condition_of, read_sound_manifest_of
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
@@ -98,13 +99,28 @@ def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
         DamagedDataset: a file is missing or has another size, or the manifest is that of another
             id.
     """
-    manifest = read_sound_manifest_of(root.dataset(id), id)
+    check_asked(read_sound_manifest_of(root.dataset(id), id), id, layout)
+    return root.dataset(id)
+
+
+def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
+    """Check that a manifest is that of the dataset that is asked for, in its layout.
+
+    Args:
+        manifest: of the copy that is installed.
+        id: whose folder it is in.
+        layout: what is asked for; None takes any.
+
+    Raises:
+        DamagedDataset: it is that of another id.
+        UsageError: it has another layout.
+    """
+    check_owner(manifest, id)
     if layout not in (None, manifest.layout):
         raise UsageError(
             f"{id} is installed in the layout {manifest.layout}, and {layout} was asked for. "
             f"Change it: rlds convert --layout {layout} {id}"
         )
-    return root.dataset(id)
 
 
 def remove(text: str, config: Config) -> str:

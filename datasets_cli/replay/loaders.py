@@ -59,7 +59,10 @@ class BatchStream(IterableDataset[Rows]):
         words = np.random.SeedSequence([self.seed, self.epoch, process])
         seed = int(words.generate_state(1, np.uint64)[0])
         self.epoch += 1
-        self.buffer.set_rng(torch.Generator().manual_seed(seed))
+        if isinstance(self.buffer, ReplayBuffer):
+            self.buffer.reader.use_generator(None, seed)
+        else:
+            self.buffer.set_rng(torch.Generator().manual_seed(seed))
         if self.num_batches is None:
             yield from self.buffer
         for _ in range(self.num_batches or 0):

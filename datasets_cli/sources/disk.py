@@ -110,7 +110,7 @@ def kind_of(mode: int) -> str:
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
 
 
-def open_regular(path: Path) -> BufferedReader:
+def open_regular(path: Path | str) -> BufferedReader:
     """Open a regular file of a dataset for reading.
 
     Anything else is not opened: no link is followed, no pipe waited for, no device touched.
@@ -122,7 +122,7 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(open_descriptor(path), "rb")
 
 
-def open_descriptor(path: Path) -> int:
+def open_descriptor(path: Path | str) -> int:
     """Open a regular file as ``open_regular`` does, and return a descriptor to be closed."""
     _check_kind(path, os.lstat(path).st_mode)
     try:
@@ -140,15 +140,15 @@ def open_descriptor(path: Path) -> int:
     return descriptor
 
 
-def _check_kind(path: Path, mode: int) -> None:
+def _check_kind(path: Path | str, mode: int) -> None:
     if kind := kind_of(mode):
         raise _not_regular(path, kind)
 
 
-def _not_regular(path: Path, kind: str) -> DamagedDataset:
+def _not_regular(path: Path | str, kind: str) -> DamagedDataset:
     return DamagedDataset(
         f"{path} is {kind}, where a dataset has a regular file; it was not opened. "
-        f"{reinstall_advice_at(path)}"
+        f"{reinstall_advice_at(Path(path))}"
     )
 
 

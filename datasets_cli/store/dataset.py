@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,10 @@ SMALL_BYTES = 1 << 20  # never worth refusing
 TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
 
 
+Accept = Callable[[Manifest], None]
+"""Raises where a manifest is not that of the dataset that is wanted."""
+
+
 class Block(Protocol):
     """Rows that a layout gathered together; batches are views of them."""
 
@@ -38,6 +43,9 @@ class Block(Protocol):
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
 
 
 class Rows(Protocol):
@@ -191,22 +199,36 @@ def _leaf(tree: Tree, key: Key) -> torch.Tensor:
 
 
 def open_dataset(
-    folder: Path, device_options: DeviceOptions = ON_DISK, *, text: bool = False
+    folder: Path,
+    device_options: DeviceOptions = ON_DISK,
+    *,
+    text: bool = False,
+    accept: Accept | None = None,
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``.
 
     All of it is open then: what happens to the folder later does not matter. A copy that takes its
     place meanwhile is opened instead, so that never one's manifest meets another's files.
 
+    Args:
+        folder: the dataset folder.
+        device_options: where the rows live and batches go.
+        text: whether the columns of text are read too.
+        accept: called with the manifest before any other file is looked at.
+
     Raises:
         FileNotFoundError: there is no manifest, so there is no dataset.
         DamagedDataset: a file is missing, linked, or not exactly as long as the manifest says.
     """
-    return read_one_copy(folder, lambda: _open(folder, device_options, text=text))
+    return read_one_copy(folder, lambda: _open(folder, device_options, text, accept))
 
 
-def _open(folder: Path, device_options: DeviceOptions, *, text: bool) -> Dataset:
+def _open(
+    folder: Path, device_options: DeviceOptions, text: bool, accept: Accept | None
+) -> Dataset:
     manifest = read_manifest(folder)
+    if accept is not None:
+        accept(manifest)
     record = check_sizes(folder, manifest)
     if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
         check_memory(manifest.size_bytes, manifest.id)

@@ -128,6 +128,9 @@ class Manifest:
         return entry
 
 
+_NAMES = {field.name for field in fields(Manifest)}
+
+
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
     """Write ``manifest.json`` of the newest format version into ``folder``; return its path."""
     path = folder / MANIFEST_FILENAME
@@ -194,10 +197,9 @@ def _from_document(document: dict[str, Any], version: int) -> Manifest:
     if version == 1:  # its identity is computed
         document.pop("content", None)
     columns, texts = checked_columns(document)
-    known = {field.name for field in fields(Manifest)} & document.keys()
     resources = tuple(document.get("resources", ()))
     made = {"columns": columns, "texts": texts, "resources": resources}
-    return Manifest(**{name: document[name] for name in known} | made)
+    return Manifest(**{name: document[name] for name in _NAMES & document.keys()} | made)
 
 
 def _newer(path: Path, version: int) -> DamagedDataset:

@@ -80,7 +80,7 @@ def parse(data: bytes) -> dict[str, Any]:
     """
     try:
         text = data.decode()
-        document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        document = _DECODER.decode(text)
         if isinstance(document, dict | list) and is_deeper(document, MAX_DEPTH):
             raise RecursionError
         if _HALF.search(text):
@@ -101,3 +101,6 @@ def _finite(text: str) -> float:
     if math.isfinite(number):
         return number
     raise ValueError(f"the number {text[:20]} is too large")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)

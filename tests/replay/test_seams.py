@@ -62,6 +62,7 @@ class Reversed:
     device: torch.device | None = None
     sharing = None
     width = 1
+    row_bytes = 0
 
     def __init__(self, max_size: int) -> None:
         self.max_size = self.capacity = max_size

@@ -16,7 +16,6 @@ from datasets_cli.replay.arguments import (
     Numbers,
     Rows,
     StateDict,
-    choose_generator,
 )
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.batch_formats.choice import choose_format
@@ -109,7 +108,8 @@ class ReplayBuffer:
             collate_fn=collate_fn,
             pin_memory=pin_memory,
             prefetch=prefetch,
-            generator=choose_generator(generator, seed),
+            generator=generator,
+            seed=seed,
             sample_info=self._sample_info,
         )
         if dim_extend not in (None, self.reader.storage.ndim - 1):
@@ -212,8 +212,8 @@ class ReplayBuffer:
 
     @property
     def generator(self) -> torch.Generator:
-        """What rows are drawn from."""
-        return self.reader.generator
+        """What rows are drawn from; who asks may draw from it, so nothing is read ahead then."""
+        return self.reader.hand_out_generator()
 
     @property
     def ran_out(self) -> bool:
@@ -399,8 +399,7 @@ class ReplayBuffer:
 
     def set_rng(self, generator: torch.Generator) -> None:
         """Draw from another generator."""
-        self.reader.rewind()
-        self.reader.generator = generator
+        self.reader.use_generator(generator)
 
     def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
         """Apply one more transform to every batch, after the others; return the buffer.

@@ -10,17 +10,13 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import (
-    Rows,
-    StateDict,
-    pickled_generator,
-    unpickled_generator,
-    whole_number,
-)
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.forms.batch import map_rows
+from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.rows.other_writers import OtherWriters
 from datasets_cli.replay.rows.prefetch import STALE, Draw, Prefetch
+from datasets_cli.replay.rows.read_ahead import ReadAhead
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.shared_draw import SharedDraw
@@ -46,7 +42,9 @@ class BatchReader:
         collate_fn: makes a batch of what the storage gathers; None takes the storage's own way.
         pin_memory: put batches into page-locked memory.
         prefetch: batches that a thread makes ahead of time; None or 0 for none.
-        generator: what rows are drawn from.
+        generator: what rows are drawn from; None for one of the reader's own.
+        seed: seeds that; None lets rows that never change be drawn from one that torch's global
+            generator seeds, and others from the global one itself.
         sample_info: what batches carry of how they were drawn.
 
     Raises:
@@ -63,7 +61,8 @@ class BatchReader:
         collate_fn: CollateFunction | None,
         pin_memory: bool,
         prefetch: int | None,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
+        seed: int | None,
         sample_info: SampleInfo,
     ) -> None:
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
@@ -73,7 +72,7 @@ class BatchReader:
         self.sampler = sampler
         self.transform = transform
         self.collate_fn = collate_fn
-        self.generator = generator
+        self._draws_from = DrawGenerator(generator, seed)
         self.sample_info = sample_info
         self.ran_out = False
         self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
@@ -108,14 +107,33 @@ class BatchReader:
         if self.others.tell(self.storage, self.sampler):
             self.drop()
 
+    @property
+    def generator(self) -> torch.Generator:
+        """What rows are drawn from."""
+        return self._draws_from.get(is_writable=self.storage.is_writable)
+
+    def use_generator(self, generator: torch.Generator | None, seed: int | None = None) -> None:
+        """Draw from another generator from now on, or from one of the reader's own with a seed."""
+        self.rewind()
+        self._draws_from = DrawGenerator(generator, seed)
+
+    def hand_out_generator(self) -> torch.Generator:
+        """Return what rows are drawn from; nothing is drawn from it ahead from now on."""
+        self.rewind()
+        generator = self.generator
+        self._draws_from.is_private = False
+        return generator
+
     def after_fork(self) -> None:
         """Begin as the part of a new process: no thread of the other one is here."""
+        self._draws_from.after_copy()
         self._begin()
 
     def use_storage(self, storage: Storage) -> None:
         """Read the rows of a storage from now on."""
         self.storage = storage
         self._checked: BatchFormat | None = None  # what these rows can be given as
+        self._ahead = self._new_read_ahead()
         self.others.note(storage)
         options = storage.device_options
         moves = options.device is not None or options.pin_memory
@@ -177,6 +195,8 @@ class BatchReader:
 
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
+        if self._ahead is not None:
+            self._ahead.give_back()
         ahead = self._prefetch.oldest if self._prefetch else None
         draws = ahead.state_before if ahead else self._draws()
         return {
@@ -187,16 +207,21 @@ class BatchReader:
     def rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
         with self._threads:
+            if self._ahead is not None:
+                self._ahead.give_back()
             if self._prefetch and (ahead := self._prefetch.oldest):
                 self._give_back(ahead)
 
     def drop(self) -> None:
         """Forget what was drawn ahead: its rows are gone."""
+        if self._ahead is not None:
+            self._ahead.drop()
         if self._prefetch:
             self._prefetch.drop()
 
     def _begin(self) -> None:
         """Make what a process has of its own."""
+        self._ahead = self._new_read_ahead()
         self._threads = threading.RLock()
         self._held = 0  # how often the lock of shared rows is held
         self._prefetch: Prefetch | None = None
@@ -204,8 +229,22 @@ class BatchReader:
             steps = self._draw_ahead, self._make_ahead, self._give_back
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads)
 
+    def _new_read_ahead(self) -> ReadAhead | None:
+        return ReadAhead(self.storage) if self.storage.row_bytes and not self._depth else None
+
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; no row is written in between."""
+        if self._ahead is not None:
+            with self._threads:
+                source = self._draws_from
+                found = self._ahead.take(
+                    self.sampler, size, self.generator if source.is_private else None
+                )
+            if found is not None:
+                index, info, block, start = found
+                if self._takes_arrays(batch_format):
+                    return index, info, block.arrays(start, start + size)
+                return index, info, block.tree(start, start + size)
         if not self.storage.is_writable:  # rows that never change need no lock
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self._gather(index, batch_format)
@@ -217,13 +256,16 @@ class BatchReader:
 
     def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
         """Return the rows as the storage gives them, or as arrays where a batch is made of such."""
-        if batch_format is not None and self._is_direct:
-            if self._checked is not batch_format:
-                self.check_format(batch_format)
-            block = self.storage.read(index)
-            if block is not None:
-                return block.arrays(0, len(block))
-        return self.storage.gather(index)
+        block = self.storage.read(index) if self._takes_arrays(batch_format) else None
+        return self.storage.gather(index) if block is None else block.arrays(0, len(block))
+
+    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
+        """Tell whether batches are made of arrays where the storage has them."""
+        if batch_format is None or not self._is_direct:
+            return False
+        if self._checked is not batch_format:
+            self.check_format(batch_format)
+        return True
 
     @property
     def _is_direct(self) -> bool:
@@ -305,11 +347,10 @@ class BatchReader:
         # A copy continues where this one stands, without what only this one has drawn ahead; see
         # BatchStream for streams of workers.
         self.rewind()
-        generator = pickled_generator(self.generator)
-        return {**self.__dict__, "generator": generator, "_threads": None, "_prefetch": None}
+        made_here = {"_threads": None, "_prefetch": None, "_ahead": None}
+        return {**self.__dict__, **made_here}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
         self._begin()
         tell_after_fork(self)
-        self.generator = unpickled_generator(state["generator"])

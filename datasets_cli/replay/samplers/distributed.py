@@ -11,6 +11,14 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.orders.order import Order, StorageOrder
+from datasets_cli.replay.orders.share import Share
+from datasets_cli.replay.orders.versions import (
+    ORDER_VERSION,
+    PERMUTATION,
+    shuffled_order,
+    version_in,
+)
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 
@@ -57,13 +65,15 @@ class DistributedSampler(Sampler):
         self.drop_last = drop_last
         self.epoch = 0
         self.ran_out = False
+        self._order_version = PERMUTATION
         self._done = 0  # rows of this epoch that all processes together have drawn
-        self._share: _Share | None = None  # made once an epoch
+        self._rest: _Rest | None = None  # made once an epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch; otherwise one follows another by itself."""
         self.epoch = whole_number("epoch", epoch, 0)
-        self._done, self.ran_out, self._share = 0, False, None
+        self._done, self.ran_out, self._rest = 0, False, None
+        self._order_version = PERMUTATION
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -78,20 +88,20 @@ class DistributedSampler(Sampler):
         num_rows = len(storage)
         if self.ran_out:
             self.set_epoch(self.epoch + 1)
-        elif self._share and self._share.num_rows != num_rows:
+        elif self._rest and self._rest.num_rows != num_rows:
             self.set_epoch(self.epoch)
-        if self._share is None:
-            self._share = self._share_out(num_rows)
-        rows, processes = self._share.rows, self._share.processes
+        if self._rest is None:
+            self._rest = self._share_out(num_rows)
+        rest = self._rest
         # Of the rows that all processes together have drawn since, an equal part is this one's.
-        start = (self._done - self._share.begin) // processes
-        mine = rows[start : start + batch_size].clone()
-        self._done += len(mine) * processes
-        self.ran_out = start + batch_size >= len(rows)
+        start = (self._done - rest.begin) // rest.processes
+        mine = rest.share.take(start, batch_size)
+        self._done += len(mine) * rest.processes
+        self.ran_out = start + batch_size >= len(rest.share)
         return mine, {}
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_share": None}  # the seed gives it again
+        return {**self.__dict__, "_rest": None}  # the seed gives it again
 
     def state_dict(self) -> StateDict:
         """Return the epoch and how much of it all processes together have drawn.
@@ -103,6 +113,7 @@ class DistributedSampler(Sampler):
             "epoch": self.epoch,
             "done": self._done,
             "ran_out": self.ran_out,
+            ORDER_VERSION: self._order_version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -111,44 +122,42 @@ class DistributedSampler(Sampler):
         Raises:
             UsageError: a number is out of its range.
         """
+        version = version_in(state)
         seed = whole_number("seed", state["seed"])
         epoch, done = (whole_number(name, state[name], 0) for name in ("epoch", "done"))
         if max(abs(seed), epoch, done) >= 2**62:
             raise UsageError(f"There is no epoch {epoch} at {done} with the seed {seed}.")
         self.seed, self.epoch, self._done = seed, epoch, done
         self.ran_out = bool(state["ran_out"])
-        self._share = None
+        self._order_version, self._rest = version, None
 
-    def _share_out(self, num_rows: int) -> _Share:
-        """Return what this process draws of the rest of the epoch."""
+    def _share_out(self, num_rows: int) -> _Rest:
+        """Return what is left of the epoch, shared out."""
         process, processes = share(self.rank, self.num_replicas)
-        order = torch.arange(num_rows)
-        if self.shuffle:
-            seeded = torch.Generator().manual_seed(self.seed + self.epoch)
-            order = torch.randperm(num_rows, generator=seeded)
-        rest = order[self._done :]
-        even = len(rest) // processes * processes  # rows that all processes can share equally
-        if even < len(rest):
-            # One more round, filled up from the beginning; with few rows the epoch is repeated.
-            fill = [] if self.drop_last else [rest, order.repeat(1 + processes // num_rows)]
-            rest = torch.cat(fill)[: even + processes] if fill else rest[:even]
-        if not len(rest):
+        left = max(0, num_rows - self._done)
+        # One more round is filled up from the beginning; with few rows the epoch is repeated.
+        num_mine = left // processes if self.drop_last else -(-left // processes)
+        if not num_mine:
             raise UsageError(f"{num_rows} rows give each of {processes} processes none.")
-        return _Share(rest[process::processes], processes, self._done, num_rows)
+        order: Order = StorageOrder(num_rows)
+        if self.shuffle:
+            order = shuffled_order(num_rows, self.seed + self.epoch, self._order_version)
+        mine = Share(order, num_mine, self._done + process, processes)
+        return _Rest(mine, processes, self._done, num_rows)
 
 
 @dataclass(frozen=True, eq=False)
-class _Share:
-    """What one process draws of the rest of an epoch.
+class _Rest:
+    """What was left of an epoch when it was shared out.
 
     Args:
-        rows: int64 ``[n]``.
+        share: the rows of this process.
         processes: how many share the epoch.
         begin: rows of the epoch that were drawn before, by all processes together.
         num_rows: rows of the storage.
     """
 
-    rows: torch.Tensor
+    share: Share
     processes: int
     begin: int
     num_rows: int

@@ -9,6 +9,14 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.orders.order import ListedOrder, Order, StorageOrder
+from datasets_cli.replay.orders.share import Share
+from datasets_cli.replay.orders.versions import (
+    ORDER_VERSION,
+    PERMUTATION,
+    shuffled_order,
+    version_in,
+)
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
@@ -16,9 +24,9 @@ from datasets_cli.replay.storages.protocol import NO_ROWS
 class Epoch:
     """Gives each of some items once, then begins again.
 
-    Its state is a seed and a position, never the permutation, so that it stays small and can be
-    resumed in the middle. Only an epoch whose order no seed gives, because it began in TorchRL,
-    keeps that order until it ends.
+    Its state is a seed and a position, never the items, so that it stays small and can be resumed
+    in the middle. An epoch that an earlier version began keeps its order until it ends. Only the
+    order of one that began in TorchRL is given by no seed, and is kept as a whole.
 
     Args:
         drop_last: leave out a last share that would be short.
@@ -30,10 +38,11 @@ class Epoch:
         self.shuffle = shuffle
         self.ran_out = False
         self._seed = 0
+        self._version = PERMUTATION
         self._position = 0
         self._num_items = 0
         self._given: torch.Tensor | None = None  # an order that no seed gives
-        self._order: torch.Tensor | None = None
+        self._items: Share | None = None  # all of the epoch; made when it is first drawn from
 
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
         """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
@@ -58,29 +67,34 @@ class Epoch:
             self.begin()
             self._seed = int(torch.randint(2**62, (), generator=generator))
             self._num_items = left = num_items
-        if self._order is None:
-            self._order = self._permutation(num_items) if self._given is None else self._given
-        items = self._order[self._position : self._position + count].clone()
+        if self._items is None:
+            order = self._order()
+            self._items = Share(order, len(order))
+        items = self._items.take(self._position, count)
         self._position += len(items)
         self.ran_out = left - len(items) < least
         return items
 
     def begin(self) -> None:
         """Begin another epoch with the next share."""
-        self._position, self.ran_out, self._order, self._given = 0, False, None, None
+        self._position, self.ran_out, self._items, self._given = 0, False, None, None
+        self._version = PERMUTATION
 
-    def _permutation(self, num_items: int) -> torch.Tensor:
+    def _order(self) -> Order:
+        if self._given is not None:
+            return ListedOrder(self._given.numpy())
         if not self.shuffle:
-            return torch.arange(num_items)
-        return torch.randperm(num_items, generator=torch.Generator().manual_seed(self._seed))
+            return StorageOrder(self._num_items)
+        return shuffled_order(self._num_items, self._seed, self._version)
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_order": None}  # the seed gives it again
+        return {**self.__dict__, "_items": None}  # the seed gives them again
 
     def state_dict(self) -> StateDict:
         """Return the seed of the epoch, and how many of how many items were given.
 
-        ``order`` is None, or the int64 items of an epoch whose order no seed gives.
+        ``order`` is None, or the int64 items of an epoch whose order no seed gives;
+        ``order_version`` says how a seed gives it.
         """
         return {
             "seed": self._seed,
@@ -88,6 +102,7 @@ class Epoch:
             "num_items": self._num_items,
             "ran_out": self.ran_out,
             "order": self._given,
+            ORDER_VERSION: self._version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -96,8 +111,9 @@ class Epoch:
         Raises:
             UsageError: a number is out of its range.
         """
+        version = version_in(state)
         num_items = whole_number("num_items", state["num_items"], 0)
-        given = None if state["order"] is None else _order(state["order"], num_items)
+        given = None if state["order"] is None else _listed(state["order"], num_items)
         seed = whole_number("seed", state["seed"], 0)
         position = whole_number("position", state["position"], 0)
         # What the program itself never reaches would raise in a draw, long after it was loaded.
@@ -107,7 +123,7 @@ class Epoch:
             )
         self._seed, self._position, self._num_items = seed, position, num_items
         self.ran_out = bool(state["ran_out"])
-        self._given, self._order = given, None
+        self._version, self._given, self._items = version, given, None
 
 
 class EpochSampler(Sampler):
@@ -142,7 +158,7 @@ class EpochSampler(Sampler):
         return items
 
 
-def _order(items: Any, num_items: int) -> torch.Tensor:
+def _listed(items: Any, num_items: int) -> torch.Tensor:
     """Return the items int64 ``[n]`` that are left of an epoch."""
     order = torch.as_tensor(items)
     if not len(order):
@@ -160,4 +176,5 @@ def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
         items: what is left of the epoch, int64.
         num_items: how many there are in all.
     """
-    return {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}
+    begun = {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}
+    return {**begun, ORDER_VERSION: PERMUTATION}

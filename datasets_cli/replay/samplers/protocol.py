@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeGuard
 
@@ -71,6 +72,41 @@ class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
         return
 
 
+class AheadSampler(Sampler, Protocol):
+    """A sampler that can tell the rows of batches before they are asked for.
+
+    A class that overrides ``sample`` overrides ``ahead`` too, or its rows are drawn batch by batch.
+    """
+
+    @property
+    def place(self) -> Hashable:
+        """Where the draws stand, but for the generator; rows drawn ahead hold for one place."""
+        return None
+
+    @abstractmethod
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return the rows of the next batches at once, int64 ``[n * batch_size]``, and their info.
+
+        They are those that ``sample`` returns one after the other. The generator moves on; the
+        sampler itself stays where it is until ``advance``.
+
+        Args:
+            storage: whose rows, which never change.
+            batch_size: rows in each batch.
+            count: batches at most.
+            generator: what to draw from; None where nothing may be drawn from it ahead.
+
+        Returns:
+            None where they cannot be told, or need not all have ``batch_size`` rows.
+        """
+
+    def advance(self, num_rows: int) -> None:
+        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
+        return
+
+
 class PrioritySampler(Sampler, Protocol):
     """Draws rows by priorities that a training step hands back."""
 
@@ -96,3 +132,16 @@ class PrioritySampler(Sampler, Protocol):
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:
     """Tell whether a sampler takes priorities."""
     return sampler.has_priorities
+
+
+def tells_ahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
+    """Tell whether a sampler can say what its ``sample`` will draw."""
+    return _tells_ahead(type(sampler))
+
+
+@cache
+def _tells_ahead(kind: type[Any]) -> bool:
+    def definer(method: str) -> type[Any] | None:
+        return next((base for base in kind.__mro__ if method in vars(base)), None)
+
+    return definer("ahead") is definer("sample")  # not where a class overrides only one of them

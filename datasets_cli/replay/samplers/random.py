@@ -10,11 +10,11 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer
 from datasets_cli.replay.samplers.epoch import EpochSampler
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class RandomSampler(Sampler):
+class RandomSampler(AheadSampler):
     """Draws rows uniformly, with replacement."""
 
     def sample(
@@ -28,6 +28,14 @@ class RandomSampler(Sampler):
         if not (num_rows := len(storage)):
             raise EmptyBuffer(NO_ROWS)
         return torch.randint(num_rows, (batch_size,), generator=generator), {}
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return the row numbers of ``count`` batches; see ``AheadSampler.ahead``."""
+        if generator is None:
+            return None
+        return self.sample(storage, count * batch_size, generator)  # one number after the other
 
 
 class SamplerWithoutReplacement(EpochSampler):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.storages.protocol import Storage
@@ -60,7 +62,7 @@ class Sliced(Sampler):
         self.slicing.init_key = key
 
 
-class UniformSlices(Sliced):
+class UniformSlices(Sliced, AheadSampler):
     """Draws runs of consecutive rows, each within one trajectory, with replacement.
 
         trajectory   0 0 0 0 0 1 1 1 2 2 2 2
@@ -89,6 +91,32 @@ class UniformSlices(Sliced):
         windows = slicing.windows(storage, slice_len)
         drawn = torch.randint(len(windows), (num_slices,), generator=generator)
         return slicing.draw(storage, windows, drawn, generator)
+
+    @property
+    def place(self) -> Hashable:
+        """The keys of the marks, which can be set."""
+        return self.slicing.truncated_key, self.slicing.init_key
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return the rows of ``count`` batches; see ``AheadSampler.ahead``.
+
+        None where slices may be shorter than others.
+        """
+        if generator is None:
+            return None
+        slicing = self.slicing
+        num_slices, slice_len = slicing.shape(batch_size)
+        windows = slicing.windows(storage, slice_len)
+        if not (windows.are_full or slicing.pad_output):
+            return None
+        drawn = torch.empty((count, num_slices), dtype=torch.int64)
+        uniform = torch.empty((count, num_slices), dtype=torch.float64)
+        for trajectories, starts in zip(drawn, uniform, strict=True):  # in the order of sample()
+            torch.randint(len(windows), (num_slices,), generator=generator, out=trajectories)
+            torch.rand(num_slices, generator=generator, out=starts)
+        return slicing.cut(storage, windows, drawn.view(-1), uniform.view(-1))
 
 
 class SlicePerRow(Sliced):

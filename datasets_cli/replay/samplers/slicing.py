@@ -134,7 +134,25 @@ class Slicing:
         generator: torch.Generator,
     ) -> tuple[torch.Tensor, Info]:
         """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, and its info."""
-        index, last, real = windows.draw(drawn, generator, pad=self.pad_output)
+        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+        return self.cut(storage, windows, drawn, uniform)
+
+    def cut(
+        self,
+        storage: Storage,
+        windows: SliceWindows,
+        drawn: torch.Tensor,
+        uniform: torch.Tensor,
+    ) -> tuple[torch.Tensor, Info]:
+        """Return the slice of each trajectory ``drawn`` int64 ``[S]`` that ``uniform`` says.
+
+        Args:
+            storage: whose rows.
+            windows: the slices that can be drawn.
+            drawn: trajectories.
+            uniform: float64 ``[S]`` in [0, 1): where each slice is; written into.
+        """
+        index, last, real = windows.cut(drawn, uniform, pad=self.pad_output)
         return index, self.sample_info(storage, last, real)
 
     def sample_info(

@@ -32,6 +32,9 @@ class SliceWindows:
 
     Raises:
         UsageError: no trajectory is long enough, or a span is longer than a slice.
+
+    Attributes:
+        are_full: whether every slice has ``slice_len`` rows.
     """
 
     def __init__(
@@ -58,30 +61,30 @@ class SliceWindows:
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
         self._last = self._is_last.unsqueeze(1)  # repeated for the slices that were drawn last
-        self._all_full = not (left or right) and bool((lengths >= slice_len).all())
+        self.are_full = not (left or right) and bool((lengths >= slice_len).all())
 
     def __len__(self) -> int:
         """Trajectories that slices can be drawn from."""
         return len(self._starts)
 
-    def draw(
-        self, drawn: torch.Tensor, generator: torch.Generator, *, pad: bool
+    def cut(
+        self, drawn: torch.Tensor, uniform: torch.Tensor, *, pad: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return a random slice of each trajectory.
+        """Return a slice of each trajectory.
 
         Args:
             drawn: trajectories int64 ``[S]``.
-            generator: draws the starts.
+            uniform: where each slice is among those of its trajectory, float64 ``[S]`` in [0, 1);
+                written into.
             pad: repeat the last row of a slice that is short.
 
         Returns:
             rows int64 ``[B]``; which of them end a slice, bool ``[B, 1]``; and with ``pad`` which
             of them are real, bool ``[B]``, else None. The last real row ends its slice.
         """
-        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
         start = uniform.mul_(self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
-        if self._all_full:
+        if self.are_full:
             first = self._trajectories.ahead(first, start)
             index = self._trajectories.rows(first, self._steps).view(-1)
             if len(self._last) != len(index):

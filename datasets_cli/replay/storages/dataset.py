@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Block, Dataset, open_dataset
+from datasets_cli.store.dataset import Accept, Block, Dataset, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -44,9 +45,10 @@ class DatasetStorage(Storage):
         # One call less in every batch, where none is overridden and there is no text.
         if type(self) is DatasetStorage and self._texts is None:
             self.gather = dataset.gather  # type: ignore[method-assign]
-            if self._has_blocks:
-                self.read = dataset.read  # type: ignore[method-assign]
         self._num_rows = len(dataset)
+        is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
+        if is_plain and self._texts is None:
+            self.row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
 
     def __len__(self) -> int:
         return self._num_rows
@@ -121,13 +123,7 @@ class DatasetStorage(Storage):
 
         None also where rows or batches are on a device, or page-locked.
         """
-        return self.dataset.read(index) if self._has_blocks else None
-
-    @property
-    def _has_blocks(self) -> bool:
-        options = self.device_options
-        is_here = options.device is None or options.device.type == "cpu"
-        return is_here and not options.pin_memory and self._texts is None
+        return self.dataset.read(index) if self.row_bytes else None
 
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
@@ -248,12 +244,13 @@ def reopen_storage(
     pin_memory: bool,
     contiguous: bool,
     text: bool,
+    accept: Accept | None = None,
 ) -> DatasetStorage:
-    """Open a dataset as ``open_storage`` does, without its warning."""
+    """Open a dataset as ``open_storage`` does, without its warning, if its manifest is accepted."""
     device_options = choose_device_options(device, pin_memory, contiguous)
-    path = Path(folder).resolve()
+    path = Path(os.path.realpath(folder))
     try:
-        return DatasetStorage(open_dataset(path, device_options, text=text))
+        return DatasetStorage(open_dataset(path, device_options, text=text, accept=accept))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / MANIFEST_FILENAME).exists():
             raise

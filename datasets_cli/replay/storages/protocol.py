@@ -39,6 +39,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
         revision: a number that changes whenever rows are written or cleared.
         device: the device of batches that are TensorDicts; None where it is not known.
         device_options: where batches go.
+        row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
         sharing: by what processes that share the rows agree; None where no other has them.
     """
 
@@ -50,6 +51,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
     revision: int = 0
     device: torch.device | None = None
     device_options: DeviceOptions = ON_DISK
+    row_bytes: int = 0
     sharing: Sharing | None = None
 
     @abstractmethod

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.schema.arrays import numpy_dtype
 from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.schema.tree import Tree, TreePlan
+from datasets_cli.store.ted.block import Block as LeafBlock
 
 
 class PairFields:
@@ -19,22 +22,15 @@ class PairFields:
     Args:
         record: how records are laid out.
         plan: where each key is in a nested dict.
-        others: where the leaves are that records do not hold.
-        is_contiguous: whether each leaf of a batch has memory of its own.
     """
 
-    def __init__(
-        self, record: Record, plan: TreePlan, others: list[Slot], *, is_contiguous: bool
-    ) -> None:
+    def __init__(self, record: Record, plan: TreePlan) -> None:
         found: list[tuple[Key, np.dtype, int]] = []
         for field in record.fields:
             dtype = np.dtype((numpy_dtype(field.column.dtype), field.column.shape))
             found.append((field.column.key, dtype, field.offset))
             if field.successor:  # the same field of the pair's second record
                 found.append((field.successor, dtype, record.size + field.offset))
-        self.plan = plan
-        self.others = others
-        self.is_contiguous = is_contiguous
         self.slots = [(str(number), *plan.slot(key)) for number, (key, _, _) in enumerate(found)]
         self.dtype = np.dtype(
             {
@@ -50,15 +46,26 @@ class Block:
     """Gathered rows: pairs of records, and one array for each leaf that records do not hold.
 
     Args:
-        fields: the columns of a pair, and where all leaves are.
+        fields: the columns of a pair in numpy.
+        views: the columns of a pair as tensors.
         packed: the pairs, uint8 ``[B, 2 * record]``, in memory of their own.
-        leaves: ``episode``, constants and frames, each ``[B, ...]``, as ``fields.others``.
+        others: constants, ``episode`` and frames.
+        is_contiguous: whether each leaf of a batch has memory of its own.
     """
 
-    def __init__(self, fields: PairFields, packed: np.ndarray, leaves: list[np.ndarray]) -> None:
+    def __init__(
+        self,
+        fields: PairFields,
+        views: DtypeViews,
+        packed: np.ndarray,
+        others: LeafBlock,
+        is_contiguous: bool,
+    ) -> None:
         self.fields = fields
+        self.views = views
         self.packed = packed
-        self.leaves = leaves
+        self.others = others
+        self.is_contiguous = is_contiguous
 
     def __len__(self) -> int:
         return len(self.packed)
@@ -68,14 +75,17 @@ class Block:
 
         Those of what records hold are strided, unless leaves are to have memory of their own.
         """
-        fields = self.fields
-        nodes = fields.plan.new()
-        if fields.slots:  # a type without fields is none
-            pairs = np.ndarray((stop - start,), fields.dtype, self.packed[start:stop])
-            for field, node, name in fields.slots:
-                nodes[node][name] = pairs[field]
-                if fields.is_contiguous:
-                    nodes[node][name] = np.ascontiguousarray(pairs[field])
-        for (node, name), leaf in zip(fields.others, self.leaves, strict=True):
-            nodes[node][name] = leaf[start:stop]
+        nodes = self.others.new_arrays(start, stop)
+        if self.fields.slots:  # a type without fields is none
+            pairs = self.packed[start:stop].view(self.fields.dtype)[:, 0]
+            for field, node, name in self.fields.slots:
+                leaf = pairs[field]
+                nodes[node][name] = np.ascontiguousarray(leaf) if self.is_contiguous else leaf
+        return nodes[0]
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors; see ``arrays``."""
+        nodes = self.others.new_tree(start, stop)
+        # From numpy, so that what is pickled with a tensor is this batch and not the block.
+        self.views.put(nodes, torch.from_numpy(self.packed[start:stop]), self.is_contiguous)
         return nodes[0]

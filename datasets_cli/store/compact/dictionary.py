@@ -44,7 +44,7 @@ def write_dictionary(path: Path, content: bytes) -> None:
         path.write_bytes(zstandard.compress(content))
 
 
-def read_dictionary(path: Path) -> bytes:
+def read_dictionary(path: Path | str) -> bytes:
     """Return what ``write_dictionary`` kept.
 
     Raises:
@@ -62,7 +62,7 @@ def read_dictionary(path: Path) -> bytes:
         raise DamagedDataset(
             f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
             "what was written; rlds verify names every such file. "
-            f"{reinstall_advice_at(path)}"
+            f"{reinstall_advice_at(Path(path))}"
         ) from error
 
 

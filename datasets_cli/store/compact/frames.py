@@ -44,19 +44,19 @@ class FrameReader:
     """
 
     def __init__(
-        self, path: Path, num_frames: int, shape: tuple[int, ...], *, has_dictionary: bool
+        self, path: Path | str, num_frames: int, shape: tuple[int, ...], *, has_dictionary: bool
     ) -> None:
-        self._path = path
+        self._path = Path(path)
         self._shape = shape
         self._frame_bytes = math.prod(shape)
         if self._frame_bytes > limit("row_bytes"):  # zstd packs 30,000 bytes into one
             raise DamagedDataset(beyond("row_bytes", self._frame_bytes, f"{path}: a frame"))
         # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
-        self._offsets = map_file(Path(f"{path}.offsets"), torch.int64, (num_frames + 1,))
+        self._offsets = map_file(f"{path}.offsets", torch.int64, (num_frames + 1,))
         self._blob = map_bytes(path)
         self._check_whole(num_frames)
-        content = read_dictionary(Path(f"{path}.dictionary")) if has_dictionary else b""
+        content = read_dictionary(f"{path}.dictionary") if has_dictionary else b""
         self._dictionary = for_zstd(content)
         # A decompressor that two threads share gives wrong frames.
         self._local = threading.local()

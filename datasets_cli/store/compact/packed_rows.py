@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+import numpy as np
 import torch
 
 from datasets_cli.store.compact.block import Block, PairFields
+from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.frames import FrameReader
 from datasets_cli.store.compact.records import RECORDS, Record
 from datasets_cli.store.compact.row_map import RowMap
 from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
-from datasets_cli.store.schema.columns import EPISODE, Column, Key, successor_of
+from datasets_cli.store.schema.columns import EPISODE, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
-from datasets_cli.store.schema.element_types import ITEM_BYTES
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.ted.block import Block as LeafBlock
 
 Zeros = tuple[tuple[int, ...], torch.dtype, list[Slot]]
 """Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
 
 Constant = tuple[torch.Tensor, torch.dtype, Slot]
 """A column of one value: the row, as what torch can move, the column's type, and its slot."""
-
-
-class DtypeView(NamedTuple):
-    """The fields of one element type within a pair of records.
-
-        two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-        as float32 [B, 8]          o o  r  .   o o  . .
-        sizes                      2    1  1   2    2      o, r and next.o are the splits 0, 1, 3
-
-    Args:
-        dtype: the element type that the whole pair is viewed as.
-        sizes: how the view's columns are split: gaps and fields in order, over both records.
-        leaves: for each field wanted, which split it is, the shape it is viewed as (None where the
-            split has it already), and its slot in the tree.
-    """
-
-    dtype: torch.dtype
-    sizes: list[int]
-    leaves: list[tuple[int, tuple[int, ...] | None, int, str]]
 
 
 class CompactRows:
@@ -72,14 +53,15 @@ class CompactRows:
             (max(0, record.num_records - 1), 2 * record.size), (record.size, 1)
         )
         self._plan = TreePlan(sorted(_keys_of(record)))
-        self._views = self._views_of(record)
+        self._views = DtypeViews(record, self._plan)
+        self._fields = PairFields(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
         self._frames = [
             (
                 FrameReader(
-                    files.folder / field.filename,
+                    f"{files.folder}/{field.filename}",
                     record.num_records,
                     field.column.shape,
                     has_dictionary=field.dictionary in files.listed,
@@ -89,9 +71,6 @@ class CompactRows:
             )
             for field in record.frames
         ]
-        self._fields = PairFields(
-            record, self._plan, self._slots_beside(), is_contiguous=device_options.contiguous
-        )
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
@@ -107,12 +86,8 @@ class CompactRows:
         row, packed = self._pairs_of(index)
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
-        nodes, contiguous = self._plan.new(), self._contiguous
-        for dtype, sizes, leaves in self._views:
-            parts = packed.view(dtype).split_with_sizes(sizes, 1)
-            for part, shape, node, name in leaves:
-                leaf = parts[part] if shape is None else parts[part].view(shape)
-                nodes[node][name] = leaf.contiguous() if contiguous else leaf
+        nodes = self._plan.new()
+        self._views.put(nodes, packed, self._contiguous)
         for shape, dtype, slots in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             fresh = torch.zeros((len(slots), len(index), *shape), dtype=dtype, device=self._device)
@@ -144,28 +119,27 @@ class CompactRows:
     def read(self, index: torch.Tensor) -> Block:
         """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
         row, packed = self._pairs_of(index)
-        # In the order of the slots.
-        leaves = [] if self._episode is None else [row.numpy() - index.numpy()]
-        for shape, dtype, slots in self._zeros:
-            leaves.extend(to_array(torch.zeros((len(slots), len(index), *shape), dtype=dtype)))
-        for value, dtype, _ in self._constants:
+        slots: list[Slot] = []
+        leaves: list[np.ndarray] = []
+        for shape, dtype, zeros in self._zeros:
+            slots.extend(zeros)
+            leaves.extend(to_array(torch.zeros((len(zeros), len(index), *shape), dtype=dtype)))
+        for value, dtype, slot in self._constants:
+            slots.append(slot)
             leaves.append(to_array(value.expand(len(index), *value.shape).clone().view(dtype)))
-        for reader, _, successor in self._frames:
+        if self._episode is not None:
+            slots.append(self._episode)
+            leaves.append((row - index).numpy())
+        for reader, slot, successor in self._frames:
+            slots.append(slot)
             if successor is None:
                 leaves.append(reader.read(row).numpy())
                 continue
+            slots.append(successor)
             both = reader.read(torch.cat((row, row + 1))).numpy()
             leaves.extend((both[: len(row)], both[len(row) :]))
-        return Block(self._fields, packed.numpy(), leaves)
-
-    def _slots_beside(self) -> list[Slot]:
-        """Return the slots of what records do not hold: ``episode``, constants and frames."""
-        found = [] if self._episode is None else [self._episode]
-        found += [slot for _, _, slots in self._zeros for slot in slots]
-        found += [slot for _, _, slot in self._constants]
-        for _, slot, successor in self._frames:
-            found += [slot] if successor is None else [slot, successor]
-        return found
+        others = LeafBlock(self._plan, slots, leaves, len(index))
+        return Block(self._fields, self._views, packed.numpy(), others, self._contiguous)
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""
@@ -214,34 +188,6 @@ class CompactRows:
         leaf = tree[key[-1]]
         assert isinstance(leaf, torch.Tensor)
         return leaf
-
-    def _views_of(self, record: Record) -> list[DtypeView]:
-        """Return the views of a pair, each with its fields in the order of their bytes."""
-        by_dtype: dict[str, list[tuple[int, Column, Key]]] = {}
-        for field in record.fields:
-            fields = by_dtype.setdefault(field.column.dtype, [])
-            fields.append((field.offset, field.column, field.column.key))
-            if field.successor:  # the same field of the pair's second record
-                fields.append((record.size + field.offset, field.column, field.successor))
-        return [self._view(dtype, sorted(fields), record) for dtype, fields in by_dtype.items()]
-
-    def _view(self, dtype: str, fields: list[tuple[int, Column, Key]], record: Record) -> DtypeView:
-        """Return one view, of fields ``(first byte in the pair, column, key)``."""
-        item = ITEM_BYTES[dtype]
-        sizes: list[int] = []
-        leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
-        position = 0  # in elements of this type, as sizes are; offsets are bytes
-        for offset, column, key in fields:
-            if gap := offset // item - position:
-                sizes.append(gap)
-            width = column.row_bytes // item
-            shape = None if len(column.shape) == 1 else (-1, *column.shape)
-            leaves.append((len(sizes), shape, *self._plan.slot(key)))
-            sizes.append(width)
-            position = offset // item + width
-        if rest := 2 * record.size // item - position:
-            sizes.append(rest)
-        return DtypeView(torch_dtype(dtype), sizes, leaves)
 
     def _constants_of(self, record: Record) -> tuple[list[Zeros], list[Constant]]:
         """Return the columns that are zero, by row shape and type, and the others' values."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from datasets_cli.errors import DamagedDataset
@@ -30,7 +28,7 @@ class RowMap:
     """
 
     def __init__(self, files: Files, record: Record, num_rows: int) -> None:
-        self._path: Path = files.folder / ROW_MAP
+        self._folder = files.folder
         self._last = record.num_records - 2  # another record follows that of a row
         dtype = getattr(torch, row_map_dtype(record.num_records))
         self.records = files.load(ROW_MAP, dtype, (num_rows,), self._check_whole)
@@ -49,10 +47,10 @@ class RowMap:
         wrong = ((records < index) | (records > self._last)).nonzero().flatten()
         if len(wrong):
             first = wrong[index[wrong].argmin()]
-            row = int(index[first])
+            row, path = int(index[first]), self._folder / ROW_MAP
             raise DamagedDataset(
-                f"{self._path}: row {row} has record {int(records[first])}, expected {row} to "
-                f"{self._last}. {reinstall_advice_at(self._path)}"
+                f"{path}: row {row} has record {int(records[first])}, expected {row} to "
+                f"{self._last}. {reinstall_advice_at(path)}"
             )
 
     def _check_whole(self, records: torch.Tensor) -> None:

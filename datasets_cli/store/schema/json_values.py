@@ -101,13 +101,14 @@ def is_deeper(document: dict[str, Any] | list[Any], levels: int) -> bool:
     """
     level: list[Any] = [document]
     for _ in range(levels):
-        inner = []
-        for value in level:
-            items = value.values() if isinstance(value, dict) else value
-            inner += [item for item in items if type(item) is dict or type(item) is list]
-        if not inner:
+        level = [
+            item
+            for value in level
+            for item in (value.values() if type(value) is dict else value)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
             return False
-        level = inner
     return True
 
 

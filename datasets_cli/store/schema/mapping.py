@@ -20,6 +20,12 @@ from datasets_cli.sources.disk import open_descriptor
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
 _NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
+with warnings.catch_warnings():
+    # torch warns, once in a process, that it cannot forbid writes into a read-only mapping. To
+    # change the filters at each file would cost as much as mapping it.
+    warnings.simplefilter("ignore")
+    torch.frombuffer(b"\0", dtype=torch.uint8)
+
 
 class Files:
     """The files of a folder as tensors, each mapped, or copied into a device's memory, once.
@@ -34,6 +40,7 @@ class Files:
         self, folder: Path, listed: Collection[str], device: torch.device | None = None
     ) -> None:
         self.folder = folder
+        self._prefix = f"{folder}/"  # a text costs a tenth of a Path
         self.listed = listed
         self.device = device
         self._tensors: dict[str, torch.Tensor] = {}
@@ -55,7 +62,7 @@ class Files:
                 ends the process instead of raising an error.
         """
         if name not in self._tensors:
-            tensor = map_file(self.folder / name, dtype, shape)
+            tensor = map_file(self._prefix + name, dtype, shape)
             if self.device is not None:
                 tensor = tensor.to(self.device, copy=True)
                 if check is not None and self.device.type != "meta":  # which has no values
@@ -64,7 +71,7 @@ class Files:
         return self._tensors[name]
 
 
-def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     """Return the file's bytes as a tensor of this element type and shape.
 
     A write into it would kill the process, and a private mapping, which would not, fails above the
@@ -78,12 +85,10 @@ def map_file(path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Te
     mapping = map_bytes(path)
     if len(mapping) != size:
         raise DamagedDataset(
-            f"{path}: expected {size} bytes, found {len(mapping)}. {reinstall_advice_at(path)}"
+            f"{path}: expected {size} bytes, found {len(mapping)}. "
+            f"{reinstall_advice_at(Path(path))}"
         )
-    with warnings.catch_warnings():
-        # torch warns that it cannot forbid writes.
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(mapping, dtype=dtype).view(shape)
+    return torch.frombuffer(mapping, dtype=dtype).view(shape)
 
 
 def map_descriptor(descriptor: int, size: int = 0) -> mmap.mmap:
@@ -99,7 +104,7 @@ def map_descriptor(descriptor: int, size: int = 0) -> mmap.mmap:
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
 
 
-def map_bytes(path: Path) -> mmap.mmap:
+def map_bytes(path: Path | str) -> mmap.mmap:
     """Map a whole file read-only.
 
     Raises:
@@ -109,6 +114,6 @@ def map_bytes(path: Path) -> mmap.mmap:
     try:
         return map_descriptor(descriptor)
     except ValueError as error:
-        raise DamagedDataset(f"{path} is empty. {reinstall_advice_at(path)}") from error
+        raise DamagedDataset(f"{path} is empty. {reinstall_advice_at(Path(path))}") from error
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The file of the trajectory table: int64 ``[K + 1]`` as numpy writes it, opened without numpy.
+"""The file of the trajectory table: int64 ``[K + 1]`` as numpy writes it, checked without numpy.
 
 numpy's own reader evaluates the header as a Python literal and reads as much as it says. Here the
 header is one of a kind, and the size follows from the number of trajectories.
@@ -10,14 +10,15 @@ header is one of a kind, and the size follows from the number of trajectories.
 
 from __future__ import annotations
 
-import os
 import re
-from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice_at
-from datasets_cli.sources.disk import open_regular
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 FILENAME = "trajectories.npy"
 
@@ -33,33 +34,24 @@ def table_bytes(num_trajectories: int) -> int:
     return HEADER_BYTES + 8 * (num_trajectories + 1)
 
 
-def open_table(path: Path, num_trajectories: int) -> BufferedReader:
-    """Open the table of K trajectories where its first offset is.
+def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
+    """Check the size and the header of the table of K trajectories.
 
     Args:
         path: of the file.
+        table: its bytes.
         num_trajectories: trajectories K.
 
     Raises:
-        FileNotFoundError: there is none.
-        DamagedDataset: the file is not a table of K trajectories.
+        DamagedDataset: they are not a table of K trajectories.
     """
-    expected = table_bytes(num_trajectories)
-    file = open_regular(path)
-    try:
-        if (size := os.fstat(file.fileno()).st_size) != expected:
-            raise _damaged(path, num_trajectories, f"{expected} bytes, found {size}")
-        header = file.read(HEADER_BYTES)
-        found = _HEADER.fullmatch(header)
-        if not found or int(found[1]) != num_trajectories + 1:
-            text = header[10:].decode("latin-1").strip()
-            raise _damaged(
-                path, num_trajectories, f"int64 [{num_trajectories + 1}], found {text!r}"
-            )
-    except BaseException:
-        file.close()
-        raise
-    return file
+    if len(table) != (expected := table_bytes(num_trajectories)):
+        raise _damaged(path, num_trajectories, f"{expected} bytes, found {len(table)}")
+    header = table[:HEADER_BYTES]
+    found = _HEADER.fullmatch(header)
+    if not found or int(found[1]) != num_trajectories + 1:
+        text = header[10:].decode("latin-1").strip()
+        raise _damaged(path, num_trajectories, f"int64 [{num_trajectories + 1}], found {text!r}")
 
 
 def _damaged(path: Path, num_trajectories: int, difference: str) -> DamagedDataset:

@@ -8,8 +8,8 @@ import numpy as np
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice_at
-from datasets_cli.store.schema.mapping import map_descriptor
-from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, open_table
+from datasets_cli.store.schema.mapping import map_bytes
+from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, check_table
 
 
 class TrajectoryTable:
@@ -27,10 +27,10 @@ class TrajectoryTable:
     def __init__(self, path: Path, num_rows: int, num_trajectories: int) -> None:
         self._path, self._num_rows = path, num_rows
         try:
-            with open_table(path, num_trajectories) as file:
-                self._mapping = map_descriptor(file.fileno())
+            self._mapping = map_bytes(path)
         except OSError as error:
             raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+        check_table(path, self._mapping, num_trajectories)
 
     def read(self) -> np.ndarray:
         """Return a copy of the offsets int64 ``[K + 1]``.

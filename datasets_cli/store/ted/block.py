@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datasets_cli.store.schema.bits import to_tensor
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
 
 
@@ -36,27 +37,25 @@ class Block:
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
+        return self.new_arrays(start, stop)[0]
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors.
+
+        Each has the memory of these rows alone, so that what is pickled is not the whole block.
+        """
+        return self.new_tree(start, stop)[0]
+
+    def new_arrays(self, start: int, stop: int) -> list[Tree]:
+        """Return the plan's dicts with the leaves in them; the first is the root."""
         nodes = self.plan.new()
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = leaf[start:stop]
-        return nodes[0]
+        return nodes
 
-
-def take_rows(leaf: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return copies of the rows ``index`` int64 ``[B]`` of a leaf, numbers that ``check_rows`` saw.
-
-    The mode keeps numpy from checking them once more, through a copy of what it takes.
-    """
-    return leaf.take(index, axis=0, mode="clip")
-
-
-def check_rows(index: np.ndarray, num_rows: int) -> None:
-    """Check that rows exist.
-
-    Raises:
-        IndexError: one does not, a negative one among them.
-    """
-    # As unsigned numbers the negative ones are huge, so one comparison finds both.
-    if len(index) and int(index.astype(np.int64, copy=False).view(np.uint64).max()) >= num_rows:
-        wrong = index[(index < 0) | (index >= num_rows)]
-        raise IndexError(f"Rows are whole numbers from 0 to {num_rows - 1}, not {wrong[0]}.")
+    def new_tree(self, start: int, stop: int) -> list[Tree]:
+        """Return the plan's dicts with tensors in them; the first is the root."""
+        nodes = self.plan.new()
+        for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
+            nodes[node][name] = to_tensor(leaf[start:stop])
+        return nodes

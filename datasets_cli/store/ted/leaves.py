@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
-import numpy as np
 import torch
 
 from datasets_cli.store.schema.bits import bits_dtype, to_array, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
+from datasets_cli.store.schema.element_types import NUMPY_TYPES
 from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
-from datasets_cli.store.ted.block import Block, check_rows, take_rows
+from datasets_cli.store.schema.row_gather import RowGather
+from datasets_cli.store.schema.tree import Tree, TreePlan
+from datasets_cli.store.ted.block import Block
 
 
 class LeafRows:
@@ -34,56 +33,42 @@ class LeafRows:
     ) -> None:
         self._device, self._pinned = files.device, device_options.pin_memory
         self._to_output = device_options.to_output
-        self._num_rows = num_rows
-        self._columns = columns
         self._plan = TreePlan(column.key for column in columns)
         self._bits: dict[Key, torch.Tensor] = {}
-        self._leaves: list[tuple[torch.Tensor, int, str]] = []
-        # Those of types that torch cannot gather, with the type that their bits are viewed as.
-        self._unmovable: list[tuple[torch.Tensor, torch.dtype, int, str]] = []
-        for column in columns:
-            dtype = torch_dtype(column.dtype)
-            moved = bits_dtype(dtype)
-            leaf = files.load(column.filename, moved, (num_rows, *column.shape))
-            self._bits[column.key] = leaf
-            slot = self._plan.slot(column.key)
-            if moved == dtype:
-                self._leaves.append((leaf, *slot))
-            else:
-                self._unmovable.append((leaf, dtype, *slot))
         self._dtypes = {column.key: torch_dtype(column.dtype) for column in columns}
+        # The type that the bits are viewed as, None where torch can gather it, and the slot.
+        self._leaves: list[tuple[torch.dtype | None, int, str]] = []
+        for column in columns:
+            dtype = self._dtypes[column.key]
+            moved = bits_dtype(dtype)
+            self._bits[column.key] = files.load(column.filename, moved, (num_rows, *column.shape))
+            self._leaves.append((None if moved == dtype else dtype, *self._plan.slot(column.key)))
+        self._slots = [(node, name) for _, node, name in self._leaves]
+        self._are_numpy = [
+            dtype is None and column.dtype in NUMPY_TYPES
+            for column, (dtype, _, _) in zip(columns, self._leaves, strict=True)
+        ]
+        self._gather = RowGather(list(self._bits.values()))
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
         if self._device is not None:
             index = index.to(self._device)
         nodes = self._plan.new()
-        for leaf, node, name in self._leaves:
-            rows = leaf.index_select(0, index)
-            nodes[node][name] = self._to_output(rows) if self._pinned else rows
-        for leaf, dtype, node, name in self._unmovable:
-            rows = leaf.index_select(0, index)
-            nodes[node][name] = (self._to_output(rows) if self._pinned else rows).view(dtype)
+        for rows, (dtype, node, name) in zip(self._gather.rows(index), self._leaves, strict=True):
+            moved = self._to_output(rows) if self._pinned else rows
+            nodes[node][name] = moved if dtype is None else moved.view(dtype)
         return nodes[0]
 
     def read(self, index: torch.Tensor) -> Block:
         """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
-        rows = index.numpy()
-        check_rows(rows, self._num_rows)
-        leaves = [take_rows(leaf, rows) for leaf in self._arrays]
-        return Block(self._plan, self._array_slots, leaves, len(rows))
-
-    @cached_property
-    def _arrays(self) -> list[np.ndarray]:
-        """The mapped leaves in numpy, never given away."""
-        return [
-            to_array(self._bits[column.key].view(torch_dtype(column.dtype)))
-            for column in self._columns
+        leaves = [
+            rows.numpy() if is_numpy else to_array(rows if dtype is None else rows.view(dtype))
+            for rows, (dtype, _, _), is_numpy in zip(
+                self._gather.rows(index), self._leaves, self._are_numpy, strict=True
+            )
         ]
-
-    @cached_property
-    def _array_slots(self) -> list[Slot]:
-        return [self._plan.slot(column.key) for column in self._columns]
+        return Block(self._plan, self._slots, leaves, len(index))
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int

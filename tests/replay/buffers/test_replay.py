@@ -23,6 +23,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset, UsageError
+from datasets_cli.store import manifest
 
 
 @pytest.fixture
@@ -252,6 +253,17 @@ def test_the_q_learning_dataset_is_numpy_of_the_whole(replay: ExperienceReplay) 
 def test_scores_are_normalised_by_the_published_references(replay: ExperienceReplay) -> None:
     assert replay.get_normalized_score(-56.512833) == pytest.approx(0)
     assert replay.get_normalized_score(2880.5693087298737) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("download", "times"), [(False, 1), (True, 2)])
+def test_the_manifest_of_what_is_there_is_not_read_again_and_again(
+    download: bool, times: int, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+    original = manifest.parse
+    monkeypatch.setattr(manifest, "parse", lambda data: parsed.append(data) or original(data))
+    ExperienceReplay(door, download=download)
+    assert len(parsed) == times  # to find demo data of rlds 0.2 takes one more
 
 
 def test_download_false_opens_only_what_is_installed(door: str) -> None:

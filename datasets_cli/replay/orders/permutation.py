@@ -1,0 +1,82 @@
+"""Random orders of any number of items, of which any part can be had without the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets_cli.replay.orders.order import ListedOrder, Order
+from datasets_cli.replay.orders.words import random_words
+
+SORTED_ITEMS = 4096
+"""Up to this number of items, every order is equally likely, and kept as a whole."""
+
+ROUNDS = 4
+"""Of two steps each. Of 4, items a row of the table apart are as random as others from 500 items
+on; of 3 from 1,000 on, and of 2 not even among 65,000."""
+
+
+def permutation(num_items: int, key: int) -> Order:
+    """Return a random order of the items 0 ... N - 1.
+
+    Args:
+        num_items: N.
+        key: gives the order; any whole number.
+    """
+    if num_items <= SORTED_ITEMS:
+        return ListedOrder(random_words(key, num_items).argsort(kind="stable"))
+    return FeistelOrder(num_items, key)
+
+
+class FeistelOrder:
+    """A random order of many items, by a Feistel network (Luby and Rackoff, 1988).
+
+    The items are cells of a table, which has at least one cell more than there are items:
+
+        cell = left * width + right                 left < height, right < width
+        left = (left + to_left[right]) % height     to_left: a random number for each right
+        right = right ^ to_right[left]              to_right: a random number for each left
+
+    Both steps can be undone, so that every cell becomes another one. A cell that is no item is
+    permuted again until it is one. All places cost the same, and what is kept are some random
+    numbers for each row and column of the table, not for each item.
+
+    Args:
+        num_items: N.
+        key: gives the order; any whole number.
+    """
+
+    def __init__(self, num_items: int, key: int) -> None:
+        self._num_items = num_items
+        self._shift = num_items.bit_length() // 2
+        # Even, as otherwise only permutations of one sign are reached.
+        width, height = 1 << self._shift, (num_items >> self._shift) // 2 * 2 + 2
+        self._mask, self._height = width - 1, height
+        # Upper halves of words, so that a product with the height fits into 64 bits.
+        words = random_words(key, ROUNDS * (width + height)) >> np.uint64(32)
+        to_left, to_right = np.split(words, [ROUNDS * width])
+        below_height = (to_left * np.uint64(height)) >> np.uint64(32)
+        below_width = to_right & np.uint64(self._mask)
+        self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width)
+        self._to_right = below_width.astype(np.int64).reshape(ROUNDS, height)
+
+    def __len__(self) -> int:
+        return self._num_items
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
+        items = self._permuted(places)
+        outside = np.flatnonzero(items >= self._num_items)
+        while len(outside):
+            items[outside] = self._permuted(items[outside])
+            outside = outside[items[outside] >= self._num_items]
+        return items
+
+    def _permuted(self, cells: np.ndarray) -> np.ndarray:
+        """Return the cells int64 ``[n]`` that cells int64 ``[n]`` become."""
+        left, right = cells >> self._shift, cells & self._mask
+        for to_left, to_right in zip(self._to_left, self._to_right, strict=True):
+            left += to_left[right]
+            left -= self._height * (left >= self._height)
+            right ^= to_right[left]
+        permuted: np.ndarray = (left << self._shift) | right
+        return permuted

@@ -1,0 +1,61 @@
+"""What the rows of a buffer are drawn from: a generator that is given, or one of its own."""
+
+from __future__ import annotations
+
+import torch
+
+from datasets_cli.replay.arguments import (
+    StateDict,
+    choose_generator,
+    pickled_generator,
+    seeded,
+    unpickled_generator,
+)
+
+
+class DrawGenerator:
+    """The generator of a buffer.
+
+    With neither argument, rows that never change are drawn from a generator of the buffer's own,
+    which torch's global one seeds at the first draw, as ``torch.utils.data.DataLoader`` does; rows
+    that can be written are drawn from the global one. A copy in another process is then seeded
+    there, so that processes do not draw the same.
+
+    Args:
+        generator: what to draw from.
+        seed: seeds a generator of the buffer's own.
+
+    Raises:
+        UsageError: both are given.
+
+    Attributes:
+        is_private: whether nobody else draws from it, so that rows may be drawn ahead.
+    """
+
+    def __init__(self, generator: torch.Generator | None, seed: int | None) -> None:
+        self._is_seeded_here = generator is None and seed is None
+        self._generator = None if self._is_seeded_here else choose_generator(generator, seed)
+        self.is_private = generator is None
+
+    def get(self, *, is_writable: bool) -> torch.Generator:
+        """Return the generator, for rows that can be written or for others."""
+        if self._is_seeded_here and is_writable:
+            return torch.default_generator
+        if self._generator is None:
+            self._generator = seeded(int(torch.randint(2**62, ())))
+        return self._generator
+
+    def after_copy(self) -> None:
+        """Begin in a new process."""
+        if self._is_seeded_here:
+            self._generator = None
+
+    def __getstate__(self) -> StateDict:
+        if self._is_seeded_here or self._generator is None:
+            return {**self.__dict__, "_generator": None}
+        return {**self.__dict__, "_generator": pickled_generator(self._generator)}
+
+    def __setstate__(self, state: StateDict) -> None:
+        self.__dict__.update(state)
+        if not self._is_seeded_here:
+            self._generator = unpickled_generator(state["_generator"])

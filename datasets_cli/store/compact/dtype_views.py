@@ -1,0 +1,86 @@
+"""The columns of gathered records as tensors: views of their bytes, one split per element type."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from datasets_cli.store.compact.records import Record
+from datasets_cli.store.schema.bits import torch_dtype
+from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.schema.element_types import ITEM_BYTES
+from datasets_cli.store.schema.tree import Tree, TreePlan
+
+
+class DtypeView(NamedTuple):
+    """The fields of one element type within a pair of records.
+
+        two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
+        as float32 [B, 8]          o o  r  .   o o  . .
+        sizes                      2    1  1   2    2      o, r and next.o are the splits 0, 1, 3
+
+    Args:
+        dtype: the element type that the whole pair is viewed as.
+        sizes: how the view's columns are split: gaps and fields in order, over both records.
+        leaves: for each field wanted, which split it is, the shape it is viewed as (None where the
+            split has it already), and its slot in the tree.
+    """
+
+    dtype: torch.dtype
+    sizes: list[int]
+    leaves: list[tuple[int, tuple[int, ...] | None, int, str]]
+
+
+class DtypeViews:
+    """The columns that a pair of records holds, as tensors.
+
+    Args:
+        record: how records are laid out.
+        plan: where each key is in a nested dict.
+    """
+
+    def __init__(self, record: Record, plan: TreePlan) -> None:
+        self._plan = plan
+        by_dtype: dict[str, list[tuple[int, Column, Key]]] = {}
+        for field in record.fields:
+            fields = by_dtype.setdefault(field.column.dtype, [])
+            fields.append((field.offset, field.column, field.column.key))
+            if field.successor:  # the same field of the pair's second record
+                fields.append((record.size + field.offset, field.column, field.successor))
+        # Each with its fields in the order of their bytes.
+        self._views = [
+            self._view(dtype, sorted(fields), record) for dtype, fields in by_dtype.items()
+        ]
+
+    def put(self, nodes: list[Tree], packed: torch.Tensor, is_contiguous: bool) -> None:
+        """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts.
+
+        Args:
+            nodes: the dicts.
+            packed: the pairs.
+            is_contiguous: give each leaf memory of its own; they are strided views otherwise.
+        """
+        for dtype, sizes, leaves in self._views:
+            parts = packed.view(dtype).split_with_sizes(sizes, 1)
+            for part, shape, node, name in leaves:
+                leaf = parts[part] if shape is None else parts[part].view(shape)
+                nodes[node][name] = leaf.contiguous() if is_contiguous else leaf
+
+    def _view(self, dtype: str, fields: list[tuple[int, Column, Key]], record: Record) -> DtypeView:
+        """Return one view, of fields ``(first byte in the pair, column, key)``."""
+        item = ITEM_BYTES[dtype]
+        sizes: list[int] = []
+        leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
+        position = 0  # in elements of this type, as sizes are; offsets are bytes
+        for offset, column, key in fields:
+            if gap := offset // item - position:
+                sizes.append(gap)
+            width = column.row_bytes // item
+            shape = None if len(column.shape) == 1 else (-1, *column.shape)
+            leaves.append((len(sizes), shape, *self._plan.slot(key)))
+            sizes.append(width)
+            position = offset // item + width
+        if rest := 2 * record.size // item - position:
+            sizes.append(rest)
+        return DtypeView(torch_dtype(dtype), sizes, leaves)

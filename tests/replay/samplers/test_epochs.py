@@ -1,0 +1,142 @@
+"""Epochs: every row once, resumed anywhere, of any size; those of earlier versions continue."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli import DistributedSampler, SamplerWithoutReplacement
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.orders import share
+from tests.support.trajectory_rows import TrajectoryRows
+
+HUGE = TrajectoryRows([2**36])
+"""An array with a number for each of its rows would take 512 GiB."""
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) -> list[int]:
+    """The rest of an epoch."""
+    rows, found = TrajectoryRows([num_rows]), []
+    while True:
+        found += sampler.sample(rows, batch_size, seeded(seed))[0].tolist()
+        if sampler.ran_out:
+            return found
+
+
+def randperm(num_rows: int, seed: int) -> list[int]:
+    return torch.randperm(num_rows, generator=seeded(seed)).tolist()
+
+
+@pytest.mark.parametrize(
+    "make", [SamplerWithoutReplacement, lambda: DistributedSampler(2, 1)], ids=["epoch", "shared"]
+)
+@settings(max_examples=30, deadline=None)
+@given(
+    num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=6)
+)
+def test_an_epoch_is_resumed_after_any_batch(make: Any, num_rows: int, sizes: list[int]) -> None:
+    rows, whole, resumed = TrajectoryRows([num_rows]), make(), make()
+    for size in sizes:
+        state = json.loads(json.dumps(whole.state_dict()))
+        resumed.load_state_dict(state)
+        expected = whole.sample(rows, size, seeded())[0].tolist()
+        assert resumed.sample(rows, size, seeded())[0].tolist() == expected
+        assert resumed.state_dict() == whole.state_dict()
+
+
+@settings(max_examples=30, deadline=None)
+@given(num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1))
+def test_batches_of_any_sizes_are_one_order(num_rows: int, sizes: list[int]) -> None:
+    rows, sampler, found = TrajectoryRows([num_rows]), SamplerWithoutReplacement(), []
+    for size in [*sizes, num_rows]:
+        found += sampler.sample(rows, size, seeded())[0].tolist()
+        if sampler.ran_out:
+            break
+    assert found == drawn(SamplerWithoutReplacement(), num_rows, num_rows)
+    assert sorted(found) == [*range(num_rows)]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_an_epoch_may_be_larger_than_the_memory(shuffle: bool) -> None:
+    for make in (SamplerWithoutReplacement, DistributedSampler):
+        sampler = make(shuffle=shuffle)
+        batches = [sampler.sample(HUGE, 256, seeded())[0] for _ in range(40)]
+        found = torch.cat(batches)
+        assert len(found.unique()) == 40 * 256
+        assert found.max() < len(HUGE)
+        assert (found.diff() == 1).all() != shuffle
+
+
+def test_a_batch_does_not_share_memory_with_the_next() -> None:
+    sampler = SamplerWithoutReplacement(shuffle=False)
+    rows = TrajectoryRows([10])
+    sampler.sample(rows, 4, seeded())[0].fill_(-1)
+    assert sampler.sample(rows, 4, seeded())[0].tolist() == [4, 5, 6, 7]
+
+
+def test_some_thousand_items_are_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    whole = share.Share._read_from
+    monkeypatch.setattr(
+        share.Share, "_read_from", lambda self, *span: read.append(span) or whole(self, *span)
+    )
+    drawn(SamplerWithoutReplacement(), 20_000, 300)
+    assert read == [(start, 300) for start in (0, 8100, 16_200)]
+
+
+# What earlier versions began
+
+
+@pytest.mark.parametrize("named", [{}, {"order_version": 1}])
+def test_an_epoch_of_an_earlier_version_ends_in_its_order(named: dict[str, int]) -> None:
+    sampler = SamplerWithoutReplacement()
+    state = {"seed": 77, "position": 4, "num_items": 50, "ran_out": False, "order": None}
+    sampler.load_state_dict(state | named)
+    rows = TrajectoryRows([50])
+    assert sampler.sample(rows, 6, seeded())[0].tolist() == randperm(50, 77)[4:10]
+    later = SamplerWithoutReplacement()
+    later.load_state_dict(sampler.state_dict())  # which was saved by this version
+    assert drawn(later, 50, 6) == randperm(50, 77)[10:]
+
+
+def test_after_an_epoch_of_an_earlier_version_comes_one_of_this() -> None:
+    sampler = SamplerWithoutReplacement()
+    state = {"seed": 77, "position": 50, "num_items": 50, "ran_out": True, "order": None}
+    sampler.load_state_dict(state)
+    assert drawn(sampler, 50, 7) == drawn(SamplerWithoutReplacement(), 50, 7)
+    assert sampler.state_dict()["order_version"] == 2
+
+
+def test_a_shared_epoch_of_an_earlier_version_ends_in_its_order_and_the_next_is_of_this() -> None:
+    for rank in range(3):
+        sampler = DistributedSampler(3, rank)
+        sampler.load_state_dict({"seed": 5, "epoch": 2, "done": 6, "ran_out": False})
+        assert drawn(sampler, 60, 4) == randperm(60, 7)[6 + rank :: 3]
+        fresh = DistributedSampler(3, rank, seed=5)
+        fresh.set_epoch(3)
+        assert drawn(sampler, 60, 4) == drawn(fresh, 60, 4)
+
+
+def test_an_epoch_without_shuffling_is_the_same_in_every_version() -> None:
+    sampler = SamplerWithoutReplacement(shuffle=False)
+    state = {"seed": 77, "position": 4, "num_items": 9, "ran_out": False, "order": None}
+    sampler.load_state_dict(state)
+    assert drawn(sampler, 9, 2) == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("make", [SamplerWithoutReplacement, DistributedSampler])
+@pytest.mark.parametrize("version", [0, 3, "2", None])
+def test_an_order_of_a_version_that_is_not_known_is_refused(make: Any, version: Any) -> None:
+    sampler = make()
+    state = sampler.state_dict() | {"order_version": version}
+    with pytest.raises(UsageError, match="order"):
+        sampler.load_state_dict(state)
