@@ -71,9 +71,25 @@ class Epoch:
             order = self._order()
             self._items = Share(order, len(order))
         items = self._items.take(self._position, count)
-        self._position += len(items)
-        self.ran_out = left - len(items) < least
+        self.advance(len(items), least)
         return items
+
+    @property
+    def place(self) -> tuple[Share | None, int]:
+        """Where it stands: in which order, at which position."""
+        return self._items, self._position
+
+    def ahead(self, count: int, num_items: int) -> torch.Tensor:
+        """Return the next items int64 ``[count]`` and stay; fewer where another epoch follows."""
+        if self._items is None or self.ran_out or self._num_items != num_items:
+            return torch.empty(0, dtype=torch.int64)
+        return self._items.take(self._position, count)
+
+    def advance(self, count: int, least: int) -> None:
+        """Move on by some items that were taken; it has run out where fewer than ``least`` stay."""
+        assert self._items is not None, "items were taken"
+        self._position += count
+        self.ran_out = len(self._items) - self._position < least
 
     def begin(self) -> None:
         """Begin another epoch with the next share."""

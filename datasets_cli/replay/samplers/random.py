@@ -6,6 +6,8 @@ generator that the buffer hands it: the same generator state gives the same batc
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 
 from datasets_cli.errors import EmptyBuffer
@@ -38,7 +40,7 @@ class RandomSampler(AheadSampler):
         return self.sample(storage, count * batch_size, generator)  # one number after the other
 
 
-class SamplerWithoutReplacement(EpochSampler):
+class SamplerWithoutReplacement(EpochSampler, AheadSampler):
     """Draws every row once an epoch.
 
     Args:
@@ -59,3 +61,21 @@ class SamplerWithoutReplacement(EpochSampler):
             UsageError: with ``drop_last``, a batch larger than the storage.
         """
         return self._take(batch_size, len(storage), generator), {}
+
+    @property
+    def place(self) -> Hashable:
+        """Where the epoch stands."""
+        return self._epoch.place
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return the row numbers of the next batches; see ``AheadSampler.ahead``."""
+        index = self._epoch.ahead(count * batch_size, len(storage))
+        whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
+        return (index[:whole], {}) if whole else None
+
+    def advance(self, num_rows: int) -> None:
+        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
+        self._epoch.advance(num_rows, num_rows if self._epoch.drop_last else 1)
+        self.ran_out = self._epoch.ran_out
