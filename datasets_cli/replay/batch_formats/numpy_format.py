@@ -73,10 +73,13 @@ def check_device(device: torch.device | None) -> None:
 
 def _in_place(tree: Tree, key: Key) -> Tree:
     for name, leaf in tree.items():
-        if type(leaf) is np.ndarray:
+        kind = type(leaf)
+        if kind is np.ndarray:
             continue
-        if type(leaf) is dict:
+        if kind is dict:
             _in_place(leaf, (*key, name))
+        elif kind is torch.Tensor:
+            tree[name] = as_array((*key, name), leaf)
         else:
             tree[name] = nest(leaf, as_array, (*key, name))
     return tree
