@@ -118,6 +118,7 @@ _LAZY_IMPORTS = {
     "PrioritySampler": "replay.samplers.protocol",
     "SamplerWithoutReplacement": "replay.samplers.random",
     "DistributedSampler": "replay.samplers.distributed",
+    "BlockShuffleSampler": "replay.samplers.block_shuffle",
     "SliceSampler": "torchrl.slice_samplers",
     "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
     "LinearScheduler": "torchrl.schedulers",

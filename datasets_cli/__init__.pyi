@@ -76,6 +76,7 @@ from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnse
 from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
 from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
 from datasets_cli.replay.samplers.protocol import PrioritySampler as PrioritySampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tomllib
@@ -186,7 +187,15 @@ def _read_config_file() -> dict[str, dict[str, Any]]:
 
 
 def _check_root(folder: Path) -> None:
-    """Refuse a root that is a file, or that would be below one."""
+    """Refuse a root that is a file, or that would be below one, or has too long a name."""
+    try:
+        folder.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UsageError(
+                f"The cache root {folder} is too long a name for the file system, which takes up "
+                "to 255 bytes for each part. Check --root and RLDS_HOME."
+            ) from error
     # lexists: a link that leads nowhere cannot become a folder either.
     existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
     if existing.is_dir():
@@ -244,6 +253,10 @@ def _split_mirror(text: str) -> tuple[str, str]:
             f"The mirror {public_url(prefix)}{equals}{public_url(replacement)} is not "
             "PREFIX=REPLACEMENT, both http or https addresses. "
             "Example: http://rail.eecs.berkeley.edu/=https://mirror.example.org/"
+        )
+    if len(text.split()) > 1:
+        raise UsageError(
+            f"The mirror of {public_url(prefix)} is an address with a space in it. Expected %20."
         )
     return prefix, replacement
 

@@ -16,7 +16,7 @@ from tests.support.paths import PROJECT
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
     ["errors", "version", "old_recipes", "quantities", "reinstall"],
-    ["progress", "formats.limits"],
+    ["progress", "formats.limits", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars"],
     ["store.schema", "formats.structure"],

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from datasets_cli.catalogue.registry import failed, recipes
 from datasets_cli.errors import RldsError
 from datasets_cli.recipe import CatalogueEntry, Recipe, Web
+from datasets_cli.sources.disk import replace_file
 from datasets_cli.store.cache_root import CacheRoot
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text(json.dumps([asdict(entry) for entry in entries], default=dict), encoding="utf-8")
-    new.replace(path)
+    replace_file(new, path)
     return len(entries)
 
 

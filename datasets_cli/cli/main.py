@@ -19,7 +19,6 @@ import typer
 from datasets_cli.cli import catalogue, demo, download, installed, preprocess, upkeep
 from datasets_cli.cli.help import Command, Group
 from datasets_cli.cli.state import (
-    FULL,
     ReaderGone,
     State,
     output_error,
@@ -28,7 +27,8 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import load_config
-from datasets_cli.errors import DiskFull, RldsError, UnverifiedDataset, UsageError
+from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError
+from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -263,18 +263,11 @@ def _as_ours(error: Exception | SystemExit) -> RldsError:
             f"{error}). Let it raise an error instead, or return."
         )
     if isinstance(error, OSError):
-        return _of_the_system(error)
+        # Without a name: help, which the option parser prints.
+        return system_error(error) if error.filename or not is_full(error) else output_error(error)
     return RldsError(
         f"Unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
     )
-
-
-def _of_the_system(error: OSError) -> RldsError:
-    if error.errno not in FULL:
-        return RldsError(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
-    if not error.filename:  # help, which the option parser prints
-        return output_error(error)
-    return DiskFull(f"{error.filename}: {error.strerror}. Make room and run again.")
 
 
 def _report(error: RldsError, as_json: bool) -> int:

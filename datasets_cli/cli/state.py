@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import sys
@@ -17,8 +16,8 @@ from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
+from datasets_cli.system_errors import is_full
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
 
 
@@ -107,7 +106,7 @@ def write(text: str) -> None:
 def output_error(error: OSError) -> RldsError:
     """Return what it means that stdout cannot be written."""
     text = f"The output cannot be written: {error.strerror or error}. Nothing else is affected."
-    return DiskFull(text) if error.errno in FULL else RldsError(text)
+    return DiskFull(text) if is_full(error) else RldsError(text)
 
 
 class ReaderGone(BaseException):

@@ -102,10 +102,17 @@ LIMITS: Mapping[str, Limit] = {
         "texts",
         "Of one dataset, all of which are numbered in memory; Minari's have up to some 10,000.",
     ),
+    "table_values": Limit(
+        36_000_000,
+        "values",
+        "Of an OpenML table that TorchRL's own encoding needs as a whole, three times; the largest "
+        "is covertype with 31,955,660.",
+    ),
     "json_bytes": Limit(
         64 << 20,
         "bytes",
-        "One document that describes a dataset; OpenML's on 100,000 columns has 20 MB.",
+        "One document that describes a dataset, or a page of a publisher's list; OpenML's on "
+        "100,000 columns has 20 MB.",
     ),
     "json_values": Limit(
         4_000_000,

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
+from datasets_cli.errors import RldsError
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.installed.lookup import holds_demo_data, installed_folder, is_installed
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.system_errors import system_error
 
 if TYPE_CHECKING:
     from datasets_cli.install.installation import Installation
@@ -44,7 +46,12 @@ def install_dataset(
     install_options = install_options or InstallOptions()
     if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
-    return _installation(config, install_options, http, progress).run(text)
+    try:
+        return _installation(config, install_options, http, progress).run(text)
+    except RldsError:  # some are OSErrors
+        raise
+    except OSError as error:
+        raise system_error(error) from error
 
 
 def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:

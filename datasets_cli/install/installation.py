@@ -26,7 +26,7 @@ from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.commit import check_one_disk, commit, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
 from datasets_cli.store.tables import remove_tables
@@ -157,6 +157,7 @@ class Installation:
             except AccessError as error:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
+        check_one_disk(root, resolved.id)
         check_room(root, resolved.id, resources, options)
         expect_files(self._progress, {each.filename: each.size for each in resources})
         files = [

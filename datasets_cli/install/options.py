@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from datasets_cli.errors import UsageError, public_text
+from datasets_cli.errors import UsageError, public_text, public_url
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS
 
@@ -46,8 +46,9 @@ class InstallOptions:
             raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
         if self.source is not None and not _is_place(self.source):
             raise UsageError(
-                f"--source {self.source!r} is neither a folder nor an address that begins with "
-                "http:// or https:// and a host. Give one of these, or leave it out."
+                f"--source {public_url(self.source)!r} is neither a folder nor an address that "
+                "begins with http:// or https:// and a host, and has %20 for a space. Give one of "
+                "these, or leave it out."
             )
 
     @property
@@ -62,8 +63,13 @@ def _is_place(source: str) -> bool:
     """Tell whether a text can be a folder, or is a URL of a kind that is fetched."""
     if "://" not in source:
         return bool(source.strip())
-    parts = urlsplit(source)
-    return parts.scheme.lower() in ("http", "https") and bool(parts.netloc)
+    try:
+        parts = urlsplit(source)
+    except ValueError:  # half an IPv6 address
+        return False
+    # What follows a space in an address would not be taken for a part of it in messages.
+    has_space = source.split() != [source]
+    return parts.scheme.lower() in ("http", "https") and bool(parts.netloc) and not has_space
 
 
 def install_options(

@@ -9,7 +9,13 @@ from typing import Any
 
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure, RldsError
+from datasets_cli.errors import (
+    DamagedDataset,
+    DatasetNotInstalled,
+    IntegrityError,
+    PartialFailure,
+    RldsError,
+)
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.condition import condition_of
@@ -97,6 +103,8 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     try:
         verify(id, config)
         return RepairedDataset(id, SOUND)
+    except DatasetNotInstalled as error:  # somebody deletes it meanwhile
+        return RepairedDataset(id, FAILED, error=error)
     except IntegrityError as error:
         damage = error
     known = condition_of(root.dataset(id), id).manifest

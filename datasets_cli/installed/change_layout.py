@@ -21,7 +21,7 @@ from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
-from datasets_cli.store.commit import commit, restore
+from datasets_cli.store.commit import check_one_disk, commit, restore
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
@@ -68,6 +68,7 @@ def change_layout(text: str, layout: str, config: Config, progress: Progress | N
         names_of_text = text_files(dataset.manifest.texts)
         row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
         text_bytes = sum(int(dataset.manifest.files[name]["bytes"]) for name in names_of_text)
+        check_one_disk(root, id)
         check_free_space(root.path, row_bytes * len(dataset) + text_bytes, id)
         staging = root.new_staging(id)
         make_folder(staging.parent)

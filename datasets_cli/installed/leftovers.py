@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from datasets_cli.errors import DamagedDataset, LockedError, UsageError
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.sources.disk import broken_link
+from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.commit import remove_empty_parents, restore, sweep
@@ -69,7 +72,10 @@ class Leftover:
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
-    """Return all that no installed dataset needs, without what a running process writes now."""
+    """Return all that no installed dataset needs, without what a running process writes now.
+
+    Only what is named or noted as this program does: the root may be a folder with more in it.
+    """
     return [
         *(_leftover(STAGING, path) for path in root.all_staged()),
         *(_leftover(TRASH, path, _id_in(path)) for path in root.all_trashed()),
@@ -151,11 +157,15 @@ def _lock(found: Leftover, root: CacheRoot) -> Iterator[None]:
 def _downloads(root: CacheRoot) -> Iterator[Leftover]:
     """Yield the folders that have raw files: each belongs to one id."""
     top = root.path / "downloads"
-    folders = {path.parent for path in top.rglob("*") if path.is_file()}
-    ids = {folder: _id_of_raw(root, folder.relative_to(top)) for folder in folders}
-    for id in sorted(set(filter(None, ids.values()))):
-        kind = RAW if is_installed(root, id) else DOWNLOAD
-        yield _leftover(kind, root.downloads(id), id)
+    noted: dict[str, bool] = defaultdict(bool)
+    for path in top.rglob("*"):
+        if path.is_file() and (id := _id_of_raw(root, path.parent.relative_to(top))):
+            noted[id] |= is_note(path)
+    for id in sorted(noted):
+        if is_installed(root, id):
+            yield _leftover(RAW, root.downloads(id), id)
+        elif noted[id]:
+            yield _leftover(DOWNLOAD, root.downloads(id), id)
 
 
 def _id_of_raw(root: CacheRoot, below: Path) -> str:
@@ -181,7 +191,7 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
             return  # whose tables a damaged one has is not known
         known.add(manifest.content)
     for folder in sorted((root.path / "tables").glob("*")):
-        if folder.name not in known:
+        if re.fullmatch("[0-9a-f]{64}", folder.name) and folder.name not in known:
             yield _leftover(TABLES, folder)
 
 

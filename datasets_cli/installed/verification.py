@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, RldsError
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
 from datasets_cli.installed.condition import read_manifest_of
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.tables import save_table
 
 logger = logging.getLogger(__name__)
@@ -68,8 +70,26 @@ def _opened(text: str, config: Config) -> Dataset:
     """Return a dataset whose files are its manifest's, and of which some rows were read."""
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
+    try:
+        return read_one_copy(folder, lambda: _open_checked(folder, id))
+    except FileNotFoundError:
+        if has_manifest(folder):
+            raise
+        raise DatasetNotInstalled(
+            f"{id} is not installed any more: it was deleted while it was verified."
+        ) from None
+
+
+def _open_checked(folder: Path, id: str) -> Dataset:
     manifest = read_manifest_of(folder, id)
-    check_digests(folder, manifest)
+    try:
+        check_digests(folder, manifest)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # such as a folder that only another user may enter
+        raise DamagedDataset(
+            f"{folder} cannot be read: {error.strerror or error}. See its permissions."
+        ) from error
     _check_content(manifest)
     with _reading_errors(manifest):
         dataset = open_dataset(folder, text=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, as_completed
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -28,18 +28,21 @@ def run_tasks(
         kept: a sentence that says what a broken run leaves.
 
     Raises:
-        RldsError: a worker process died; any other error of a task is raised as it is.
+        RldsError: a worker died, or all that the executor has; any other error of a task is raised
+            as it is.
     """
     if isinstance(executor, CallingProcess):
         for task in tasks:
             yield task, function(task)
         return
-    futures = {}
+    futures: dict[Future[Result], Task] = {}
     try:
-        futures = {executor.submit(function, task): task for task in tasks}
+        for task in tasks:
+            futures[executor.submit(function, task)] = task
         for future in as_completed(futures):
             yield futures[future], future.result()
-    except BrokenExecutor as error:
+    # Cancelled: by an executor that lost what runs its tasks, such as the scheduler of a cluster.
+    except (BrokenExecutor, CancelledError) as error:
         raise RldsError(
             "A worker process died: it was killed, ran out of memory, or, in an executor of the "
             "caller's, could not start because the script has no "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NoReturn
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
 from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import read_manifest
@@ -56,8 +58,14 @@ def check_destination(dest: Path) -> None:
     Raises:
         UsageError: it is such a one.
     """
-    if dest.exists() and any(dest.iterdir()):
-        refuse_used(dest)
+    if (size := len(os.fsencode(dest.name))) > MAX_NAME_BYTES:
+        raise UsageError(
+            f"{dest} cannot be a dataset's folder: its name has {size} bytes; expected "
+            f"{MAX_NAME_BYTES} or fewer. Choose a shorter one."
+        )
+    with short_names(dest):
+        if dest.exists() and any(dest.iterdir()):
+            refuse_used(dest)
     for parent in dest.parents:
         if has_manifest(parent):
             raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")

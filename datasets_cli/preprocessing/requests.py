@@ -18,7 +18,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.preprocessing.functions import split_function, where_from
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.task import Function
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.disk import open_regular, replace_file
 from datasets_cli.store.cache_root import check_id
 from datasets_cli.store.sealed_json import parse
 
@@ -50,7 +50,7 @@ class Request:
         """Write it into the folder of the run, in place of an older one."""
         new = folder / f".{REQUEST}.{os.getpid()}"
         new.write_text(json.dumps(asdict(self), indent=1), encoding="ascii")
-        os.replace(new, folder / REQUEST)
+        replace_file(new, folder / REQUEST)
 
 
 def request_of(

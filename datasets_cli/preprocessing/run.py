@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.parallel.tasks import local_pool, run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
@@ -172,7 +172,11 @@ def _fill(
     progress: Progress | None,
 ) -> None:
     """Do the tasks that are not done yet."""
-    work.prepare(columns, run.num_rows)
+    try:
+        work.prepare(columns, run.num_rows)
+    except DiskFull:
+        work.sweep_what_is_of_no_use()
+        raise
     tasks = list(run.tasks(work, columns, texts))
     if num_workers is None and len(tasks) <= 1:
         num_workers = 0  # starting a process takes longer than one task

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import PLAN, Request
-from datasets_cli.sources.disk import check_free_space, disk_errors
+from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.schema.texts import TextColumn
@@ -76,7 +75,8 @@ class Work:
                 if column.row_bytes:
                     path = self.data / column.filename
                     with one_file_each(path, column.key):
-                        _allocate(path, column.row_bytes * num_rows)
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        allocate(path, column.row_bytes * num_rows)
             self._save_request()
             plan.write_bytes(self._plan)
 
@@ -107,14 +107,3 @@ def make_plan(origin: Origin, columns: tuple[Column, ...], texts: tuple[TextColu
         "seed": origin.seed,
     }
     return json.dumps(plan).encode()
-
-
-def _allocate(path: Path, size: int) -> None:
-    """Reserve a file's blocks now: a mapping or a late write would fail half-way on a full disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)
-        else:
-            for _ in range(0, size, 1 << 20):
-                file.write(bytes(min(1 << 20, size - file.tell())))

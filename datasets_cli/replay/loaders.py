@@ -17,7 +17,7 @@ from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
-from datasets_cli.replay.samplers.distributed import DistributedSampler, process_rank, share
+from datasets_cli.replay.samplers.distributed import SharedEpochs, process_rank, share
 
 
 class BatchStream(IterableDataset[Rows]):
@@ -25,7 +25,8 @@ class BatchStream(IterableDataset[Rows]):
 
     Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
     number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
-    the workers share each epoch instead, and each pass over a loader begins the next one.
+    or a ``BlockShuffleSampler`` the workers share each epoch instead, and each pass over a loader
+    begins the next one.
 
     Args:
         buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
@@ -81,7 +82,7 @@ class BatchStream(IterableDataset[Rows]):
         """Continue with the next epoch: copies of this stream in workers draw what was next."""
         self.epoch += 1
         sampler = self.buffer.sampler
-        if isinstance(sampler, DistributedSampler):
+        if isinstance(sampler, SharedEpochs):
             sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
 
     def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Rows]:

@@ -11,6 +11,8 @@ from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsErr
 from datasets_cli.sources.resource import Web
 
 HOST = "https://storage.googleapis.com/"
+MOST_PAGES = 100
+"""Of one list; a page has up to 1,000 files."""
 
 
 class BucketObject(NamedTuple):
@@ -38,15 +40,15 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
     Raises:
         AccessError: the bucket, or its list, is closed.
         NetworkError: no answer.
-        SourceError: the answer is not such a list.
+        SourceError: the answer is not such a list, or one of more than ``MOST_PAGES``.
     """
     base = f"{HOST}storage/v1/b/{bucket}/o?prefix={quote(prefix)}"
     url, found = base, []
-    while True:
+    for _ in range(MOST_PAGES):
         page = web.json(url)
         try:
             found += [_object(item) for item in page.get("items", [])]
-            token = page.get("nextPageToken")
+            token = quote(page.get("nextPageToken", ""), safe="")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
                 f"{url} does not answer as Google Cloud Storage does: expected an object whose "
@@ -54,7 +56,8 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
             ) from error
         if not token:
             return found
-        url = f"{base}&pageToken={quote(token, safe='')}"
+        url = f"{base}&pageToken={token}"
+    raise SourceError(f"{base} has more than {MOST_PAGES} pages, which is more than is read.")
 
 
 def may_lack_list(error: RldsError, url: str, web: Web) -> bool:

@@ -18,9 +18,13 @@ from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset, DiskFull, UsageError
 from datasets_cli.reinstall import reinstall_advice_at
+from datasets_cli.system_errors import is_full
 
-# EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+MAX_NAME_BYTES = 200
+"""Of a file or folder; systems take 255, and names of work under way are longer by up to 38."""
+
+# What a network or FUSE file system answers that cannot do what is asked.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 # O_NONBLOCK: a named pipe that took the file's place since lstat does not block the opening.
 _REGULAR_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -60,11 +64,12 @@ def make_folder(folder: Path) -> None:
     """Create a folder and its parents, also while another process removes empty ones.
 
     Raises:
-        UsageError: a broken link or a file has the name of one of them.
+        UsageError: a broken link or a file has the name of one of them, or a name is too long.
     """
     for retries in reversed(range(10)):
         try:
-            return folder.mkdir(parents=True, exist_ok=True)
+            with short_names(folder):
+                return folder.mkdir(parents=True, exist_ok=True)
         # FileExistsError also means that the folder was removed after it was found to be there.
         except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
             _refuse_what_is_in_the_way(folder, error)
@@ -85,6 +90,25 @@ def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
     ) from error
 
 
+@contextmanager
+def short_names(path: Path) -> Iterator[None]:
+    """Turn a name that is longer than the file system takes into an error that says so.
+
+    Raises:
+        UsageError: ``path`` is such a name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise UsageError(
+            f"{path} is too long: a file system takes names of up to 255 bytes, and a whole path "
+            "of 4,096 (macOS: 1,024). Choose a shorter name or another cache root (--root, "
+            "RLDS_HOME)."
+        ) from error
+
+
 def broken_link(path: Path) -> str:
     """Return what a symbolic link to nothing is, as messages say it; "" where it is none."""
     if not path.is_symlink() or path.exists():
@@ -92,11 +116,45 @@ def broken_link(path: Path) -> str:
     return f"{path} is a symbolic link to {path.readlink()}, which does not exist"
 
 
+def replace_file(new: Path, path: Path) -> None:
+    """Give a new file the name of an older one.
+
+    At no moment is there no file of that name, but where the file system does not rename over one.
+    """
+    try:
+        os.replace(new, path)
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+        os.replace(new, path)
+
+
+def allocate(path: Path, size: int) -> None:
+    """Make a file of zeros whose every byte has its place on the disk.
+
+    A mapping or a late write would else fail half-way on a full disk.
+    """
+    with path.open("xb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        # AttributeError: macOS does not have the function.
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in UNSUPPORTED:
+                raise
+            for start in range(0, size, 1 << 20):
+                file.write(bytes(min(1 << 20, size - start)))
+
+
 def flush(path: Path) -> None:
-    """Bring a file's, or a folder's, content to the disk."""
+    """Bring a file's, or a folder's, content to the disk.
+
+    Some file systems do this for files alone; their folders are then as safe as they make them.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
     finally:
         os.close(descriptor)
 
@@ -161,11 +219,6 @@ def sha256_of(path: Path) -> str:
 def digest_of(file: BufferedReader) -> str:
     """Return the sha256 of the rest of an open file in hexadecimal."""
     return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def is_full(error: OSError) -> bool:
-    """Tell whether an error means that a disk, or what a user may have of it, is full."""
-    return error.errno in _FULL
 
 
 @contextmanager

@@ -9,27 +9,28 @@ from urllib.parse import urljoin
 import requests
 
 from datasets_cli.errors import NetworkError
+from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.sources.failures import host_of
 
 # A connection that stalls loses less than this; larger reads are not faster.
 READ_BYTES = 1 << 16
-MAX_DOCUMENT_BYTES = 1 << 28
 
 
 def read_document(url: str, response: requests.Response) -> Any:
     """Return the JSON document that an answer is.
 
     Raises:
-        NetworkError: it is not JSON, or has more than ``MAX_DOCUMENT_BYTES``.
+        NetworkError: it is not JSON, or beyond the limits.
     """
     body = bytearray()
+    num_values = 0
     for data in response.raw.stream(READ_BYTES, decode_content=False):
         body += data
-        if len(body) > MAX_DOCUMENT_BYTES:
-            raise NetworkError(
-                f"{url} sends more than {MAX_DOCUMENT_BYTES:,} bytes, which no document of a "
-                "publisher has. Try another --mirror."
-            )
+        # Each value but the first follows one of these; in texts they count as well.
+        num_values += sum(map(data.count, (b"[", b"{", b",")))
+        for name, found in (("json_bytes", len(body)), ("json_values", num_values)):
+            if found > limit(name):
+                raise NetworkError(beyond(name, found, url))
     try:
         return json.loads(body)
     # ValueError is also what text that is not UTF-8 and a number of 5,000 digits are.

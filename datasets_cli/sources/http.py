@@ -14,6 +14,7 @@ import requests
 
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.sources.documents import next_page, read_document
 from datasets_cli.sources.failures import (
     TransientError,
@@ -134,7 +135,8 @@ class Http:
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                return self._with_retries(candidate, read, no_such_data)
+                with raised_limits(dict(self.config.limits)):
+                    return self._with_retries(candidate, read, no_such_data)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
@@ -168,7 +170,11 @@ class Http:
     ) -> Answer:
         for attempt in range(self.retries + 1):
             try:
-                with self.open(url, no_such_data=no_such_data) as response, translated(url):
+                with (
+                    self.open(url, no_such_data=no_such_data) as response,
+                    translated(url),
+                    raised_limits(dict(self.config.limits)),
+                ):
                     return read(url, response)
             except TransientError as error:
                 if attempt == self.retries:

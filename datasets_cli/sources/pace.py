@@ -7,17 +7,23 @@ status line and the headers, also those of ``100 Continue`` and of a proxy; we f
 
 from __future__ import annotations
 
+import functools
 import io
 import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, cast
 
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connection import HTTPConnection
 
 from datasets_cli.config import LOWEST_SPEED
+
+MAX_BODY_LINES = 100
+"""In a row, in the framing of a chunked body; http.client takes as many headers."""
+MAX_BODY_LINE_BYTES = 4096
 
 
 class TooSlow(TimeoutError):
@@ -56,6 +62,11 @@ class Pace:
         """Begin to measure the speed of a body."""
         self._headers_due = None
         self._begin_window()
+
+    @property
+    def is_body(self) -> bool:
+        """Whether all headers are there."""
+        return self._headers_due is None
 
     def read_into(self, stream: io.RawIOBase, buffer: Any) -> int | None:
         """Read once from a connection, and return the number of bytes.
@@ -112,14 +123,13 @@ class PacedAdapter(HTTPAdapter):
     ) -> Any:
         """Return the connections to the host of a request, or to its proxy."""
         pool: Any = super().get_connection_with_tls_context(request, verify, proxies, cert)
-        # Those of a SOCKS proxy are of another class, and keep the time limit of each read alone.
-        if pool.ConnectionCls in _PACED:
-            pool.ConnectionCls = _PACED[pool.ConnectionCls]
+        if not issubclass(pool.ConnectionCls, _PacedConnection):
+            pool.ConnectionCls = _paced(pool.ConnectionCls)
             pool.conn_kw["limits"] = self._limits
         return pool
 
 
-class _PacedHTTPConnection(HTTPConnection):
+class _PacedConnection(HTTPConnection):
     """Measures what is read from its socket, from the request on."""
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
@@ -160,14 +170,10 @@ class _PacedHTTPConnection(HTTPConnection):
         return cast("socket.socket", _PacedSocket(plain, self._pace))
 
 
-class _PacedHTTPSConnection(_PacedHTTPConnection, HTTPSConnection):
-    """The same over TLS."""
-
-
-_PACED: dict[Any, Any] = {
-    HTTPConnection: _PacedHTTPConnection,
-    HTTPSConnection: _PacedHTTPSConnection,
-}
+@functools.cache
+def _paced(kind: type[HTTPConnection]) -> type[HTTPConnection]:
+    """Return the same kind of connection, over TLS or a SOCKS proxy too, measured."""
+    return type(f"_Paced{kind.__name__}", (_PacedConnection, kind), {})
 
 
 class _PacedSocket:
@@ -181,7 +187,7 @@ class _PacedSocket:
     def makefile(self, mode: str) -> io.BufferedReader:
         """Return a file of what the server sends."""
         stream = self._plain.makefile(cast("Any", mode), buffering=0)
-        self._file = io.BufferedReader(_PacedStream(stream, self._pace))
+        self._file = _BoundedLines(_PacedStream(stream, self._pace), self._pace)
         return self._file
 
     def close_file(self) -> None:
@@ -191,6 +197,31 @@ class _PacedSocket:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._plain, name)
+
+
+class _BoundedLines(io.BufferedReader):
+    """A file of what the server sends; the lines that frame a chunked body are bounded.
+
+    urllib3 would read any number of them after the last chunk, each of up to 64 KiB.
+    """
+
+    def __init__(self, stream: io.RawIOBase, pace: Pace) -> None:
+        super().__init__(stream)
+        self._pace = pace
+        self._num_lines = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._num_lines = 0
+        return super().read(size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        if not self._pace.is_body:
+            return super().readline(size)
+        self._num_lines += 1
+        line = super().readline(MAX_BODY_LINE_BYTES + 1)
+        if self._num_lines > MAX_BODY_LINES or len(line) > MAX_BODY_LINE_BYTES:
+            raise HTTPException("the lines between the chunks of its body are too long or too many")
+        return line
 
 
 class _PacedStream(io.RawIOBase):

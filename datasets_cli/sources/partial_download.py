@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.sources.digests import Digests
-from datasets_cli.sources.disk import make_folder
+from datasets_cli.sources.disk import make_folder, replace_file
 
 MAX_STATE_BYTES = 1 << 16
 
@@ -44,14 +44,21 @@ class DownloadState:
 
 
 def read_state(path: Path) -> DownloadState | None:
-    """Return the state in a file; None where there is none or it is garbled."""
+    """Return the state in a file; None where there is none that can be read."""
     try:
         with path.open("rb") as file:
             state = DownloadState(**json.loads(file.read(MAX_STATE_BYTES)))
     # RecursionError: of lists in lists in lists; ValueError: also of a number of 5,000 digits.
-    except (FileNotFoundError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return state if _is_valid(state) else None
+
+
+def is_note(path: Path) -> bool:
+    """Tell whether a file is one that says what the bytes of a download beside it belong to."""
+    if path.name.endswith(".part.json"):  # also a garbled one
+        return True
+    return path.name.endswith(".json") and read_state(path) is not None
 
 
 def _is_valid(state: DownloadState) -> bool:
@@ -121,7 +128,7 @@ class PartialDownload:
         make_folder(self.path.parent)
         fresh = self._new_path()
         self._file = fresh.open("x+b")
-        fresh.replace(self.path)
+        replace_file(fresh, self.path)
         _write_state(self._state_path, state)
 
     def write(self, data: bytes) -> None:
@@ -139,14 +146,14 @@ class PartialDownload:
         make_folder(self.target.parent)
         _write_state(Path(f"{self.target}.json"), state)
         with suppress(FileNotFoundError):
-            self.path.replace(self.target)
+            replace_file(self.path, self.target)
         if not self._has_file_at(self.target):
             # Another process has started again, or is done: its file had the name of ours.
             copy = self._new_path()
             with copy.open("xb") as file:
                 self._open_file().seek(0)
                 shutil.copyfileobj(self._open_file(), file)
-            copy.replace(self.target)
+            replace_file(copy, self.target)
         self._state_path.unlink(missing_ok=True)
 
     def discard(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from datasets_cli.errors import IntegrityError, SourceError
 from datasets_cli.sources.digests import Digests
+from datasets_cli.sources.disk import MAX_NAME_BYTES
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HTML = (b"<!doctype", b"<html")
@@ -99,6 +100,13 @@ class Resource:
         parts = self.filename.split("/")
         if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
             raise IntegrityError(f"The file name {self.filename!r} would leave its folder.")
+        # Half of a surrogate pair, which JSON may have, has no bytes.
+        size = max(len(part.encode("utf-8", "surrogatepass")) for part in parts)
+        if size > MAX_NAME_BYTES or any("\ud800" <= letter <= "\udfff" for letter in self.filename):
+            raise IntegrityError(
+                f"The file name {self.filename!r} cannot be that of a file: expected text of up to "
+                f"{MAX_NAME_BYTES} bytes between two slashes, found {size}."
+            )
 
     @property
     def contents(self) -> tuple[Content, ...]:

@@ -41,6 +41,8 @@ MANIFEST_FILENAME = "manifest.json"
 # hidden file, or leave the folder.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
 _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
+_STAGING = re.compile(r"(?!trash-).+\.[0-9a-f]{8}-(.+-\d+-)?[0-9a-f]{32}")
+_TRASH = re.compile(r"trash-.+\.[0-9a-f]{8}-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,11 @@ class CacheRoot:
 
     def all_staged(self) -> list[Path]:
         """Return what processes that have ended left of copies of any id."""
-        found = sorted(self._temporary())
-        return [path for path in found if not _is_trash(path) and not _may_be_in_use(path)]
+        return [path for path in self._temporary(_STAGING) if not _may_be_in_use(path)]
 
     def all_trashed(self) -> list[Path]:
         """Return every copy that a killed run left in the trash."""
-        return sorted(filter(_is_trash, self._temporary()))
+        return self._temporary(_TRASH)
 
     def partial_runs(self) -> list[tuple[str, Path]]:
         """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder.
@@ -121,8 +122,9 @@ class CacheRoot:
                 found.append((id, folder))
         return found
 
-    def _temporary(self) -> Iterator[Path]:
-        return (self.path / "tmp").glob("*")
+    def _temporary(self, name: re.Pattern[str]) -> list[Path]:
+        # The root may be a folder that has a tmp of somebody else's, as / has.
+        return sorted(path for path in (self.path / "tmp").glob("*") if name.fullmatch(path.name))
 
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
@@ -193,10 +195,6 @@ def _slug(id: str) -> str:
 
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
-
-
-def _is_trash(folder: Path) -> bool:
-    return folder.name.startswith("trash-")
 
 
 def _may_be_in_use(staging: Path) -> bool:

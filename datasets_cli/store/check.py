@@ -72,8 +72,14 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
     check_sizes(folder, manifest)
     problems = []
     for name, entry in manifest.files.items():
-        with open_regular(folder / name) as file:
-            digest = digest_of(file)
+        try:
+            with open_regular(folder / name) as file:
+                digest = digest_of(file)
+        except FileNotFoundError:  # it was there when its size was compared
+            raise
+        except OSError as error:
+            problems.append(f"{name}: it cannot be read ({error.strerror or error})")
+            continue
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)

@@ -14,6 +14,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from datasets_cli.errors import UsageError
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
@@ -30,12 +31,20 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
 
     Returns:
         False where another process put the same dataset there first.
+
+    Raises:
+        UsageError: files that are no dataset are there, or another disk is.
     """
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
     try:
         if not replace and has_manifest(target):
             return False
-        is_committed = commit_folder(staging, target, manifest, trash)
+        is_committed = commit_folder(staging, target, manifest, trash if replace else None)
+        if not is_committed and not has_manifest(target):
+            raise UsageError(
+                f"{target} holds files that are no dataset, and {manifest.id} is to be there. "
+                "Move them away; --force deletes them."
+            )
     finally:
         sweep(staging)
     sweep(trash)
@@ -74,7 +83,7 @@ def _put_in_place(staging: Path, target: Path, trash: Path | None) -> bool:
         return _move_if_free(staging, target)
     try:
         with suppress(FileNotFoundError):
-            target.rename(trash)
+            _rename(target, trash)
         return _move_if_free(staging, target)
     except BaseException:
         if trash.is_dir():
@@ -87,7 +96,7 @@ def _move_if_free(folder: Path, target: Path) -> bool:
     for retries in reversed(range(10)):
         make_folder(target.parent)
         try:
-            folder.rename(target)
+            _rename(folder, target)
             return True
         except FileNotFoundError:  # another process has removed the parent, which was empty
             if not retries:
@@ -95,15 +104,48 @@ def _move_if_free(folder: Path, target: Path) -> bool:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            return False
+            # Not every file system renames over an empty folder; this removes no other.
+            try:
+                target.rmdir()
+            except OSError:
+                return False
     raise AssertionError("the last try returns or raises")
+
+
+def _rename(folder: Path, target: Path) -> None:
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise _two_disks(folder.parent, target.parent) from error
+
+
+def check_one_disk(root: CacheRoot, id: str) -> None:
+    """Check, before a dataset is made, that it can be renamed into its place.
+
+    Raises:
+        UsageError: staging and datasets are on different disks.
+    """
+    folders = (root.new_staging(id).parent, root.dataset(id).parent)
+    existing = [next(each for each in (f, *f.parents) if each.exists()) for f in folders]
+    if existing[0].stat().st_dev != existing[1].stat().st_dev:
+        raise _two_disks(*folders)
+
+
+def _two_disks(here: Path, there: Path) -> UsageError:
+    return UsageError(
+        f"{here} and {there} are on different disks, and a dataset gets and loses its place by one "
+        "rename. Have the whole cache root on one disk: link or mount that, and no folder below "
+        "it but downloads; --root or RLDS_HOME names it."
+    )
 
 
 def remove(root: CacheRoot, id: str) -> None:
     """Delete a dataset: first by a rename, so that it is either there or gone."""
     target, trash = root.dataset(id), root.new_trash(id)
     make_folder(trash.parent)
-    target.rename(trash)
+    _rename(target, trash)
     for folder in root.trashed(id):
         sweep(folder)
     remove_empty_parents(target, root.path / "datasets")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.errors import LockedError, UsageError
 from datasets_cli.progress import Progress
-from datasets_cli.sources.disk import is_full, make_folder
+from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import lock_of
+from datasets_cli.system_errors import is_full
 
 if TYPE_CHECKING:
     import filelock

@@ -8,14 +8,13 @@ They can be made again at any time: what cannot be read is as good as absent.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import disk_errors, make_folder, open_regular
+from datasets_cli.sources.disk import disk_errors, make_folder, open_regular, replace_file
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.sealed_json import parse
 
@@ -41,7 +40,7 @@ def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any
         new = folder / f".{name}.{uuid.uuid4().hex}"
         try:
             new.write_text(json.dumps(table, allow_nan=False), encoding="ascii")
-            os.replace(new, folder / f"{name}.json")
+            replace_file(new, folder / f"{name}.json")
         finally:
             new.unlink(missing_ok=True)
 

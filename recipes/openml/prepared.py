@@ -8,7 +8,8 @@ What TorchRL does to each (``torchrl/data/datasets/openml.py``, 0.14.1) is in ``
 
 Labels become codes. A ``target`` that OpenML has among the features becomes the label once the rows
 with a missing feature are dropped: in adult, TorchRL predicts the occupation, not the income.
-Scaling needs the whole table in memory, some three times: 0.8 GB for the largest, covertype.
+Scaling needs the whole table in memory, some three times: 0.8 GB for the largest, covertype. A
+table of more values than ``--limit table_values`` is refused before that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import Block, Source, SourceError, rows_per_block
 
 from .rows import open_rows
@@ -62,7 +64,7 @@ def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepare
         target: the feature that is the label; empty for OpenML's own.
 
     Raises:
-        SourceError: the table does not have the one label.
+        SourceError: the table does not have the one label, or has too many values.
     """
     label = _label(table, target)
     features = [feature for feature in table.features if feature != label]
@@ -71,7 +73,7 @@ def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepare
     numbers, categories = _numbers(features, blocks, encoding)
     del blocks  # scaling takes as much again
     if encoding == ONE_HOT:
-        observation, metadata = _one_hot(features, numbers, categories)
+        observation, metadata = _one_hot(source.name, features, numbers, categories)
     else:
         observation, metadata = _scaled(features, numbers)
     metadata |= {"target_names": [label.name], "classes": {label.name: classes}}
@@ -89,9 +91,18 @@ def _label(table: Table, target: str) -> Column:
 
 
 def _read(source: Source, columns: Sequence[Column], *, complete: bool) -> list[np.ndarray]:
-    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``."""
+    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``.
+
+    Raises:
+        SourceError: they have more values than are read.
+    """
+    blocks: list[np.ndarray] = []
+    num_values = 0
     with open_rows(source) as rows:
-        blocks = list(rows.blocks([column.index for column in columns]))
+        for block in rows.blocks([column.index for column in columns]):
+            num_values += block.size
+            check_limit("table_values", num_values, source.name)
+            blocks.append(block)
     return [block[~np.isnan(block).any(axis=1)] for block in blocks] if complete else blocks
 
 
@@ -143,12 +154,14 @@ def _scaled(features: Sequence[Column], matrix: np.ndarray) -> tuple[np.ndarray,
 
 
 def _one_hot(
-    features: Sequence[Column], matrix: np.ndarray, categories: Mapping[str, Classes]
+    name: str, features: Sequence[Column], matrix: np.ndarray, categories: Mapping[str, Classes]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the numeric columns scaled, then one column for each label of the others."""
     from sklearn.preprocessing import OneHotEncoder
 
     nominal = np.array([feature.name in categories for feature in features])
+    width = int((~nominal).sum()) + sum(map(len, categories.values()))
+    check_limit("table_values", len(matrix) * width, f"{name}: one column a label")
     observation = OneHotEncoder(sparse_output=False).fit_transform(matrix[:, nominal])
     names = [f"{name}={label}" for name, classes in categories.items() for label in classes]
     if nominal.all():

@@ -164,9 +164,26 @@ def test_wrong_use_exits_with_2(arguments: list[str], capsys: Capture) -> None:
     assert capsys.readouterr().err.startswith("rlds: ")
 
 
-def test_an_id_that_would_leave_the_root_is_refused(capsys: Capture) -> None:
-    for id in ("../x", "/etc/passwd", "d4rl/../../x", "d4rl/.hidden"):
-        assert main(["download", id]) == 2
+OUTSIDE = [
+    "../x",
+    "/etc/passwd",
+    "d4rl/../../x",
+    "d4rl/.hidden",
+    "..\\x",
+    "d4rl\\..\\x",
+    "d4rl/a\0b",
+]
+OUTSIDE += ["d4rl/%2e%2e%2fx", "d4rl/%2fx", "d4rl//x", "d4rl/$store$", "d4rl/x\n", "x" * 300, "~/x"]
+
+
+@pytest.mark.parametrize("id", OUTSIDE)
+def test_an_id_that_would_leave_the_root_is_refused(
+    id: str, config: Config, capsys: Capture
+) -> None:
+    for command in ("download", "info", "path", "verify", "delete"):
+        assert main([command, id]) == 2
+        assert "cannot be a dataset id" in capsys.readouterr().err
+    assert not config.root.exists()
 
 
 def test_verify_finds_a_flipped_byte_and_a_short_file(

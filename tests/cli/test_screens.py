@@ -57,7 +57,7 @@ def test_nor_is_one_about_what_is_installed(
     columns: int, door: str, config: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (config.root / "datasets" / door / "manifest.json").write_text("{}")
-    (config.root / "tmp" / "a-1-2").mkdir(parents=True)
+    (config.root / "tmp" / f"a.00000000-{'0' * 32}").mkdir(parents=True)
     on_terminal(monkeypatch, columns)
     for command in ("verify", "repair --dry-run", "du", "prune --dry-run", f"delete -y {door}"):
         assert main(command.split()) in (0, 4, 9)

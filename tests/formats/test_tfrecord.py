@@ -134,6 +134,18 @@ def test_a_gzip_file_gives_its_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unpacking")
+def test_zeros_after_a_gzip_file_are_padding_and_anything_else_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    whole = gzip.compress(files.record(b"one"))
+    path.write_bytes(whole + bytes(512))
+    assert [record.data for record in read_gzip_records(path)] == [b"one"]
+    for junk in (b"junk", bytes(8) + b"x", b"\x1f\x8b", b"<html>"):
+        path.write_bytes(whole + junk)
+        with pytest.raises(SourceError, match=r"^a is cut off or damaged"):
+            list(read_gzip_records(path))
+
+
+@pytest.mark.usefixtures("unpacking")
 def test_every_flipped_byte_of_a_gzip_file_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a"
     records = [np.random.default_rng(1).bytes(60), b"abc" * 50]

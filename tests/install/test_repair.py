@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ import pytest
 from datasets_cli import api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import PartialFailure
+from datasets_cli.errors import IntegrityError, PartialFailure
 from datasets_cli.installed.verification import verify
+from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.check import check_digests
+from datasets_cli.store.commit import commit
+from datasets_cli.store.manifest import Manifest, read_manifest
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Fault, Origin
 
@@ -113,6 +118,69 @@ def test_without_its_manifest_it_is_installed_as_its_id_says(maze: Config) -> No
     [found] = api.repair(config=maze)
     assert (found.outcome, found.same_content) == ("repaired", None)
     assert verify(MAZE, maze).content == content
+
+
+def test_a_file_that_the_disk_cannot_read_is_damage_and_the_others_are_verified(
+    maze: Config, origin: Origin, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(path: Path) -> BufferedReader:
+        if path == folder(maze) / "action.memmap":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return open_regular(path)
+
+    monkeypatch.setattr("datasets_cli.store.check.open_regular", read)
+    with pytest.raises(IntegrityError) as caught:
+        api.verify([MAZE, door], config=maze)
+    bad, good = caught.value.results
+    assert "action.memmap: it cannot be read (Input/output error)" in str(bad.error)
+    assert good.error is None
+    assert [each.outcome for each in api.repair(config=maze)] == ["sound", "repaired"]
+
+
+def test_one_that_cannot_be_written_does_not_keep_the_others_from_coming_back(
+    maze: Config, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(root: CacheRoot, staging: Path, manifest: Manifest, **options: object) -> bool:
+        if manifest.id == door:
+            raise PermissionError(errno.EACCES, "Permission denied", str(staging))
+        return commit(root, staging, manifest)
+
+    monkeypatch.setattr("datasets_cli.install.installation.commit", refuse)
+    flip(maze, door)
+    flip(maze)
+    with pytest.raises(PartialFailure) as caught:
+        api.repair(config=maze)
+    assert {each.id: each.outcome for each in caught.value.results} == {
+        door: "failed",
+        MAZE: "repaired",
+    }
+    assert "Permission denied" in str(caught.value.results[0].error)
+    assert "See the permissions" in str(caught.value.results[0].error)
+
+
+def test_a_dataset_that_another_process_converts_meanwhile_is_not_damaged(
+    maze: Config, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def convert_first(folder: Path, manifest: Manifest) -> None:
+        monkeypatch.undo()
+        api.convert(MAZE, "compact", config=maze)
+        check_digests(folder, manifest)
+
+    monkeypatch.setattr("datasets_cli.installed.verification.check_digests", convert_first)
+    assert [each.outcome for each in api.repair(config=maze)] == ["sound"]
+
+
+def test_a_dataset_that_another_process_deletes_meanwhile_is_named(
+    maze: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_first(folder: Path, manifest: Manifest) -> None:
+        api.delete(MAZE, config=maze)
+        check_digests(folder, manifest)
+
+    monkeypatch.setattr("datasets_cli.installed.verification.check_digests", delete_first)
+    with pytest.raises(PartialFailure) as caught:
+        api.repair(config=maze)
+    assert "deleted while it was verified" in str(caught.value.results[0].error)
 
 
 def test_where_nothing_can_be_fetched_the_damaged_copy_stays(maze: Config, origin: Origin) -> None:

@@ -25,8 +25,12 @@ def file(path: Path, days: float = 0.0) -> Path:
     """Write a file of 1,000 bytes that was last written some days ago; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(1000))
+    written = [path, path.parent]
+    if path.suffix == ".part":
+        written.append(Path(f"{path}.json"))
+        written[-1].touch()
     then = time.time() - days * SECONDS_A_DAY
-    for each in (path, path.parent):
+    for each in written:
         os.utime(each, (then, then))
     return path
 
@@ -61,7 +65,7 @@ def _staging_of(process: int) -> str:
 
     dead = 4_194_303 if process == 0 else process  # Linux has no process of that number
     host = "".join(c if c.isalnum() or c == "." else "_" for c in socket.gethostname())
-    return f"d4rl.x.00000000-{host}-{dead}-ab"
+    return f"d4rl.x.00000000-{host}-{dead}-{'ab' * 16}"
 
 
 def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) -> None:
@@ -141,6 +145,20 @@ def test_an_older_copy_in_the_trash_goes(config: Config, root: CacheRoot, door: 
     shutil.copytree(root.dataset(door), trash := root.new_trash(door))
     assert outcomes(config) == {"trash": True} and not trash.exists()
     assert verify(door, config).id == door
+
+
+def test_files_of_others_in_a_folder_that_is_taken_for_the_root_stay(
+    config: Config, root: CacheRoot
+) -> None:
+    names = ("tmp/mine/a", "tmp/trash-mine/a", "tmp/.x/a", "tables/oak/a", "locks/a")
+    raw = ("downloads/films/a.mp4", "downloads/x/b.part", "downloads/x/y/a.json", "downloads/a.iso")
+    for name in (*names, *raw, "datasets/mine/a.csv"):
+        path = root.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('{"url": "mine"}')
+    before = set(root.path.rglob("*"))
+    assert outcomes(config, older_than_days=0, raw=True) == {}
+    assert set(root.path.rglob("*")) == before
 
 
 def test_a_clean_root_has_nothing_to_prune(config: Config, door: str) -> None:

@@ -33,6 +33,7 @@ def test_what_killed_work_left_is_counted_too(config: Config, door: str) -> None
     part = CacheRoot(config.root).downloads("d4rl/hopper-random-v2") / "hopper.hdf5.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(500))
+    Path(f"{part}.json").touch()
     found = api.disk_usage(config=config)
     assert [each.size_bytes for each in found.leftovers] == [500]
     assert found.size_bytes == found.datasets[0].size_bytes + 500

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,20 @@ def test_what_is_not_begun_is_cancelled_when_a_task_fails() -> None:
             list(run_tasks(pool, fail_first, range(9), ""))
         gate.set()
     assert len(begun) <= 2  # the next one may have begun already
+
+
+def test_what_was_taken_is_cancelled_when_no_more_is() -> None:
+    class Shut(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
+            if taken:
+                raise BrokenExecutor("lost")
+            taken.append(Future())
+            return taken[-1]
+
+    taken: list[Future[Any]] = []
+    with pytest.raises(RldsError, match="A worker process died"), Shut(1) as pool:
+        list(run_tasks(pool, square, [1, 2], ""))
+    assert taken[0].cancelled()
 
 
 def test_a_worker_that_dies_is_an_error_that_says_what_is_kept() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     ExperienceReplay,
     PrioritizedSampler,
@@ -215,6 +216,7 @@ SAMPLERS: dict[str, Callable[[int, int], Any]] = {
     "SamplerWithoutReplacement": lambda n, length: SamplerWithoutReplacement(),
     "PrioritizedSampler": lambda n, length: PrioritizedSampler(n, 0.7, 0.5),
     "DistributedSampler": lambda n, length: DistributedSampler(2, 1),
+    "BlockShuffleSampler": lambda n, length: BlockShuffleSampler(5, 2),
     "SliceSampler": lambda n, length: SliceSampler(slice_len=length, truncated_key=None),
     "SliceSamplerWithoutReplacement": lambda n, length: SliceSamplerWithoutReplacement(
         slice_len=length, truncated_key=None

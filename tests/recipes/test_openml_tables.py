@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -339,6 +340,13 @@ def test_a_file_of_another_md5_is_refused(site):
     with pytest.raises(IntegrityError, match=f"expected md5 {'0' * 32}, found .*x.arff") as caught:
         install(site)
     assert caught.value.exit_code == 4
+    root = CacheRoot(site.config.root)
+    assert list(root.installed()) == []
+    assert not [*root.path.glob("tmp/*"), *root.downloads("openml/5").glob("*.arff*")]
+    right = hashlib.md5(SMALL[0]).hexdigest()  # of the file that was refused
+    site.publish(5, *SMALL, url=f"{site.origin.url}x.arff", md5_checksum=right)
+    assert len(install(site)) == 2
+    assert len(site.origin.log("x.arff")) == 2  # what was refused is not used again
 
 
 @pytest.mark.parametrize("md5", [[], None])

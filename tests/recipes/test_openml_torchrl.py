@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from datasets_cli import OpenMLExperienceReplay
 from datasets_cli.errors import SourceError
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.openml_files import OpenML
@@ -83,6 +85,18 @@ def test_what_the_manifest_says_undoes_the_preprocessing(name, site, install):
             assert undone(columns, column, labels[column]) == texts, column
         else:
             assert np.allclose(columns[column], np.array(written[column], float)), column
+
+
+@pytest.mark.parametrize("name", ["covertype", "adult_num", "mushroom_onehot"])
+def test_a_table_of_too_many_values_is_refused_before_it_is_encoded(name, site, install):
+    num_values = install(name).columns(())["observation",].numel()
+    fewer = replace(site.config, limits=(("table_values", num_values - 1),))
+    what = "one column a label has" if name.endswith("onehot") else "has"
+    with pytest.raises(SourceError, match=rf"{what} .* --limit table_values=NUMBER"):
+        install_dataset(f"openml/{name}", fewer, InstallOptions(force=True))
+    assert not list((fewer.root / "tmp").iterdir())
+    plenty = replace(site.config, limits=(("table_values", 10 * num_values),))
+    install_dataset(f"openml/{name}", plenty, InstallOptions(force=True))
 
 
 def complete_rows(written: dict[str, list[str]], name: str) -> dict[str, list[str]]:

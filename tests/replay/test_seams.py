@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     LazyTensorStorage,
     ListStorage,
@@ -216,6 +217,7 @@ SAMPLERS: list[Callable[[], Sampler]] = [
     lambda: PrioritizedSampler(ROWS, 0.7, 0.5),
     lambda: PrioritizedSliceSampler(ROWS, 0.7, 0.5, slice_len=2),
     lambda: DistributedSampler(1, 0),
+    lambda: BlockShuffleSampler(2, 2),
 ]
 
 

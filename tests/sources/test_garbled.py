@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,8 +19,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import NetworkError, RldsError
+from datasets_cli.errors import NetworkError, RldsError, SourceError
 from datasets_cli.progress import Silent
+from datasets_cli.sources.buckets import list_objects
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
@@ -28,6 +31,7 @@ from tests.support.origin import Fault, Origin, redirect
 DATA = bytes(range(256)) * 100
 MD5 = {"md5": hashlib.md5(DATA).hexdigest()}
 LONG = "9" * 5000
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that ``ru_maxrss`` counts by
 
 
 @pytest.fixture
@@ -105,13 +109,43 @@ def test_a_document_that_cannot_be_read_is_not_json(
         http.json(url)
 
 
-def test_a_document_without_an_end_is_cut_short(
-    origin: Origin, http: Http, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "document"), [("json_bytes", b"[" + b" " * 300_000), ("json_values", b"[]," * 100_000)]
+)
+def test_a_document_beyond_a_limit_is_cut_short(
+    name: str, document: bytes, origin: Origin, config: Config
 ) -> None:
-    monkeypatch.setattr("datasets_cli.sources.documents.MAX_DOCUMENT_BYTES", 100_000)
-    url = origin.put("page.json", b"[" + b" " * 1_000_000 + b"]")
-    with pytest.raises(NetworkError, match="sends more than 100,000 bytes"):
+    url = origin.put("page.json", document)
+    http = Http(replace(config, limits=((name, 50_000),)), retries=0)
+    with pytest.raises(NetworkError, match=rf"at most 50,000 are read.*--limit {name}=") as caught:
         http.json(url)
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("line", [b"a: b\r\n", b"a" * 10_000])
+def test_what_follows_the_last_chunk_has_an_end(
+    line: bytes, origin: Origin, config: Config
+) -> None:
+    body = b"3\r\n[1]\r\n0\r\n" + line * 200 + b"\r\n"
+    origin.script("page.json", Fault(headers=CHUNKED, body=body))
+    with pytest.raises(NetworkError, match="lines between the chunks of its body"):
+        Http(config, retries=0).json(origin.url + "page.json")
+
+
+class Pages:
+    """A publisher's list that has the same page for ever."""
+
+    def __init__(self, token: object) -> None:
+        self.page = {"items": [], "nextPageToken": token}
+
+    def json(self, url: str, no_such_data: object = None) -> object:
+        return self.page
+
+
+@pytest.mark.parametrize("token", ["more", 5, ["x"]])
+def test_a_list_of_a_bucket_has_an_end(token: object) -> None:
+    with pytest.raises(SourceError, match=r"more than 100 pages|does not answer as Google"):
+        list_objects("bucket", "Pong/", Pages(token))  # type: ignore[arg-type]
 
 
 # --- addresses ----------------------------------------------------------------------------------

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError
@@ -93,6 +96,29 @@ def test_a_redirect_may_be_as_slow_as_an_answer_and_its_body_is_not_read(
     else:
         with pytest.raises(NetworkError, match="all its headers"):
             http.json(origin.url + "moved")
+
+
+@pytest.mark.parametrize("fault", SLOW)
+def test_a_connection_of_another_kind_is_measured_too(
+    fault: str, origin: Origin, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OverSocks(HTTPConnection):
+        """As urllib3 has one for a SOCKS proxy: a class of its own."""
+
+    found = HTTPAdapter.get_connection_with_tls_context
+
+    def over_socks(*arguments: Any, **options: Any) -> Any:
+        pool: Any = found(*arguments, **options)
+        if pool.ConnectionCls is HTTPConnection:
+            pool.ConnectionCls = OverSocks
+        return pool
+
+    monkeypatch.setattr(HTTPAdapter, "get_connection_with_tls_context", over_socks)
+    http = impatient(config)
+    assert http.json(origin.url + "page.json") == [0] * 999
+    origin.always("page.json", SLOW[fault][0])
+    with pytest.raises(NetworkError, match=SLOW[fault][1]):
+        http.json(origin.url + "page.json")
 
 
 def test_what_a_slow_server_sent_is_kept_and_continued(

@@ -131,6 +131,18 @@ def test_a_source_with_a_secret_is_known_again_by_its_validator(
         api.download(ID, source=source, progress=Silent())
 
 
+@pytest.mark.parametrize(
+    "address", ["http://me:a s3cr3t@127.0.0.1:1/f", "http://h/f?token=a s3cr3t", "http://[::1"]
+)
+@pytest.mark.parametrize("option", ["--source=", "--mirror=http://rail.eecs.berkeley.edu/="])
+def test_an_address_with_a_space_is_refused_without_what_follows_it(
+    option: str, address: str, capsys: Capture
+) -> None:
+    assert main(["download", "d4rl/door-human-v0", "--offline", f"{option}{address}"]) in (2, 5)
+    err = capsys.readouterr().err
+    assert "s3cr3t" not in err and "Unexpected" not in err
+
+
 @pytest.mark.parametrize("how", ["mirror", "redirect"])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_mirror_or_redirect_with_a_secret_leaves_none(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "garbled manifest": lambda folder: (folder / "manifest.json").write_text("{"),
     "short table": lambda folder: (folder / "trajectories.npy").write_bytes(b"x" * 176),
 }
+
+
+def test_a_file_that_the_manifest_does_not_name_is_never_opened(door: str) -> None:
+    folder = ExperienceReplay(door).data_path
+    before = ExperienceReplay(door)[:10]
+    for name in ("other.pickle", "next/extra.memmap", "next/pickle.pkl"):
+        os.mkfifo(folder / name)  # whoever opens one waits for ever
+    assert bool((ExperienceReplay(door, download=False)[:10] == before).all())
+    assert len(ExperienceReplay(door, num_slices=2).sample(4)) == 4
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())

@@ -259,15 +259,20 @@ class _Handler(BaseHTTPRequestHandler):
             fault.stall.hold()
             self._send(body[fault.stall_after : end], fault)
         else:
-            self._send(body[:end], fault)
+            self._send(body[:end], fault, is_cut=end < len(body))
         if fault.chunked and fault.cut is None:
             self.wfile.write(b"0\r\n\r\n")
 
-    def _send(self, data: bytes, fault: Fault) -> None:
+    def _send(self, data: bytes, fault: Fault, is_cut: bool = False) -> None:
         size = fault.chunked or PIECE_BYTES
         for start in range(0, len(data), size):
             chunk = data[start : start + size]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk) if fault.chunked else chunk)
+            # A cut leaves a chunk without its rest.
+            is_torn = is_cut and len(chunk) < size
+            framed = (
+                b"%x\r\n%s" % (size, chunk) if is_torn else b"%x\r\n%s\r\n" % (len(chunk), chunk)
+            )
+            self.wfile.write(framed if fault.chunked else chunk)
             self.origin.sent += len(chunk)
         self.wfile.flush()
 

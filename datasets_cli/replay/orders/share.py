@@ -45,5 +45,7 @@ class Share:
         """Work out some thousand items, in whole batches of ``count``."""
         many = max(1, READ_ITEMS // count) * count
         stop = min(start + many, self._num_items)
-        places = (self._begin + self._step * np.arange(start, stop)) % len(self._order)
+        places = self._begin + self._step * np.arange(start, stop)
+        if places[-1] >= (num_places := len(self._order)):
+            places %= num_places
         self._read, self._read_begin = torch.from_numpy(self._order.at(places)), start

@@ -126,6 +126,8 @@ class BatchReader:
 
     def after_fork(self) -> None:
         """Begin as the part of a new process: no thread of the other one is here."""
+        if self._ahead is not None:
+            self._ahead.give_back()
         self._draws_from.after_copy()
         self._begin()
 
@@ -196,7 +198,8 @@ class BatchReader:
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
         if self._ahead is not None:
-            self._ahead.give_back()
+            with self._threads:
+                self._ahead.give_back()
         ahead = self._prefetch.oldest if self._prefetch else None
         draws = ahead.state_before if ahead else self._draws()
         return {

@@ -1,7 +1,8 @@
-"""The distributed sampler: every row once an epoch, shared out among processes."""
+"""Samplers of every row once an epoch, shared out among processes."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import get_worker_info
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import Order, StorageOrder
 from datasets_cli.replay.orders.share import Share
@@ -20,39 +21,25 @@ from datasets_cli.replay.orders.versions import (
     version_in,
 )
 from datasets_cli.replay.samplers.protocol import Info, Sampler
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class DistributedSampler(Sampler):
-    """Draws every row once an epoch, shared out among processes.
-
-        order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
-        process 0 of 2           7   9   0   3
-        process 1 of 2             2   4   8
-
-    The conventions are those of ``torch.utils.data.DistributedSampler``. A process here is a worker
-    of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
+class SharedEpochs(Sampler):
+    """What samplers have in common that draw every row once an epoch, shared among processes.
 
     Args:
-        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
-        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        num_replicas: ranks; those of ``torch.distributed`` where None, or 1.
+        rank: which one this is; that of ``torch.distributed`` where None, or 0.
         shuffle: draw in random order; in storage order otherwise.
-        seed: orders the epochs; it must be the same in all processes.
-        drop_last: leave out the last rows where the processes do not divide them; otherwise the
-            first rows of the epoch fill them up, so that every process draws equally many.
+        seed: orders the epochs.
+        drop_last: leave out the last rows where the processes do not divide them.
 
     Raises:
         UsageError: the rank is not below the number of replicas.
     """
 
     def __init__(
-        self,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
+        self, num_replicas: int | None, rank: int | None, shuffle: bool, seed: int, drop_last: bool
     ) -> None:
         ours, all_ranks = process_rank()
         replicas = all_ranks if num_replicas is None else num_replicas
@@ -68,6 +55,15 @@ class DistributedSampler(Sampler):
         self._order_version = PERMUTATION
         self._done = 0  # rows of this epoch that all processes together have drawn
         self._rest: _Rest | None = None  # made once an epoch
+
+    @abstractmethod
+    def _order(self, num_rows: int, processes: int) -> Order:
+        """Return the order of the epoch, from which the processes take rows in turn.
+
+        Args:
+            num_rows: rows of the storage, at least 1.
+            processes: how many there are.
+        """
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch; otherwise one follows another by itself."""
@@ -133,17 +129,56 @@ class DistributedSampler(Sampler):
 
     def _share_out(self, num_rows: int) -> _Rest:
         """Return what is left of the epoch, shared out."""
+        if not num_rows:
+            raise EmptyBuffer(NO_ROWS)
         process, processes = share(self.rank, self.num_replicas)
-        left = max(0, num_rows - self._done)
+        order = self._order(num_rows, processes)
+        left = max(0, len(order) - self._done)
         # One more round is filled up from the beginning; with few rows the epoch is repeated.
         num_mine = left // processes if self.drop_last else -(-left // processes)
         if not num_mine:
             raise UsageError(f"{num_rows} rows give each of {processes} processes none.")
-        order: Order = StorageOrder(num_rows)
-        if self.shuffle:
-            order = shuffled_order(num_rows, self.seed + self.epoch, self._order_version)
         mine = Share(order, num_mine, self._done + process, processes)
         return _Rest(mine, processes, self._done, num_rows)
+
+
+class DistributedSampler(SharedEpochs):
+    """Draws every row once an epoch, shared out among processes.
+
+        order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
+        process 0 of 2           7   9   0   3
+        process 1 of 2             2   4   8
+
+    Rows are shared by the conventions of ``torch.utils.data.DistributedSampler``. A process here is
+    a worker of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
+
+    Args:
+        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
+        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        shuffle: draw in random order; in storage order otherwise.
+        seed: orders the epochs; it must be the same in all processes.
+        drop_last: leave out the last rows where the processes do not divide them; otherwise the
+            first rows of the epoch fill them up, so that every process draws equally many.
+
+    Raises:
+        UsageError: the rank is not below the number of replicas.
+    """
+
+    def __init__(
+        self,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(num_replicas, rank, shuffle, seed, drop_last)
+
+    def _order(self, num_rows: int, processes: int) -> Order:
+        if not self.shuffle:
+            return StorageOrder(num_rows)
+        return shuffled_order(num_rows, self.seed + self.epoch, self._order_version)
 
 
 @dataclass(frozen=True, eq=False)

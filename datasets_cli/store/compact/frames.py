@@ -9,9 +9,7 @@ frames/observation.zst.dictionary   frames that the others are compressed agains
 from __future__ import annotations
 
 import math
-import threading
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +19,7 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
+from datasets_cli.store.compact.frame_decoder import FrameDecoder
 from datasets_cli.store.schema.mapping import map_bytes, map_file
 
 # A zstd block says its size in 3 bytes, has one byte or more, and decodes to at most 128 KiB.
@@ -57,9 +56,7 @@ class FrameReader:
         self._blob = map_bytes(path)
         self._check_whole(num_frames)
         content = read_dictionary(f"{path}.dictionary") if has_dictionary else b""
-        self._dictionary = for_zstd(content)
-        # A decompressor that two threads share gives wrong frames.
-        self._local = threading.local()
+        self._decoder = FrameDecoder(self._blob, self._frame_bytes, for_zstd(content))
 
     def read(self, index: torch.Tensor) -> torch.Tensor:
         """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``.
@@ -67,37 +64,17 @@ class FrameReader:
         Raises:
             IndexError: there is no such frame.
         """
-        if not len(index):  # the decoder divides by their number
+        if not len(index):
             return torch.empty((0, *self._shape), dtype=torch.uint8)
-        starts = self._offsets.index_select(0, index)
-        sizes = self._offsets.index_select(0, index + 1) - starts
-        if not self._is_inside(starts.numpy(), sizes.numpy()):
+        starts = self._offsets.index_select(0, index).numpy()
+        ends = self._offsets.index_select(0, index + 1).numpy()
+        if not self._is_inside(starts, ends - starts):
             raise self._damaged_offsets(index)
         try:
-            decoded = self._decode(starts, sizes)
+            frames = self._decoder.decode(starts, ends)
         except (zstandard.ZstdError, ValueError) as error:
             raise self._damaged_frame(index, error) from error
-        # zstandard sizes its output buffers by the compressed size, so well compressed frames
-        # come back in many of them.
-        joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
-        return torch.frombuffer(joined, dtype=torch.uint8).view(len(index), *self._shape)
-
-    def _decode(
-        self, starts: torch.Tensor, sizes: torch.Tensor
-    ) -> zstandard.BufferWithSegmentsCollection:
-        """Return some decoded frames, whose first bytes and sizes are inside the blob.
-
-        Raises:
-            zstandard.ZstdError: one does not decode to exactly the bytes of a frame.
-        """
-        # zstandard takes first byte and size of each frame, as pairs of 8-byte integers.
-        segments = torch.stack((starts, sizes), dim=1).numpy().tobytes()
-        source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
-        # Without these sizes it believes what each frame's header says, and asks for that memory.
-        expected = np.full(len(starts), self._frame_bytes, np.uint64)
-        return self._decompressor().multi_decompress_to_buffer(
-            source, decompressed_sizes=cast(Any, expected), threads=0
-        )
+        return frames.view(len(index), *self._shape)
 
     def _is_inside(self, starts: np.ndarray, sizes: np.ndarray) -> bool:
         """Tell whether frames are inside the blob, one byte or more each, and not too large.
@@ -148,9 +125,9 @@ class FrameReader:
         """Return the error of the first frame that cannot be decoded."""
         shown = "a frame"
         for frame in index.sort().values.tolist():
-            begin, end = self._offsets[frame : frame + 1], self._offsets[frame + 1 : frame + 2]
+            begin, end = self._offsets[frame : frame + 2].view(2, 1).numpy()
             try:
-                self._decode(begin, end - begin)
+                self._decoder.decode(begin, end)
             except (zstandard.ZstdError, ValueError) as found:
                 shown, error = f"frame {frame}", found
                 break
@@ -158,11 +135,3 @@ class FrameReader:
             f"{self._path}: {shown} cannot be decoded ({error}). The file is not what was "
             f"written; rlds verify names every such file. {reinstall_advice_at(self._path)}"
         )
-
-    def _decompressor(self) -> zstandard.ZstdDecompressor:
-        found = getattr(self._local, "decompressor", None)
-        if found is None:
-            found = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-            self._local.decompressor = found
-        assert isinstance(found, zstandard.ZstdDecompressor)
-        return found

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import SourceError
+from datasets_cli.sources.disk import MAX_NAME_BYTES
 from datasets_cli.store.schema.element_types import ITEM_BYTES, element_type
 
 if TYPE_CHECKING:
@@ -38,9 +39,6 @@ TRAJECTORY_END: Key = ("cut",)
 
 BLOCK_ROWS = 65_536
 BLOCK_BYTES = 8 << 20
-
-MAX_NAME_BYTES = 200
-"""The longest file name of one name; the endings beside it make up to 255, where disks end."""
 
 TEXT_FOLDER = "text"
 """The folder of text, beside the leaves, in both layouts."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tensordict import NonTensorData, NonTensorStack, TensorDict, tensorclass
 
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     LazyMemmapStorage,
     LazyTensorStorage,
@@ -41,6 +42,7 @@ PARTS: dict[str, Any] = {
         "sampler": PrioritizedSampler(8, 0.7, 0.5),
     },
     "distributed": lambda: {"storage": LazyTensorStorage(8), "sampler": DistributedSampler(2, 1)},
+    "blocks": lambda: {"storage": LazyTensorStorage(8), "sampler": BlockShuffleSampler(2, 2)},
     "ranks": lambda: {
         "storage": LazyTensorStorage(8),
         "writer": TensorDictMaxValueWriter("number"),

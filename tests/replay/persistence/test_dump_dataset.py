@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     ExperienceReplay,
     FrameStack,
@@ -36,6 +37,7 @@ SAMPLERS: dict[str, Any] = {
     "priorities": lambda: PrioritizedSampler(2000, 0.7, 0.5),
     "slices by priority": lambda: PrioritizedSliceSampler(2000, 0.7, 0.5, slice_len=4),
     "distributed": lambda: DistributedSampler(2, 1),
+    "blocks": lambda: BlockShuffleSampler(50, 2, num_replicas=2, rank=1),
 }
 
 

@@ -14,6 +14,7 @@ import torch
 from tensordict import NonTensorData, TensorDict, tensorclass
 
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     ExperienceReplay,
     LazyMemmapStorage,
@@ -45,6 +46,7 @@ SAMPLERS: dict[str, Callable[[], Any]] = {
     "newest priorities": lambda: PrioritizedSampler(40, 0.7, 0.5, max_priority_within_buffer=True),
     "slices by priority": lambda: PrioritizedSliceSampler(40, 0.7, 0.5, slice_len=2),
     "distributed": lambda: DistributedSampler(2, 1),
+    "blocks": lambda: BlockShuffleSampler(3, 2),
 }
 STORAGES: dict[str, Callable[[], Any]] = {
     "memory": lambda: LazyTensorStorage(20),

@@ -251,6 +251,15 @@ def test_an_interrupted_read_loses_no_batch(folder: Path, monkeypatch: pytest.Mo
     assert torch.equal(replay.sample()["index"], plain.sample()["index"])
 
 
+def test_a_forked_process_continues_with_the_next_batch(folder: Path) -> None:
+    replay, plain = buffer(folder, "uniform"), one_by_one(folder, "uniform")
+    for _ in range(4):
+        replay.sample(), plain.sample()
+    assert reads_ahead(replay)
+    replay.reader.after_fork()
+    assert torch.equal(replay.sample()["index"], plain.sample()["index"])
+
+
 def test_blocks_are_at_most_a_megabyte(folder: Path) -> None:
     replay = buffer(folder, "uniform", batch_size=1024)
     sizes = []

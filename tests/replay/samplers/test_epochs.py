@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import DistributedSampler, SamplerWithoutReplacement
+from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.orders import share
 from tests.support.trajectory_rows import TrajectoryRows
@@ -37,7 +37,13 @@ def randperm(num_rows: int, seed: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "make", [SamplerWithoutReplacement, lambda: DistributedSampler(2, 1)], ids=["epoch", "shared"]
+    "make",
+    [
+        SamplerWithoutReplacement,
+        lambda: DistributedSampler(2, 1),
+        lambda: BlockShuffleSampler(60, 100, num_replicas=2, rank=1),
+    ],
+    ids=["epoch", "shared", "blocks"],
 )
 @settings(max_examples=30, deadline=None)
 @given(
@@ -67,7 +73,7 @@ def test_batches_of_any_sizes_are_one_order(num_rows: int, sizes: list[int]) -> 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_epoch_may_be_larger_than_the_memory(shuffle: bool) -> None:
-    for make in (SamplerWithoutReplacement, DistributedSampler):
+    for make in (SamplerWithoutReplacement, DistributedSampler, BlockShuffleSampler):
         sampler = make(shuffle=shuffle)
         batches = [sampler.sample(HUGE, 256, seeded())[0] for _ in range(40)]
         found = torch.cat(batches)

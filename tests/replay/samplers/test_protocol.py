@@ -12,6 +12,7 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import (
+    BlockShuffleSampler,
     DistributedSampler,
     ExperienceReplay,
     LazyTensorStorage,
@@ -117,6 +118,7 @@ OURS: list[Callable[[], Sampler]] = [
     RandomSampler,
     SamplerWithoutReplacement,
     DistributedSampler,
+    BlockShuffleSampler,
     lambda: SliceSampler(slice_len=2),
     lambda: SliceSamplerWithoutReplacement(slice_len=2),
     lambda: PrioritizedSampler(99, 0.5, 0.5),

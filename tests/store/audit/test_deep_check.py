@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -232,6 +233,21 @@ def test_numbers_are_reported_and_kept_beside_the_dataset(
     }
     assert api.delete("toy/sample", config=config)[0].deleted
     assert load_table(CacheRoot(config.root), manifest.content, TABLE) is None
+
+
+@pytest.mark.parametrize("value", [0, 7])
+def test_a_column_that_a_conversion_wrote_constant_is_named_by_the_command(
+    value: float, ted: Sample, config: Config, capsys: Capture
+) -> None:
+    """Named defect: a converter of TorchRL's wrote zeros, and its tests checked shapes only."""
+    assert main(["verify", "--deep", "toy/sample"]) == 0
+    named = re.search(r"the same in every row: (.*)", capsys.readouterr().out)
+    before = set(named[1].split(", ")) if named else set()
+    for name in ("action", "next/reward"):
+        ted.edit(f"{name}.memmap", "float32", lambda values: values.fill(value))
+    assert main(["verify", "--deep", "toy/sample"]) == 0  # it is no damage, but seen
+    named = re.search(r"the same in every row: (.*)", capsys.readouterr().out)
+    assert named and set(named[1].split(", ")) - before == {"action", "next.reward"}
 
 
 def test_both_layouts_have_one_report(config: Config) -> None:

@@ -1,0 +1,101 @@
+"""Roots, ids, files and destinations of long and odd names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli import api
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import IntegrityError, UsageError
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.progress import Silent
+from datasets_cli.sources.download import fetch
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.resource import Resource
+from tests.support.origin import Fault, Origin
+
+IRIS = "demo/iris"
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def same(batch: Any) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("name", ["with spaces", "größe 日本", "two\nlines", "-dash", "x" * 255])
+def test_a_root_of_any_name_works(name: str, tmp_path: Path) -> None:
+    config = Config(tmp_path / name)
+    api.download(IRIS, config=config, progress=Silent())
+    assert [found.id for found in api.verify(config=config)] == [IRIS]
+    assert list((config.root / "tmp").iterdir()) == []
+
+
+def test_a_root_of_a_long_path_works(tmp_path: Path) -> None:
+    root = tmp_path.joinpath(*["x" * 200] * 3)
+    assert main(["download", IRIS, "--root", str(root)]) == 0
+    assert main(["verify", IRIS, "--root", str(root)]) == 0
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "/".join(["x" * 200] * 30)])
+def test_a_root_of_a_name_that_is_too_long_is_refused(
+    name: str, tmp_path: Path, capsys: Capture
+) -> None:
+    for command in (["download", IRIS], ["list"], ["verify"], ["info", IRIS]):
+        assert main([*command, "--root", str(tmp_path / name)]) == 2
+        assert "too long" in capsys.readouterr().err
+    assert listing(tmp_path) == []
+
+
+def test_a_root_without_room_for_the_names_below_it_is_refused(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    rest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(os.fsencode(tmp_path)) - 20
+    root = tmp_path.joinpath(*["x" * 100] * (rest // 101), "x" * (rest % 101))
+    assert main(["download", IRIS, "--root", str(root)]) == 2
+    assert "too long" in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("id", ["d4rl/" + "x" * 201, "demo/" + "x" * 300, "/".join(["x" * 99] * 9)])
+def test_an_id_that_is_too_long_is_refused(id: str, config: Config, capsys: Capture) -> None:
+    for command in ("download", "info", "path", "verify", "delete"):
+        assert main([command, id]) == 2
+        assert "cannot be a dataset id" in capsys.readouterr().err
+    assert not config.root.exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, f"a/{'x' * 256}/b", "\ud800"])
+def test_a_file_name_of_a_server_that_is_too_long_is_refused(name: str) -> None:
+    with pytest.raises(IntegrityError, match="cannot be that of a file") as caught:
+        Resource(("http://127.0.0.1/x",), name)
+    assert caught.value.exit_code == 4
+
+
+def test_the_longest_file_name_is_downloaded(config: Config, tmp_path: Path) -> None:
+    name = "é" * 100
+    with Origin() as origin:
+        url = origin.put("file", b"rows")
+        origin.script("file", Fault(cut=2))
+        http = Http(config, backoff_seconds=0.001)
+        found = fetch(Resource((url,), name), tmp_path, http, Silent())
+    assert found.path.read_bytes() == b"rows"
+    assert listing(tmp_path) == [name, f"{name}.json"]
+
+
+@pytest.mark.parametrize("name", ["x" * 201, "é" * 101, "x" * 256])
+def test_a_destination_that_is_too_long_is_refused(name: str, door: str, tmp_path: Path) -> None:
+    replay = ExperienceReplay(door, download=False)
+    with pytest.raises(UsageError, match=r"its name has \d+ bytes; expected 200 or fewer"):
+        replay.preprocess(same, dest=tmp_path / "new" / name, num_workers=0)
+    assert not (tmp_path / "new").exists()
+    assert len(replay.preprocess(same, dest=tmp_path / ("x" * 200), num_workers=0)) == len(replay)
