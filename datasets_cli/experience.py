@@ -86,6 +86,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
             ``batch["observation", "mission"]`` is a list of str.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
+        format: what batches are: ``"torch"`` for TensorDicts, ``"numpy"`` or ``"jax"`` for nested
+            dicts of arrays; see ``with_format``.
         progress: told of download and conversion.
 
     Raises:
@@ -122,6 +124,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
         progress: Progress | None = None,
     ) -> None:
         if not isinstance(text, bool):
@@ -158,6 +161,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             priority_key=priority_key,
             generator=generator,
             seed=seed,
+            format=format,
         )
         self._rows = rows
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any, SupportsIndex
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch.utils.dlpack import from_dlpack
 
 from datasets_cli.errors import UsageError
 from datasets_cli.store.schema.columns import Key
@@ -28,7 +30,7 @@ NestedKeys = NestedKey | Sequence[NestedKey]
 """One key or several. A tuple of names is one nested key; several are in a list."""
 
 Numbers = torch.Tensor | ArrayLike
-"""A number or several, as a tensor, an array of numpy or nested lists."""
+"""A number or several, as a tensor, an array of numpy or jax, or nested lists."""
 
 REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda several: several.amax(1),
@@ -80,6 +82,22 @@ def keys_of(names: NestedKeys) -> list[Key]:
 
 def _is_one(names: Sequence[NestedKey]) -> bool:
     return all(isinstance(name, str) for name in names)
+
+
+def as_tensor(numbers: Numbers) -> torch.Tensor:
+    """Return numbers as a tensor, which has the memory of an array that can be written.
+
+    Args:
+        numbers: a tensor, an array of numpy, jax or another library with DLPack, or lists.
+    """
+    if isinstance(numbers, torch.Tensor):
+        return numbers
+    if isinstance(numbers, np.ndarray):
+        return torch.as_tensor(numbers if numbers.flags.writeable else numbers.copy())
+    if hasattr(numbers, "__dlpack__"):
+        found: torch.Tensor = from_dlpack(numbers)
+        return found
+    return torch.as_tensor(numbers)
 
 
 def choose_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator:

@@ -46,6 +46,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
 
     Raises:
         UsageError: the storage has no limit, or arguments exclude one another.
@@ -71,6 +72,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         generator: torch.Generator | None = None,
         seed: int | None = None,
         shared: bool = False,
+        format: str = "torch",
     ) -> None:
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
         if sampler is None:
@@ -92,6 +94,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             generator=generator,
             seed=seed,
             shared=shared,
+            format=format,
         )
 
 
@@ -117,6 +120,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
 
     Raises:
         UsageError: the storage has no limit, or arguments exclude one another.
@@ -142,6 +146,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         generator: torch.Generator | None = None,
         seed: int | None = None,
         shared: bool = False,
+        format: str = "torch",
     ) -> None:
         storage = as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage)
         super().__init__(
@@ -160,6 +165,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
             generator=generator,
             seed=seed,
             shared=shared,
+            format=format,
         )
 
 

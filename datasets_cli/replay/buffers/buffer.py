@@ -10,7 +10,15 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
+from datasets_cli.replay.arguments import (
+    Index,
+    NestedKey,
+    Numbers,
+    Rows,
+    StateDict,
+)
+from datasets_cli.replay.batch_formats.batch_format import BatchFormat
+from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer, check_room
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.persistence.dump import Hook
@@ -30,6 +38,7 @@ from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
+from datasets_cli.store.schema.columns import Key
 
 DEFAULT_SIZE = 1000
 
@@ -57,9 +66,12 @@ class ReplayBuffer:
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``share``.
+        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
+            for nested dicts of arrays; see ``with_format``.
 
     Raises:
-        UsageError: arguments that exclude one another, or a storage that cannot be shared.
+        UsageError: arguments that exclude one another, a storage that cannot be shared, or one
+            whose rows a format does not have.
 
     Attributes:
         reader: what makes the batches; it has the parts that are in use.
@@ -84,6 +96,7 @@ class ReplayBuffer:
         generator: torch.Generator | None = None,
         seed: int | None = None,
         shared: bool = False,
+        format: str = "torch",
     ) -> None:
         if collate_fn is not None and not callable(collate_fn):
             raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
@@ -108,6 +121,7 @@ class ReplayBuffer:
         self.row_writer = RowWriter(self.reader, None if writer is None else as_writer(writer))
         self.persistence = Persistence(self.reader, self.row_writer)
         self._carry_index(writer)
+        self._use_format(choose_format(format))
         if shared:
             self.share()
 
@@ -128,6 +142,41 @@ class ReplayBuffer:
         """
         self.row_writer.share()
         return self
+
+    @property
+    def format(self) -> str:
+        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        return "torch" if self._format is None else self._format.name
+
+    def with_format(self, format: str, *, cast: bool = False) -> Self:
+        """Return the same buffer with batches, rows and columns of another format.
+
+        It has the rows, the draws and the priorities of this one: what is sampled, written or set
+        in one is so in both.
+
+        Args:
+            format: ``"torch"``, ``"numpy"`` or ``"jax"``. Of the last two a batch is a nested dict
+                of arrays, with lists of str for text. Transforms and ``collate_fn`` are given what
+                they are without a format, and the result is converted.
+            cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; they are
+                refused otherwise. Floats are rounded, and whole numbers that do not fit refused.
+
+        Raises:
+            UsageError: there is no such format, jax is not installed, or a column has an element
+                type that the format does not have.
+        """
+        batch_format = choose_format(format, cast=cast)
+        if batch_format is self._format:  # torch's, again
+            return self
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        found._use_format(batch_format)
+        return found
+
+    def _use_format(self, batch_format: BatchFormat | None) -> None:
+        if batch_format is not None:
+            self.reader.check_format(batch_format)
+        self._format = batch_format
 
     @property
     def storage(self) -> Storage:
@@ -182,12 +231,13 @@ class ReplayBuffer:
             "batch_size": self.batch_size,
             "transform": self.transform,
             "collate_fn": self.reader.collate_fn,
+            **({} if self._format is None else {"format": self.format}),
         }
         lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
         return f"{type(self).__name__}({lines})"
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
-        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are.
+        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are, or arrays of these.
 
         Args:
             batch_size: rows to draw; the buffer's own by default.
@@ -198,7 +248,7 @@ class ReplayBuffer:
             UsageError: no batch size is given here or to the buffer, there are no rows, or the
                 sampler refuses the size.
         """
-        return self.reader.sample(batch_size, return_info)
+        return self.reader.sample(batch_size, return_info, self._format)
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
@@ -224,11 +274,17 @@ class ReplayBuffer:
         if not is_key(index):
             with self.reader.lock:
                 rows = rows_at(self.reader.storage, index)
-            return self.transform(rows)
+            return self._formatted(self.transform(rows))
         if self.transform or self.reader.storage.ndim > 1:
-            return self[:][index]
+            return self._formatted(self.with_format("torch")[:][index])
         with self.reader.lock:
-            return self.reader.storage.column((index,) if isinstance(index, str) else index)
+            key = (index,) if isinstance(index, str) else index
+            column = self.reader.storage.column(key)
+        return self._formatted(column, key)
+
+    def _formatted(self, rows: Rows, key: Key = ()) -> Rows:
+        """Return rows, or the column of a key, in the format of this buffer."""
+        return rows if self._format is None else self._format.from_batch(rows, key)
 
     def __setitem__(self, index: Index, data: Rows) -> None:
         """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
@@ -295,11 +351,12 @@ class ReplayBuffer:
             if not empty_write_count:
                 self.row_writer.writer.write_count = written
 
-    def update_priority(self, index: torch.Tensor, priority: Any) -> None:
+    def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Give rows new priorities; nothing happens unless the sampler has any.
 
         Args:
-            index: int64 ``[B]``, or ``[B, ndim]`` with several dimensions.
+            index: whole numbers ``[B]``, or ``[B, ndim]`` with several dimensions; tensors, or
+                arrays of numpy or jax, as are the priorities.
             priority: float ``[B]``, or one number for all.
         """
         self.row_writer.update_priority(index, priority)

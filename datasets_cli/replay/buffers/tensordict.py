@@ -16,6 +16,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.store.schema.tree import Tree, entry
 
 
 @takes(**BUFFER)
@@ -36,6 +37,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         generator: draws rows; torch's global one by default.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``share``.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
 
     Raises:
         UsageError: arguments that exclude one another.
@@ -59,6 +61,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         generator: torch.Generator | None = None,
         seed: int | None = None,
         shared: bool = False,
+        format: str = "torch",
     ) -> None:
         super().__init__(
             storage=storage,
@@ -73,6 +76,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
             generator=generator,
             seed=seed,
             shared=shared,
+            format=format,
         )
         self.priority_key = priority_key
         self.reader.others.priority_key = key_of(priority_key)
@@ -117,10 +121,10 @@ class TensorDictReplayBuffer(ReplayBuffer):
                 f"{type(self).__name__} cannot leave out how a batch was drawn, as "
                 f"include_info={include_info!r} asks; a ReplayBuffer does."
             )
-        return self.reader.sample(batch_size, return_info)
+        return self.reader.sample(batch_size, return_info, self._format)
 
-    def update_tensordict_priority(self, batch: TensorDictBase) -> None:
-        """Give the rows of a batch the priorities in its entry ``priority_key``.
+    def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
+        """Give the rows of a batch of any format the priorities in its entry ``priority_key``.
 
         Nothing happens unless the sampler has priorities.
 
@@ -129,10 +133,10 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """
         if not self.reader.sampler.has_priorities:
             return
-        for key in (self.priority_key, "index"):
-            if batch.get(key, None) is None:
+        priority, index = entry(batch, key_of(self.priority_key)), entry(batch, ("index",))
+        for key, found in ((self.priority_key, priority), ("index", index)):
+            if found is None:
                 raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
-        index = batch["index"]
         for _ in self.reader.storage.row_batch_size:  # the same all over a row
-            index = index.select(1, 0)
-        self.update_priority(index, batch[self.priority_key])
+            index = index[:, 0]
+        self.update_priority(index, priority)

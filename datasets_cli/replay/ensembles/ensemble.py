@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
@@ -18,12 +18,14 @@ from datasets_cli.replay.arguments import (
     seeded,
     unpickled_generator,
 )
+from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.member_batches import (
     MemberBatch,
     check_sizes,
     draw_member_batch,
     joined,
+    numbers_of,
     stacked,
 )
 from datasets_cli.replay.ensembles.members import (
@@ -45,6 +47,7 @@ from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers.immutable import refuse_to_write
+from datasets_cli.store.schema.tree import Tree
 
 
 @takes(**ENSEMBLE)
@@ -76,6 +79,7 @@ class ReplayBufferEnsemble:
         generator: draws members, and seeds the draws of each; by default torch's global one draws
             members, and each draws its rows as it did before.
         seed: seeds a generator of the ensemble's own.
+        format: what batches are made of; see ``with_format``. Those of members do not matter.
 
     Raises:
         UsageError: arguments that exclude one another or do not fit the members.
@@ -96,6 +100,7 @@ class ReplayBufferEnsemble:
         num_buffer_sampled: int | None = None,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
     ) -> None:
         made = any(part is not None for part in (storages, samplers, writers, collate_fns))
         if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
@@ -125,6 +130,22 @@ class ReplayBufferEnsemble:
         self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
         self.transform = Compose() if transform is None else Compose(transform)
         self._collate_fn = collate_fn or stacked
+        self._format = choose_format(format)
+
+    @property
+    def format(self) -> str:
+        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        return "torch" if self._format is None else self._format.name
+
+    def with_format(self, format: str, *, cast: bool = False) -> Self:
+        """Return the same ensemble with batches of another format; see ``ReplayBuffer``."""
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        found._format = choose_format(format, cast=cast)
+        return found
+
+    def _formatted(self, rows: Rows) -> Rows:
+        return rows if self._format is None else self._format.from_batch(rows)
 
     def __len__(self) -> int:
         return sum(self._sizes())
@@ -152,8 +173,9 @@ class ReplayBufferEnsemble:
         check_sizes(batches)
         batch = self.transform(self._collate_fn([part.rows for part in batches]))
         if not return_info:
-            return batch
-        return batch, LazyStackedTensorDict.lazy_stack([part.info for part in batches])
+            return self._formatted(batch)
+        info = LazyStackedTensorDict.lazy_stack([part.info for part in batches])
+        return self._formatted(batch), self._formatted(info)
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, members in their order; see ``sample``.
@@ -169,7 +191,10 @@ class ReplayBufferEnsemble:
         batches = self._drawn(drawn)
         members = [part.member for part in batches]
         batch = self.transform(joined(members, [part.rows for part in batches]))
-        return (batch, joined(members, [part.info for part in batches])) if return_info else batch
+        if not return_info:
+            return self._formatted(batch)
+        info = joined(members, [part.info for part in batches])
+        return self._formatted(batch), self._formatted(info)
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
@@ -185,22 +210,29 @@ class ReplayBufferEnsemble:
 
         Of several members, as a slice, ``...`` or a list names them, a list or a stack.
         """
+        if isinstance(index, tuple) and len(index) > 1:
+            return self._formatted(self._rows(index))
+        return self._rows(index)
+
+    def _rows(self, index: Any) -> Rows:
+        """Return what ``__getitem__`` does, of torch."""
         member, *rows = index if isinstance(index, tuple) else (index,)
         if not isinstance(member, int):
             numbers = range(len(self.buffers))
             named = slice(None) if member is ... else member
             which = numbers[named] if isinstance(named, slice) else torch.as_tensor(named).tolist()
-            chosen = [self[number, *rows] for number in which]
+            chosen = [self._rows((number, *rows)) for number in which]
             return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
         if not -len(self.buffers) <= member < len(self.buffers):
             raise IndexError(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
         if not rows:
             return self.buffers[member]
-        return self.buffers[member][tuple(rows) if len(rows) > 1 else rows[0]]
+        buffer = self.buffers[member].with_format("torch")
+        return buffer[tuple(rows) if len(rows) > 1 else rows[0]]
 
-    def update_tensordict_priority(self, batch: TensorDictBase) -> None:
+    def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
         """Give the rows of a batch, of either form, the priorities that their members look for."""
-        flat = batch.reshape(-1)
+        flat = (numbers_of(batch, self.buffers) if isinstance(batch, dict) else batch).reshape(-1)
         owner = flat["index", "buffer_ids"]
         for number, buffer in enumerate(self.buffers):
             if (update := getattr(buffer, "update_tensordict_priority", None)) is None:

@@ -17,11 +17,12 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, key_of
+from datasets_cli.replay.arguments import Rows, as_tensor, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.forms.leaves import outline
 from datasets_cli.replay.rows.sample_info import expand_to_rows
 from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.tree import Tree, entry, grow_tree
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,25 @@ def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
     return _each(torch.cat, list(parts))
 
 
+def numbers_of(batch: Tree, buffers: Sequence[ReplayBuffer]) -> TensorDict:
+    """Return what priorities need of a batch that is a nested dict of arrays.
+
+    Args:
+        batch: of an ensemble.
+        buffers: its members, whose priorities are taken along.
+
+    Raises:
+        UsageError: the batch does not say which rows it has.
+    """
+    own = ("index", "buffer_ids"), ("index", "index")
+    keys = {key_of(getattr(buffer, "priority_key", own[0])) for buffer in buffers}
+    entries = {key: entry(batch, key) for key in {*own, *keys}}
+    found = {key: as_tensor(leaf) for key, leaf in entries.items() if leaf is not None}
+    if not found.keys() >= {*own}:
+        raise UsageError("The batch has no 'index', which its rows' priorities need.")
+    return TensorDict(grow_tree(found), found[own[0]].shape)
+
+
 def _size(rows: Rows) -> torch.Size:
     """Return the batch size of rows, or the number of those that are tensors."""
     if is_tensor_collection(rows):
@@ -158,7 +178,7 @@ def _form(part: Rows) -> dict[Key, torch.Size]:
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
-    rows, info = buffer.sample(size, return_info=True)
+    rows, info = buffer.with_format("torch").sample(size, return_info=True)
     drawn = info["index"]
     marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
     if not isinstance(rows, TensorDictBase):  # these have no place for an index

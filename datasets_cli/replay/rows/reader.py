@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.forms.batch import map_rows
 from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.rows.other_writers import OtherWriters
@@ -74,6 +75,7 @@ class BatchReader:
         self._draws_from = DrawGenerator(generator, seed)
         self.sample_info = sample_info
         self.ran_out = False
+        self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
         self._pin_memory = can_page_lock(pin_memory)
         self.others = OtherWriters()
         self.use_storage(storage)
@@ -132,14 +134,26 @@ class BatchReader:
     def use_storage(self, storage: Storage) -> None:
         """Read the rows of a storage from now on."""
         self.storage = storage
+        self._checked: BatchFormat | None = None  # what these rows can be given as
         self._ahead = self._new_read_ahead()
         self.others.note(storage)
         options = storage.device_options
         moves = options.device is not None or options.pin_memory
         self._to_output = options.to_output if moves else None
 
-    def sample(self, batch_size: int | None, return_info: bool) -> Rows:
-        """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
+    def sample(
+        self,
+        batch_size: int | None,
+        return_info: bool,
+        batch_format: BatchFormat | None = None,
+    ) -> Rows:
+        """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``.
+
+        Args:
+            batch_size: rows to draw; the reader's own by default.
+            return_info: return ``(batch, info)``.
+            batch_format: what they are made of; TensorDicts and tensors by default.
+        """
         size = self.batch_size if batch_size is None else batch_size
         if size is None:
             raise UsageError(
@@ -148,12 +162,13 @@ class BatchReader:
         if type(size) is not int or size < 1:
             size = whole_number("batch_size", size, 1)
         if self._prefetch is None:
-            index, info, rows = self._take(size)
-            batch = self._make_batch(index, info, rows)
+            index, info, rows = self._take(size, batch_format)
+            batch = self._make_batch(index, info, rows, batch_format)
             self.ran_out = self.sampler.ran_out
         else:
-            if size != self._prefetch.size:
+            if size != self._prefetch.size or batch_format is not self._ahead_format:
                 self.rewind()
+                self._ahead_format = batch_format
             draw, batch = self._prefetch.take(size)
             index, info, self.ran_out = draw.index, draw.info, draw.is_last
         if not return_info:
@@ -163,7 +178,17 @@ class BatchReader:
         }
         for key, mark in info.items():
             details[key if len(key) > 1 else key[0]] = mark  # as users write keys
-        return batch, details
+        return batch, details if batch_format is None else batch_format.from_batch(details)
+
+    def check_format(self, batch_format: BatchFormat) -> None:
+        """Check that batches can be had in a format, as far as is known before they are made.
+
+        Raises:
+            UsageError: they cannot; see ``BatchFormat.check``.
+        """
+        if self._is_direct:  # a transform may give other types than the storage
+            batch_format.check(self.storage)
+            self._checked = batch_format
 
     @property
     def num_ahead(self) -> int:
@@ -210,25 +235,43 @@ class BatchReader:
     def _new_read_ahead(self) -> ReadAhead | None:
         return ReadAhead(self.storage) if self.storage.row_bytes and not self._depth else None
 
-    def _take(self, size: int) -> tuple[torch.Tensor, Info, Rows]:
+    def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; no row is written in between."""
         if self._ahead is not None:
             with self._threads:
-                source = self._draws_from
-                found = self._ahead.take(
-                    self.sampler, size, self.generator if source.is_private else None
-                )
+                found = self._ahead.take(self.sampler, size, self._draws_from)
             if found is not None:
                 index, info, block, start = found
+                if self._takes_arrays(batch_format):
+                    return index, info, block.arrays(start, start + size)
                 return index, info, block.tree(start, start + size)
         if not self.storage.is_writable:  # rows that never change need no lock
             index, info = self.sampler.sample(self.storage, size, self.generator)
-            return index, info, self.storage.gather(index)
+            return index, info, self._gather(index, batch_format)
         with self._threads:
             if self.storage.sharing is not None:
                 return self._take_shared(self.storage.sharing, size)
             index, info = self.sampler.sample(self.storage, size, self.generator)
             return index, info, self.storage.gather(index)
+
+    def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
+        """Return the rows as the storage gives them, or as arrays where a batch is made of such."""
+        block = self.storage.read(index) if self._takes_arrays(batch_format) else None
+        return self.storage.gather(index) if block is None else block.arrays(0, len(block))
+
+    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
+        """Tell whether batches are made of arrays where the storage has them."""
+        if batch_format is None or not self._is_direct:
+            return False
+        if self._checked is not batch_format:
+            self.check_format(batch_format)
+        return True
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether batches can be made of what is gathered without TensorDicts in between."""
+        is_changed = self.transform or self.collate_fn is not None or self._pin_memory
+        return self.storage.is_tensordict and not is_changed
 
     def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; what another process wrote in between does not count."""
@@ -240,31 +283,36 @@ class BatchReader:
     def _draw_ahead(self, size: int) -> Draw:
         state = self._draws()
         if self.storage.sharing is not None:  # another process may write before the thread is there
-            index, info, rows = self._take(size)
+            index, info, rows = self._take(size, self._ahead_format)
         else:
             index, info = self.sampler.sample(self.storage, size, self.generator)
             rows = None
         return Draw(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
 
     def _make_ahead(self, draw: Draw) -> Rows:
+        batch_format = self._ahead_format
         if draw.rows is not None:
             rows = draw.rows
         elif not self.storage.is_writable:
-            rows = self.storage.gather(draw.index)
+            rows = self._gather(draw.index, batch_format)
         else:
             with self._threads:
                 if self.storage.revision != draw.revision:
                     return STALE
                 rows = self.storage.gather(draw.index)
-        return self._make_batch(draw.index, draw.info, rows)
+        return self._make_batch(draw.index, draw.info, rows, batch_format)
 
-    def _make_batch(self, index: torch.Tensor, info: Info, rows: Rows) -> Rows:
+    def _make_batch(
+        self, index: torch.Tensor, info: Info, rows: Rows, batch_format: BatchFormat | None
+    ) -> Rows:
         if self._to_output is not None:
             index = self._to_output(index)
             info.update({key: self._to_output(mark) for key, mark in info.items()})
         storage, collate_fn = self.storage, self.collate_fn
         if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
             self.sample_info.describe(rows, index, info, storage, self.sampler)
+            if batch_format is not None and self._is_direct:
+                return batch_format.from_tree(rows)
             batch = storage.as_batch(rows, index.shape)
             if collate_fn is not None:
                 batch = collate_fn(batch)
@@ -274,11 +322,10 @@ class BatchReader:
                 self.sample_info.describe(batch, index, info, storage, self.sampler)
         if self._pin_memory:
             batch = map_rows(lambda part: part.pin_memory(), batch)
-        if not self.transform:
-            return batch
-        batch = self.transform(batch)
-        self.sample_info.restore(batch, index, info, self.storage)
-        return batch
+        if self.transform:
+            batch = self.transform(batch)
+            self.sample_info.restore(batch, index, info, self.storage)
+        return batch if batch_format is None else batch_format.from_batch(batch)
 
     def _draws(self) -> StateDict:
         """Return what it takes to draw the same once more.

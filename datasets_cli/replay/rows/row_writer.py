@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.arguments import Index, NestedKey, Numbers, Rows, as_tensor
 from datasets_cli.replay.forms.stacks import stack_rows
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
@@ -118,17 +117,17 @@ class RowWriter:
             write_entries(storage, rows, entries_by_key(entries, only))
             self._reader.rewind()
 
-    def update_priority(self, index: torch.Tensor, priority: Any) -> None:
+    def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Give rows new priorities; see ``ReplayBuffer.update_priority``."""
         reader = self._reader
         if not has_priorities(reader.sampler):
             return
         with reader.lock:
             reader.others.check_draws(reader.storage, reader.sampler)
-            rows, num_rows = flat_rows(reader.storage, torch.as_tensor(index)), len(reader.storage)
+            rows, num_rows = flat_rows(reader.storage, as_tensor(index)), len(reader.storage)
             if rows.numel() and int(rows.max()) >= num_rows:
                 raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")
-            reader.sampler.update_priority(rows, priority)
+            reader.sampler.update_priority(rows, as_tensor(priority))
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
@@ -14,6 +15,7 @@ from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.schema.bits import to_tensor
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import Tree, entry, put
 
@@ -127,15 +129,21 @@ def slice_flags(
     truncated_key = sampler.truncated_key
     if truncated_key is not None and (last := info.get(truncated_key)) is not None:
         done_key, terminated_key = _beside(truncated_key)
-        done, terminated = entry(rows, done_key), entry(rows, terminated_key)
+        done, terminated = _stored(rows, done_key), _stored(rows, terminated_key)
         flags[done_key] = last.clone() if done is None else done | _like(last, done)
         flags[terminated_key] = torch.zeros_like(last) if terminated is None else terminated
     init_key = sampler.init_key
     if init_key is not None and (first := info.get(init_key)) is not None:
-        stored = entry(rows, init_key)
+        stored = _stored(rows, init_key)
         if stored is not None:
             flags[init_key] = stored | _like(first, stored)
     return flags
+
+
+def _stored(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor | None:
+    """Return what a batch has under a key, as a tensor where it is an array of numpy."""
+    found: torch.Tensor | np.ndarray | None = entry(rows, key)
+    return to_tensor(found) if isinstance(found, np.ndarray) else found
 
 
 @functools.cache

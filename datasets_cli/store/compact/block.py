@@ -77,7 +77,7 @@ class Block:
         """
         nodes = self.others.new_arrays(start, stop)
         if self.fields.slots:  # a type without fields is none
-            pairs = self.packed[start:stop].view(self.fields.dtype)[:, 0]
+            pairs = np.ndarray((stop - start,), self.fields.dtype, self.packed[start:stop])
             for field, node, name in self.fields.slots:
                 leaf = pairs[field]
                 nodes[node][name] = np.ascontiguousarray(leaf) if self.is_contiguous else leaf

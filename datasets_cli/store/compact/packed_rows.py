@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import cached_property
+
 import torch
 
 from datasets_cli.store.compact.block import Block, PairFields
@@ -119,27 +120,30 @@ class CompactRows:
     def read(self, index: torch.Tensor) -> Block:
         """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
         row, packed = self._pairs_of(index)
-        slots: list[Slot] = []
-        leaves: list[np.ndarray] = []
-        for shape, dtype, zeros in self._zeros:
-            slots.extend(zeros)
-            leaves.extend(to_array(torch.zeros((len(zeros), len(index), *shape), dtype=dtype)))
-        for value, dtype, slot in self._constants:
-            slots.append(slot)
+        # In the order of their slots.
+        leaves = [] if self._episode is None else [row.numpy() - index.numpy()]
+        for shape, dtype, slots in self._zeros:
+            leaves.extend(to_array(torch.zeros((len(slots), len(index), *shape), dtype=dtype)))
+        for value, dtype, _ in self._constants:
             leaves.append(to_array(value.expand(len(index), *value.shape).clone().view(dtype)))
-        if self._episode is not None:
-            slots.append(self._episode)
-            leaves.append((row - index).numpy())
-        for reader, slot, successor in self._frames:
-            slots.append(slot)
+        for reader, _, successor in self._frames:
             if successor is None:
                 leaves.append(reader.read(row).numpy())
                 continue
-            slots.append(successor)
             both = reader.read(torch.cat((row, row + 1))).numpy()
             leaves.extend((both[: len(row)], both[len(row) :]))
-        others = LeafBlock(self._plan, slots, leaves, len(index))
+        others = LeafBlock(self._plan, self._slots_beside, leaves, len(index))
         return Block(self._fields, self._views, packed.numpy(), others, self._contiguous)
+
+    @cached_property
+    def _slots_beside(self) -> list[Slot]:
+        """The slots of what records do not hold: ``episode``, constants and frames."""
+        found = [] if self._episode is None else [self._episode]
+        found += [slot for _, _, slots in self._zeros for slot in slots]
+        found += [slot for _, _, slot in self._constants]
+        for _, slot, successor in self._frames:
+            found += [slot] if successor is None else [slot, successor]
+        return found
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""

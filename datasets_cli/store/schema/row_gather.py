@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from datasets_cli.store.schema.bits import to_array
+
 # Copies from this size on, in bytes, are torch's: its threads pay.
 THREADED_BYTES = 128 << 10
 
@@ -48,6 +50,20 @@ class RowGather:
             tensor.index_select(0, index)
             if take is None or size > most_rows
             else torch.from_numpy(take(numbers, 0, None, "clip"))
+            for tensor, take, most_rows in self._columns
+        ]
+
+    def arrays(self, index: torch.Tensor) -> list[np.ndarray]:
+        """Return the rows as ``rows`` does, in numpy's memory; see ``to_array`` for its types.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        numbers, size = index.numpy(), len(index)
+        return [
+            to_array(tensor.index_select(0, index))
+            if take is None or size > most_rows
+            else take(numbers, 0, None, "clip")
             for tensor, take, most_rows in self._columns
         ]
 

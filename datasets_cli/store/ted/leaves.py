@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.store.schema.bits import bits_dtype, to_array, torch_dtype
+from datasets_cli.store.schema.arrays import numpy_dtype
+from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
-from datasets_cli.store.schema.element_types import NUMPY_TYPES
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.row_gather import RowGather
 from datasets_cli.store.schema.tree import Tree, TreePlan
@@ -44,8 +44,8 @@ class LeafRows:
             self._bits[column.key] = files.load(column.filename, moved, (num_rows, *column.shape))
             self._leaves.append((None if moved == dtype else dtype, *self._plan.slot(column.key)))
         self._slots = [(node, name) for _, node, name in self._leaves]
-        self._are_numpy = [
-            dtype is None and column.dtype in NUMPY_TYPES
+        self._array_types = [
+            None if dtype is None else numpy_dtype(column.dtype)
             for column, (dtype, _, _) in zip(columns, self._leaves, strict=True)
         ]
         self._gather = RowGather(list(self._bits.values()))
@@ -63,10 +63,8 @@ class LeafRows:
     def read(self, index: torch.Tensor) -> Block:
         """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
         leaves = [
-            rows.numpy() if is_numpy else to_array(rows if dtype is None else rows.view(dtype))
-            for rows, (dtype, _, _), is_numpy in zip(
-                self._gather.rows(index), self._leaves, self._are_numpy, strict=True
-            )
+            rows if dtype is None else rows.view(dtype)
+            for rows, dtype in zip(self._gather.arrays(index), self._array_types, strict=True)
         ]
         return Block(self._plan, self._slots, leaves, len(index))
 

@@ -57,6 +57,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
         progress: told of download and conversion.
 
     Raises:
@@ -99,6 +100,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
         progress: Progress | None = None,
     ) -> None:
         if checkpoints is None and self._max_runs is not None:
@@ -130,6 +132,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
             text=text,
             generator=generator,
             seed=seed,
+            format=format,
             progress=progress,
         )
 

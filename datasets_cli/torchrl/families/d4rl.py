@@ -58,6 +58,7 @@ class D4RLExperienceReplay(ExperienceReplay):
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
         progress: told of download and conversion.
 
     Raises:
@@ -99,6 +100,7 @@ class D4RLExperienceReplay(ExperienceReplay):
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
         progress: Progress | None = None,
     ) -> None:
         refuse("from_env=True", from_env)
@@ -128,6 +130,7 @@ class D4RLExperienceReplay(ExperienceReplay):
             text=text,
             generator=generator,
             seed=seed,
+            format=format,
             progress=progress,
         )
         if split_trajs:

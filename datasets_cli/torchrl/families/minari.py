@@ -54,6 +54,7 @@ class MinariExperienceReplay(ExperienceReplay):
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
         progress: told of download and conversion.
 
     Raises:
@@ -92,6 +93,7 @@ class MinariExperienceReplay(ExperienceReplay):
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
         progress: Progress | None = None,
     ) -> None:
         refuse("load_from_local_minari=True", load_from_local_minari)
@@ -119,6 +121,7 @@ class MinariExperienceReplay(ExperienceReplay):
             text=text,
             generator=generator,
             seed=seed,
+            format=format,
             progress=progress,
         )
         if split_trajs:

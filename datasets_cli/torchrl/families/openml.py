@@ -48,6 +48,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         text: read the columns of text too, as non-tensor entries of batches.
         generator: draws rows; torch's global one by default, exclusive with ``seed``.
         seed: seeds a generator of the buffer's own.
+        format: what batches are made of; see ``ReplayBuffer.with_format``.
         progress: told of download and conversion.
 
     Raises:
@@ -80,6 +81,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
         text: bool = False,
         generator: torch.Generator | None = None,
         seed: int | None = None,
+        format: str = "torch",
         progress: Progress | None = None,
     ) -> None:
         super().__init__(
@@ -102,6 +104,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
             text=text,
             generator=generator,
             seed=seed,
+            format=format,
             progress=progress,
         )
         self.transform.insert(0, _with_table_names)

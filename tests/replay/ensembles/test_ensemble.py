@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -87,6 +88,47 @@ def test_keys_of_one_member_alone_are_its_own_in_parts_and_refused_flat() -> Non
     assert "more" in batch[1] and "more" not in batch[0]
     with pytest.raises(UsageError, match="Buffers 0 and 1 differ in more"):
         ensemble.sample_flat()
+
+
+@pytest.mark.parametrize("name", ["numpy", "jax"])
+def test_arrays_of_an_ensemble_are_those_of_torch(name: str) -> None:
+    members = [member(10, 0, format="numpy"), member(10, 100)]
+    expected = ReplayBufferEnsemble(*members, batch_size=8)
+    found = expected.with_format(name, cast=name == "jax")
+    assert (found.format, expected.format) == (name, "torch")
+    for draw in ("sample", "sample_flat"):
+        found.set_rng(torch.Generator().manual_seed(4))
+        batch, info = getattr(found, draw)(return_info=True)
+        expected.set_rng(torch.Generator().manual_seed(4))
+        right = getattr(expected, draw)()
+        for part in (batch["index"], info["index"]):
+            assert np.array_equal(part["index"], right["index", "index"])
+            assert np.array_equal(part["buffer_ids"], right["index", "buffer_ids"])
+        assert np.array_equal(batch["number"], right["number"])
+    assert np.array_equal(found[:, 2:4]["number"], [[2, 3], [102, 103]])
+    assert found[1, 3]["number"] == 103
+
+
+@pytest.mark.parametrize("name", ["numpy", "jax"])
+def test_priorities_of_arrays_go_back_to_their_members(name: str) -> None:
+    members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
+    ensemble = ReplayBufferEnsemble(*members, batch_size=200, sample_from_all=True)
+    found = ensemble.with_format(name, cast=name == "jax")
+    batch = found.sample()
+    batch["td_error"] = (batch["number"] == 103) * 1.0
+    found.update_tensordict_priority(batch)
+    assert set(members[1].sample(50)["number"].tolist()) == {103}
+    with pytest.raises(UsageError, match="no 'index'"):
+        found.update_tensordict_priority({"td_error": batch["td_error"]})
+
+
+def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:
+    odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
+    ensemble = ReplayBufferEnsemble(
+        member(10, 0), odd, batch_size=4, sample_from_all=True, format="numpy"
+    )
+    with pytest.raises(UsageError, match="Not all of these rows have more"):
+        ensemble.sample()
 
 
 def test_priorities_go_back_to_their_members() -> None:

@@ -1,0 +1,34 @@
+"""Which formats of batches there are."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.batch_formats.batch_format import BatchFormat
+from datasets_cli.replay.batch_formats.jax_format import JaxFormat
+from datasets_cli.replay.batch_formats.numpy_format import NumpyFormat
+
+NAMES = ("torch", "numpy", "jax")
+
+
+def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
+    """Return the format that users call by a name; None for torch's.
+
+    Raises:
+        UsageError: there is no such format, jax is not installed, or nothing can be cast.
+    """
+    if name not in NAMES:
+        raise UsageError(f"format is one of {', '.join(map(repr, NAMES))}, not {name!r}.")
+    if cast and name != "jax":
+        raise UsageError(
+            f"cast=True is for format 'jax', which may have 32 bits only; {name!r} gives every "
+            "number as it is stored."
+        )
+    if name == "numpy":
+        return NumpyFormat()
+    if name == "jax":
+        if find_spec("jax") is None:
+            raise UsageError("format 'jax' needs jax: pip install 'rlds-cli[jax]'")
+        return JaxFormat(cast)
+    return None

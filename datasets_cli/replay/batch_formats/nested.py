@@ -1,0 +1,78 @@
+"""Batches of torch as nested dicts, leaf by leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    is_tensor_collection,
+)
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.store.schema.columns import Key, show_key
+
+MakeLeaf = Callable[[Key, Any], Any]
+"""Makes a leaf of what is under a key: a tensor, or an array of numpy."""
+
+
+def nest(rows: Rows, make_leaf: MakeLeaf, key: Key = ()) -> Rows:
+    """Return rows with dicts in place of TensorDicts, and leaves that a function makes.
+
+    Args:
+        rows: of any form; see ``BatchFormat.from_batch``.
+        make_leaf: called with every tensor and array, and its key.
+        key: where the rows are in the whole.
+
+    Raises:
+        UsageError: rows of different shapes cannot be one array.
+    """
+    if isinstance(rows, torch.Tensor | np.ndarray):
+        return make_leaf(key, rows)
+    if is_tensor_collection(rows):
+        return _nest_entries(rows, make_leaf, key)
+    if isinstance(rows, dict):
+        return {name: nest(part, make_leaf, (*key, str(name))) for name, part in rows.items()}
+    if isinstance(rows, tuple) and hasattr(rows, "_fields"):  # a named tuple
+        return type(rows)(*(nest(part, make_leaf, key) for part in rows))
+    if isinstance(rows, list | tuple):
+        return type(rows)(nest(part, make_leaf, key) for part in rows)
+    return rows
+
+
+def _nest_entries(rows: Any, make_leaf: MakeLeaf, key: Key) -> Rows:
+    """Return the nested dict of a TensorDict or tensorclass, or the values of non-tensor data."""
+    if isinstance(rows, NonTensorStack):
+        return rows.tolist()
+    if isinstance(rows, NonTensorData):
+        return _for_all(rows.data, tuple(rows.batch_size))
+    names = rows.keys()
+    if isinstance(rows, LazyStackedTensorDict):  # whose keys are those that all its parts have
+        every = {name for part in rows.tensordicts for name in part.keys()}  # noqa: SIM118
+        if odd := sorted(every.difference(names)):
+            raise UsageError(
+                f"Not all of these rows have {', '.join(show_key((*key, name)) for name in odd)}, "
+                "which cannot be an array then. Take format='torch', or leave it out."
+            )
+    return {name: nest(_entry(rows, name, key), make_leaf, (*key, name)) for name in names}
+
+
+def _entry(rows: Any, name: str, key: Key) -> Any:
+    try:
+        return rows.get(name)
+    except RuntimeError as error:  # a lazy stack of rows that differ in their shapes
+        raise UsageError(
+            f"{show_key((*key, name))} differs in its shape from row to row, and cannot be one "
+            "array. Take format='torch', or give the buffer a collate_fn that pads the rows."
+        ) from error
+
+
+def _for_all(value: Any, shape: tuple[int, ...]) -> Any:
+    """Return one value for each row, in lists nested as the shape."""
+    return [_for_all(value, shape[1:]) for _ in range(shape[0])] if shape else value

@@ -1,0 +1,340 @@
+"""Batches in numpy and in jax are those of torch, whatever draws them and wherever they are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict, is_tensor_collection
+
+from datasets_cli import (
+    DistributedSampler,
+    DoubleToFloat,
+    FrameStack,
+    LazyStackStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+    TensorStorage,
+    open_storage,
+)
+from datasets_cli.errors import UsageError
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.ted.writer import TedWriter
+from tests.store.test_compact import pixel_rows, transitions, write
+from tests.support.text_rows import steps_of
+from tests.support.text_rows import write as write_text
+
+LAYOUTS = {"ted": TedWriter, "compact": CompactWriter}
+FORMATS = ["numpy", "jax"]
+LENGTHS = [9, 4, 12, 6]
+SAMPLERS: dict[str, Callable[[], Any]] = {
+    "uniform": RandomSampler,
+    "without replacement": SamplerWithoutReplacement,
+    "slices": lambda: SliceSampler(num_slices=4),
+    "slice epochs": lambda: SliceSamplerWithoutReplacement(slice_len=2),
+    "priorities": lambda: PrioritizedSampler(100, alpha=0.7, beta=0.5),
+    "priorities of slices": lambda: PrioritizedSliceSampler(100, 0.7, 0.5, num_slices=4),
+    "ranks": lambda: DistributedSampler(seed=0),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {}
+    for name, kind in LAYOUTS.items():
+        found[name] = tmp_path_factory.mktemp(name) / "rows"
+        write(kind, found[name], transitions(LENGTHS, 0))
+        found[f"{name} frames"] = tmp_path_factory.mktemp(name) / "frames"
+        write(kind, found[f"{name} frames"], pixel_rows(LENGTHS))
+    return found
+
+
+def leaves(batch: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the leaves of a TensorDict, or of a nested dict, which are compared below."""
+    for name, leaf in batch.items():
+        if isinstance(leaf, dict) or is_tensor_collection(leaf):
+            yield from leaves(leaf, (*key, name))
+        else:
+            yield (*key, name), leaf
+
+
+def same(found: Any, torch_batch: Any, name: str) -> None:
+    """Compare a batch with that of torch: keys, values, shapes and types, which jax may narrow."""
+    given, expected = dict(leaves(found)), dict(leaves(torch_batch))
+    assert given.keys() == expected.keys()
+    for key, tensor in expected.items():
+        array = tensor.numpy()
+        assert isinstance(given[key], np.ndarray if name == "numpy" else jax.Array), key
+        dtype = array.dtype if name == "numpy" else jax.dtypes.canonicalize_dtype(array.dtype)
+        assert given[key].dtype == dtype, key
+        assert np.array_equal(given[key], array.astype(dtype), equal_nan=dtype.kind == "f"), key
+
+
+def opened(folder: Path, name: str, **arguments: Any) -> ReplayBuffer:
+    storage = open_storage(folder)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=8, seed=3, **arguments)
+    return buffer.with_format(name, cast=name == "jax")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_sampler_gives_the_batches_of_torch(
+    folders: dict[str, Path], layout: str, sampler: str, name: str
+) -> None:
+    expected = opened(folders[layout], "torch", sampler=SAMPLERS[sampler]())
+    found = opened(folders[layout], name, sampler=SAMPLERS[sampler]())
+    for _ in range(3):
+        batch, info = found.sample(return_info=True)
+        torch_batch, torch_info = expected.sample(return_info=True)
+        same(batch, torch_batch, name)
+        assert info.keys() == torch_info.keys()
+        assert np.array_equal(info["index"], torch_info["index"].numpy())
+    for batch, torch_batch in zip(found, expected, strict=False):
+        same(batch, torch_batch, name)
+        if expected.ran_out or "replacement" not in sampler:
+            break
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("kind", ["ted frames", "compact frames"])
+@pytest.mark.parametrize("stack", [None, 3])
+def test_frames_and_stacks_are_those_of_torch(
+    folders: dict[str, Path], kind: str, name: str, stack: int | None
+) -> None:
+    storage = open_storage(folders[kind])
+    rows = storage if stack is None else FrameStack(storage, stack)
+    torch_buffer = TensorDictReplayBuffer(storage=rows, batch_size=8, seed=0)
+    found = TensorDictReplayBuffer(storage=rows, batch_size=8, seed=0)
+    same(found.with_format(name, cast=name == "jax").sample(), torch_buffer.sample(), name)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("index", [5, slice(2, 9), [7, 0, 7], ...], ids=str)
+def test_indexed_rows_are_those_of_torch(
+    folders: dict[str, Path], layout: str, name: str, index: Any
+) -> None:
+    buffer = opened(folders[layout], name)
+    same(buffer[index], buffer.with_format("torch")[index], name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_columns_are_those_of_torch(folders: dict[str, Path], name: str) -> None:
+    buffer = opened(folders["compact"], name)
+    column = buffer["next", "observation", "float32"]
+    expected = buffer.with_format("torch")["next", "observation", "float32"]
+    assert np.array_equal(column, expected.numpy(), equal_nan=True)
+    same(buffer["next"], buffer.with_format("torch")["next"], name)
+    assert buffer["episode"].dtype == (np.int64 if name == "numpy" else np.int32)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_text_is_lists_of_str(tmp_path: Path, layout: str, name: str) -> None:
+    folder = write_text(tmp_path, layout, steps_of(["left", "right", "stay"]))
+    buffer = TensorDictReplayBuffer(storage=open_storage(folder, text=True), batch_size=4, seed=0)
+    found = buffer.with_format(name, cast=name == "jax")
+    batch = found.sample()
+    expected = buffer[np.asarray(batch["index"]).tolist()]
+    assert batch["observation"]["mission"] == expected["observation", "mission"]
+    assert batch["next"]["observation"]["mission"] == expected["next", "observation", "mission"]
+    assert found[2]["observation"]["mission"] == "stay"
+    assert found["observation", "mission"] == buffer["observation", "mission"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_batches_of_numpy_are_views_of_one_gather_and_none_of_the_file(
+    folders: dict[str, Path], layout: str
+) -> None:
+    buffer = opened(folders[layout], "numpy")
+    before = buffer["action"]
+    batch = buffer.sample()
+    for _, leaf in leaves(batch):
+        leaf[...] = 0  # memory of its own, that can be written
+    assert np.array_equal(buffer["action"], before)
+    if layout == "compact":
+        parts = [batch["action"], batch["observation"]["float32"], batch["next"]["reward"]]
+        assert len({id(part.base) for part in parts}) <= len(parts)
+        assert all(not part.flags.owndata for part in parts)
+
+
+def steps(count: int = 20) -> TensorDict:
+    rows = torch.arange(count)
+    return TensorDict(
+        {
+            "observation": torch.randn(count, 3, generator=torch.Generator().manual_seed(0)),
+            "step": rows.int(),
+            "next": TensorDict({"reward": rows.float().unsqueeze(1)}, count),
+        },
+        count,
+    )
+
+
+STORAGES: dict[str, Callable[[], Any]] = {
+    "tensors": lambda: LazyTensorStorage(50),
+    "list": lambda: ListStorage(50),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_rows_of_ones_own_come_in_every_format(storage: str, name: str) -> None:
+    buffers = []
+    for format in (name, "torch"):
+        buffers.append(
+            TensorDictReplayBuffer(storage=STORAGES[storage](), batch_size=8, seed=1, format=format)
+        )
+        buffers[-1].extend(steps())
+    found, expected = buffers
+    same(found.sample(), expected.sample(), name)
+    same(found[3:7], expected[3:7], name)
+    same(found[4], expected[4], name)
+
+
+def test_a_batch_of_rows_that_are_written_does_not_share_their_memory() -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(50), batch_size=8, format="numpy")
+    buffer.extend(steps())
+    buffer.sample()["observation"][...] = 7
+    assert torch.equal(buffer.with_format("torch")[:]["observation"], steps()["observation"])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_that_are_no_tensordicts_keep_their_structure(name: str) -> None:
+    kind = np.ndarray if name == "numpy" else jax.Array
+    buffer = ReplayBuffer(storage=LazyTensorStorage(50), batch_size=4, format=name)
+    buffer.extend((torch.arange(10.0), {"b": torch.ones(10, 2)}))
+    first, second = buffer.sample()
+    assert isinstance(first, kind) and isinstance(second["b"], kind)
+    assert second["b"].shape == (4, 2)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_transforms_see_torch_and_their_result_is_converted(
+    folders: dict[str, Path], name: str
+) -> None:
+    def scaled(batch: TensorDict) -> TensorDict:
+        assert isinstance(batch, TensorDict)
+        return batch.set("action", batch["action"] * 2)
+
+    found = opened(folders["ted"], name, transform=scaled)
+    expected = opened(folders["ted"], "torch", transform=scaled)
+    same(found.sample(), expected.sample(), name)
+    same(found[2:5], expected[2:5], name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_batches_made_ahead_are_those_of_torch(folders: dict[str, Path], name: str) -> None:
+    found = opened(folders["compact"], name, prefetch=2)
+    expected = opened(folders["compact"], "torch")
+    for _ in range(4):
+        same(found.sample(), expected.sample(), name)
+    assert torch.equal(found.with_format("torch").sample()["index"], expected.sample()["index"])
+    same(found.sample(), expected.sample(), name)
+
+
+def test_both_formats_are_one_buffer() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(50), batch_size=5, sampler=SamplerWithoutReplacement(), seed=0
+    )
+    arrays = buffer.with_format("numpy")
+    assert (buffer.format, arrays.format) == ("torch", "numpy")
+    arrays.extend(steps())
+    drawn = [*arrays.sample()["index"], *buffer.sample()["index"], *arrays.sample(10)["index"]]
+    assert sorted(map(int, drawn)) == [*range(20)]
+    assert buffer.ran_out and arrays.ran_out
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_priorities_return_from_every_format(name: str) -> None:
+    sampler = PrioritizedSampler(50, alpha=1.0, beta=1.0, eps=0.0)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(50), sampler=sampler, batch_size=64)
+    buffer.extend(steps())
+    found = buffer.with_format(name)
+    batch = found[:]
+    index = batch["step"]  # an array of numpy, or of jax
+    found.update_priority(index, (index == 4) * 1.0)
+    assert set(np.asarray(found.sample()["index"]).tolist()) == {4}
+    batch = {"index": index[5:6], "td_error": index[5:6] * 1.0, "other": None}
+    found.update_tensordict_priority(batch)
+    found.update_priority(index[4:5], index[:1] * 0.0)
+    assert set(np.asarray(found.sample()["index"]).tolist()) == {5}
+    with pytest.raises(UsageError, match="no 'td_error'"):
+        found.update_tensordict_priority({"index": index})
+
+
+def test_a_pickled_buffer_keeps_its_format(folders: dict[str, Path]) -> None:
+    buffer = opened(folders["compact"], "numpy")
+    copied = pickle.loads(pickle.dumps(buffer))
+    assert copied.format == "numpy"
+    same(copied.sample(), opened(folders["compact"], "torch").sample(), "numpy")
+
+
+def test_types_that_numpy_lacks_are_refused_by_their_columns(tmp_path: Path) -> None:
+    bits = np.zeros((20, 2), np.dtype([("bfloat16", "<u2")]))
+    folder = write_text(tmp_path, "ted", steps_of(["a"], half=bits[:14]))
+    buffer = TensorDictReplayBuffer(storage=open_storage(folder), batch_size=4)
+    with pytest.raises(UsageError, match=r"of next\.observation\.half \(bfloat16\)"):
+        TensorDictReplayBuffer(storage=open_storage(folder), format="numpy")
+    assert buffer.with_format("jax", cast=True).sample()["observation"]["half"].dtype == "bfloat16"
+    own = ReplayBuffer(storage=LazyTensorStorage(9), batch_size=2, format="numpy")
+    own.extend(TensorDict({"half": torch.ones(4, dtype=torch.bfloat16)}, 4))
+    with pytest.raises(UsageError, match=r"of half \(bfloat16\)"):
+        own.sample()
+
+
+def test_columns_of_64_bits_are_refused_where_jax_has_32(folders: dict[str, Path]) -> None:
+    storage = open_storage(folders["ted"])
+    with pytest.raises(UsageError, match=r'float64\).*"jax_enable_x64", True\).*cast=True') as info:
+        TensorDictReplayBuffer(storage=storage, format="jax")
+    assert "episode" not in str(info.value) and "action (float64)" in str(info.value)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=4, transform=DoubleToFloat())
+    with pytest.raises(UsageError, match=r"\(int64\)"):  # what the transform leaves
+        buffer.with_format("jax").sample()
+    with jax.enable_x64(True):
+        batch = TensorDictReplayBuffer(storage=storage, batch_size=4, format="jax").sample()
+        assert batch["action"].dtype == np.float64 and batch["index"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [torch.tensor([2**31]), torch.tensor([-(2**31) - 1]), torch.tensor([1e39], dtype=torch.double)],
+    ids=str,
+)
+def test_a_number_that_32_bits_cannot_hold_is_refused(numbers: torch.Tensor) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(9), batch_size=2)
+    buffer.extend(TensorDict({"id": numbers}, 1))
+    with pytest.raises(UsageError, match=r"id has .*, which \w+32 cannot hold"):
+        buffer.with_format("jax", cast=True).sample()
+
+
+def test_rows_of_unlike_shapes_are_refused_as_one_array() -> None:
+    storage = LazyStackStorage(9)
+    buffer = ReplayBuffer(storage=storage, batch_size=6, seed=0, format="numpy")
+    buffer.extend([TensorDict({"x": torch.zeros(n)}) for n in (1, 2, 3)])
+    with pytest.raises(UsageError, match="x differs in its shape from row to row"):
+        buffer.sample()
+
+
+def test_wrong_formats_are_refused() -> None:
+    with pytest.raises(UsageError, match="format is one of 'torch', 'numpy', 'jax', not 'np'"):
+        ReplayBuffer(format="np")
+    with pytest.raises(UsageError, match="cast=True is for format 'jax'"):
+        ReplayBuffer().with_format("numpy", cast=True)
+    rows = TensorDict({"x": torch.zeros(4, device="meta")}, 4)
+    with pytest.raises(UsageError, match="rows are on meta"):
+        ReplayBuffer(storage=TensorStorage(rows, device="meta"), format="numpy")
