@@ -49,7 +49,7 @@ def open_hdf5(path: Path) -> h5py.File:
             f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
         ) from error
     try:
-        _Items(path.name).check(file.id, f"{path.name}:")
+        _Items(path.name, file.id).check(file.id, f"{path.name}:")
     except (RuntimeError, KeyError, ValueError, OSError) as error:
         file.close()
         if isinstance(error, SourceError):
@@ -68,21 +68,21 @@ class _Items:
 
     Args:
         filename: for messages.
+        root: the group that all others are below.
     """
 
-    def __init__(self, filename: str) -> None:
+    def __init__(self, filename: str, root: h5py.h5g.GroupID) -> None:
         self._filename = filename
-        self._seen: set[int] = set()
+        self._seen: set[int] = {h5py.h5o.get_info(root).addr}
         self._num_links = 0
 
     def check(self, group: h5py.h5g.GroupID, where: str, nesting: int = 0) -> None:
-        """Check a group and all that is below it, unless it has been seen.
+        """Check what is below a group and has not been seen.
 
         Raises:
             SourceError: something refers to what is outside the file, or is beyond a limit.
         """
         check_limit("nesting", nesting, _short(where))
-        self._seen.add(h5py.h5o.get_info(group).addr)
         for name, kind, address in self._links(group, where):
             path = f"{where}/{name.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
