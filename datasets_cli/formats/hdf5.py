@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import reprlib
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +15,9 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
-from datasets_cli.formats.limits import TEXT_ROW_BYTES, beyond, check_limit, limit
-from datasets_cli.formats.structure.hdf5_chunks import check_chunks, read_array, rows_per_read
+from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
+from datasets_cli.formats.structure.hdf5_chunks import read_array, rows_per_read
+from datasets_cli.formats.structure.hdf5_links import HDF5Check
 from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
 from datasets_cli.store.schema.columns import rows_per_block
 
@@ -26,8 +26,6 @@ Name = TypeVar("Name", bound=Hashable)
 BAND_BYTES = 64 << 20
 """Of all bands together that are decompressed ahead; a band is a row of chunks."""
 MAX_THREADS = 4
-SHOWN = 200
-"""Characters of a path that a message shows."""
 
 
 def open_hdf5(path: Path) -> h5py.File:
@@ -49,7 +47,7 @@ def open_hdf5(path: Path) -> h5py.File:
             f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
         ) from error
     try:
-        _Items(path.name).check(file.id, f"{path.name}:")
+        HDF5Check(path.name, file.id).check_group(file.id, f"{path.name}:")
     except (RuntimeError, KeyError, ValueError, OSError) as error:
         file.close()
         if isinstance(error, SourceError):
@@ -61,83 +59,6 @@ def open_hdf5(path: Path) -> h5py.File:
         file.close()
         raise
     return file
-
-
-class _Items:
-    """Walks all links of a file by h5py's low-level interface: a file may have 200,000 of them.
-
-    Args:
-        filename: for messages.
-    """
-
-    def __init__(self, filename: str) -> None:
-        self._filename = filename
-        self._seen: set[int] = set()
-        self._num_links = 0
-
-    def check(self, group: h5py.h5g.GroupID, where: str, nesting: int = 0) -> None:
-        """Check a group and all that is below it, unless it has been seen.
-
-        Raises:
-            SourceError: something refers to what is outside the file, or is beyond a limit.
-        """
-        check_limit("nesting", nesting, _short(where))
-        self._seen.add(h5py.h5o.get_info(group).addr)
-        for name, kind, address in self._links(group, where):
-            path = f"{where}/{name.decode(errors='replace')}"
-            if kind != h5py.h5l.TYPE_HARD:
-                found = _LINKS.get(kind, "a link of a kind of its own")
-                raise SourceError(
-                    f"{_short(path)} is {found}. Expected data inside the file itself; links are "
-                    "refused: they could read other files of this disk."
-                )
-            if address in self._seen:  # hard links may form a circle
-                continue
-            self._seen.add(address)
-            item = h5py.h5o.open(group, name)
-            if isinstance(item, h5py.h5g.GroupID):
-                self.check(item, path, nesting + 1)
-            elif isinstance(item, h5py.h5d.DatasetID):
-                _check_dataset(item, _short(path))
-
-    def _links(self, group: h5py.h5g.GroupID, where: str) -> list[tuple[bytes, int, int]]:
-        """Return name, kind and address of each link of a group."""
-        links: list[tuple[bytes, int, int]] = []
-        most = limit("entries") - self._num_links, limit("name_bytes")
-
-        def add(name: bytes, info: Any) -> bool | None:
-            links.append((name, info.type, info.u))
-            # Any value ends the iteration; an error in here would be lost.
-            return True if len(links) > most[0] or len(name) > most[1] else None
-
-        group.links.iterate(add, info=True)
-        for name, _, _ in links[-1:]:  # where the iteration may have ended early
-            what = f"{_short(where)}: the name {reprlib.repr(name.decode(errors='replace'))}"
-            check_limit("name_bytes", len(name), what)
-            if len(links) > most[0]:
-                raise SourceError(beyond("entries", math.inf, self._filename))
-        self._num_links += len(links)
-        return links
-
-
-_LINKS = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
-
-
-def _short(path: str) -> str:
-    """Return a path for a message: names may be long, and nested."""
-    return path if len(path) <= SHOWN else f"{path[: SHOWN // 2]}...{path[-SHOWN // 2 :]}"
-
-
-def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
-    """Refuse data in other files, and chunks beyond the limits."""
-    made = item.get_create_plist()
-    layout = made.get_layout()
-    if layout == h5py.h5d.VIRTUAL or made.get_external_count():
-        raise SourceError(
-            f"{path} keeps its data in another file. Expected data inside the file itself."
-        )
-    if layout == h5py.h5d.CHUNKED:
-        check_chunks(item, made.get_chunk(), path)
 
 
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:
