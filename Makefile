@@ -45,7 +45,7 @@ lint: install ## check style and types
 
 bench: install ## measure against TorchRL and physical limits; JSON into build/bench
 	@mkdir -p build/bench
-	@for name in convert startup sample buffers priorities disk opening frames atari; do \
+	@for name in convert startup sample buffers priorities disk opening cold frames atari; do \
 		echo "$$name -> build/bench/$$name.json"; \
 		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
 		cat build/bench/$$name.json; \

@@ -4,14 +4,17 @@
 
 Real ALE frames (84x84 grey, frame skip 4, sticky actions, a random policy) of four games. Prints
 JSON: bytes a frame with all overhead, and the median milliseconds of a batch of stacks of 4,
-current and next, of rows drawn anew in every call. Beside ours: plain PyTorch indexing of an
-uncompressed tensor in memory, frame by frame; one gather of whole windows there; and, cold, an
-uncompressed file mapped from the disk.
+current and next. Rows are cold, others in every call, or warm: the same in every call, so that the
+processor's cache has what it can. Beside ours: plain PyTorch indexing of an uncompressed tensor in
+memory, frame by frame; one gather of whole windows there; the floor, which is zstandard alone,
+decoding as many frames into memory that is there already; and, from a cold disk, an uncompressed
+file that is mapped. A batch of ours is compared with the source.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import mmap
 import os
@@ -23,12 +26,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import zstandard
 from PIL import Image
 from tables import install
 from timing import cold_per_second, compare
 
 from datasets_cli import FrameStack, TensorDictReplayBuffer, open_storage
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.schema.columns import Key
 
@@ -113,6 +118,31 @@ def mapped_frames(path: Path, count: int) -> Callable[[], Any]:
     return lambda: windows(frames, torch.randint(STACK, count - 1, (32,)))
 
 
+def decoder_alone(folder: Path, num_frames: int) -> Callable[[], Any]:
+    """Return a decoding of some windows of frames by zstandard, other ones in every call.
+
+    Nothing but the decoder: the windows' bytes are joined before, and the memory is there.
+    """
+    path = folder / "frames" / "observation.zst"
+    blob, offsets = path.read_bytes(), np.fromfile(f"{path}.offsets", np.int64)
+    dictionary = for_zstd(read_dictionary(Path(f"{path}.dictionary")))
+    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary)
+    count = num_frames // (STACK + 1)
+    first = np.random.default_rng(0).integers(len(offsets) - 1 - STACK, size=(50, count))
+    starts, ends = offsets[first], offsets[first + STACK + 1]
+    sources = [
+        b"".join(blob[start:end] for start, end in zip(*pair, strict=True))
+        for pair in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]
+    fresh, out = itertools.cycle(sources), np.zeros(num_frames * RAW_BYTES, np.uint8)
+
+    def decode() -> None:
+        stream = decompressor.stream_reader(next(fresh), read_across_frames=True)
+        assert stream.readinto(out.data) == len(out)
+
+    return decode
+
+
 def batch_times(
     storage: DatasetStorage, frames: torch.Tensor, batch: int, calls: int
 ) -> dict[str, float]:
@@ -121,16 +151,41 @@ def batch_times(
     plain = TensorDictReplayBuffer(storage=stack, batch_size=batch)
     ahead = TensorDictReplayBuffer(storage=stack, batch_size=batch, prefetch=2)
     fresh = partial(torch.randint, STACK, len(frames) - 1, (batch,))
+    same = fresh()
     microseconds = compare(
         {
+            "compact, cold rows": lambda: stack.get(fresh()),
+            "frame by frame, cold rows": lambda: frame_by_frame(frames, fresh()),
+            "compact, warm rows": lambda: stack.get(same),
+            "frame by frame, warm rows": lambda: frame_by_frame(frames, same),
+            "one window, cold rows": lambda: windows(frames, fresh()),
             "compact, whole sample()": plain.sample,
             "compact, prefetched": ahead.sample,
-            "memory, frame by frame": lambda: frame_by_frame(frames, fresh()),
-            "memory, one window": lambda: windows(frames, fresh()),
+            "decoder alone": decoder_alone(storage.dataset.folder, batch * (STACK + 1)),
         },
         calls,
     )
     return {label: round(value / 1e3, 3) for label, value in microseconds.items()}
+
+
+def check(storage: DatasetStorage, rows: dict[Key, np.ndarray]) -> None:
+    """Compare every row with the source, and the stacks of a batch with those of plain indexing."""
+    num_rows = len(storage)
+    every = storage.get(torch.arange(num_rows))
+    for key, values in rows.items():
+        assert np.array_equal(every[key].numpy(), values), key
+    start = np.repeat(storage.offsets[:-1].numpy(), storage.offsets.diff().numpy())
+    (whole,) = np.nonzero((np.arange(num_rows) - start >= STACK)[:-1])  # nothing is padded
+    index = torch.from_numpy(np.random.default_rng(0).choice(whole, 256))
+    batch = FrameStack(storage, STACK).get(index)
+    frames = torch.from_numpy(rows["observation",])
+    current, following = frame_by_frame(frames, index)
+    assert torch.equal(batch["observation"], current)
+    assert torch.equal(batch["next", "observation"][:, :-1], following[:, :-1])
+    last = torch.from_numpy(rows["next", "observation"])[
+        index
+    ]  # of another trajectory than row + 1
+    assert torch.equal(batch["next", "observation"][:, -1], last)
 
 
 def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, Any]:
@@ -139,9 +194,7 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
     install(CompactWriter, folder / "compact", rows)
     storage = open_storage(folder / "compact")
     size = storage.dataset.manifest.size_bytes
-    every = storage.get(torch.arange(num_frames))
-    for key, values in rows.items():
-        assert np.array_equal(every[key].numpy(), values), key
+    check(storage, rows)
     frames = torch.from_numpy(rows["observation",])
     (folder / "raw").mkdir()
     frames.numpy().tofile(folder / "raw" / "frames.bin")
@@ -151,15 +204,17 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
     }
     for batch in (32, 256):
         times = batch_times(storage, frames, batch, calls)
-        ratio = times["compact, whole sample()"] / times["memory, frame by frame"]
         record[f"batch {batch}, stack 4, current and next, ms"] = times
-        record[f"batch {batch}: compact / frame by frame"] = round(ratio, 2)
+        record[f"batch {batch}: compact / frame by frame"] = {
+            kind: round(times[f"compact, {kind}"] / times[f"frame by frame, {kind}"], 2)
+            for kind in ("cold rows", "warm rows")
+        }
 
     def opened() -> Callable[[], Any]:
         stack = FrameStack(open_storage(folder / "compact"), STACK)
         return lambda: stack.gather(torch.randint(num_frames, (32,)))
 
-    del storage, every
+    del storage
     raw = folder / "raw" / "frames.bin"
     record["cold batches of 32 a second"] = {
         "compact": cold_per_second(opened, folder / "compact"),

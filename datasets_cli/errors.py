@@ -178,7 +178,13 @@ class PartialFailure(RldsError):
 
     @classmethod
     def of(
-        cls, ids: Sequence[str], num_datasets: int, results: Any, what: str = "failed"
+        cls,
+        ids: Sequence[str],
+        num_datasets: int,
+        results: Any,
+        *,
+        one: str = "failed",
+        several: str = "failed",
     ) -> PartialFailure:
         """Return the error that names those that failed.
 
@@ -186,9 +192,14 @@ class PartialFailure(RldsError):
             ids: of these.
             num_datasets: how many were asked for.
             results: what became of all of them.
-            what: what is so of these.
+            one: what is so of it where it is one.
+            several: what is so of them where there are more.
         """
-        error = cls(f"{len(ids)} of {num_datasets} datasets {what}: {', '.join(ids)}")
+        what = several if ids[1:] else one
+        if num_datasets == 1:
+            error = cls(f"{ids[0]} {what}")
+        else:
+            error = cls(f"{len(ids)} of {num_datasets} datasets {what}: {', '.join(ids)}")
         error.results = results
         return error
 

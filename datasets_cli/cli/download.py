@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
-from datasets_cli.cli.state import State, state_of
+from datasets_cli.cli.state import Limits, State, state_of
 from datasets_cli.errors import PartialFailure, UsageError
 from datasets_cli.quantities import human_bytes, human_count
 
@@ -61,13 +60,7 @@ def download(
         str | None,
         typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=NUMBER",
-            help="Read a file beyond a limit, which its error message names.",
-        ),
-    ] = None,
+    limit: Limits = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -87,8 +80,7 @@ def download(
     Does nothing for a dataset that is installed. A run that was interrupted continues where it
     stopped.
     """
-    state = state_of(context)
-    state = replace(state, config=state.config.with_limits(limit or ()))
+    state = state_of(context).with_limits(limit)
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import logging
 import os
 import signal
 import sys
-import threading
+import time
 import traceback
 import warnings
 from contextlib import suppress
@@ -230,6 +231,9 @@ def _log_warning(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _is_sending(frame):  # what is raised there is dropped, too, and nobody is told
+        _send_later(number)
+        return
     raise Interrupted(number)
 
 
@@ -239,10 +243,26 @@ def _send_again(dropped: sys.UnraisableHookArgs) -> None:
     Every import has such a moment.
     """
     if isinstance(dropped.exc_value, Interrupted):
-        number = dropped.exc_value.code - 128
-        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+        _send_later(dropped.exc_value.code - 128)
     else:
         sys.__unraisablehook__(dropped)
+
+
+def _send_later(number: int) -> None:
+    """Send a signal again in a moment, without the locks of a ``threading.Timer``."""
+
+    def send() -> None:
+        time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    _thread.start_new_thread(send, ())
+
+
+def _is_sending(frame: FrameType | None) -> bool:
+    """Tell whether a frame is that of ``_send_again``, or is called by it."""
+    while frame is not None and frame.f_code is not _send_again.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _as_ours(error: Exception | SystemExit) -> RldsError:

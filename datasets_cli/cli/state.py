@@ -7,8 +7,8 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,15 @@ from datasets_cli.progress import Progress, Silent
 from datasets_cli.system_errors import is_full
 
 COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
+
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Read a file beyond a limit, which its error message names.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,10 @@ class State:
     config: Config
     json: bool = False
     quiet: bool = False
+
+    def with_limits(self, texts: Sequence[str] | None) -> State:
+        """Return the state with other limits, too; see ``Config.with_limits``."""
+        return replace(self, config=self.config.with_limits(texts or ()))
 
     def emit(self, document: Any, lines: Sequence[str], brief: Sequence[str] = ()) -> None:
         """Print a result: as JSON, briefly, or for people.

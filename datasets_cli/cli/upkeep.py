@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from datasets_cli import api
-from datasets_cli.cli.state import state_of
+from datasets_cli.cli.state import Limits, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.errors import PartialFailure
 from datasets_cli.quantities import human_bytes
@@ -30,13 +30,15 @@ def add_to(app: typer.Typer) -> None:
     app.command("scan")(scan)
 
 
-def repair(context: typer.Context, ids: Ids = None, dry_run: DryRun = False) -> None:
+def repair(
+    context: typer.Context, ids: Ids = None, limit: Limits = None, dry_run: DryRun = False
+) -> None:
     """Verify installed datasets, and install those again that are damaged.
 
     A sound dataset is not touched, and raw files that are still there and sound are not fetched
     again. Of derived data the command is named that makes it again.
     """
-    state = state_of(context)
+    state = state_of(context).with_limits(limit)
     failure = None
     try:
         results = api.repair(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import reprlib
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,8 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
-from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
+from datasets_cli.formats.limits import TEXT_ROW_BYTES, beyond, check_limit, limit
+from datasets_cli.formats.structure.hdf5_chunks import check_chunks, read_array, rows_per_read
 from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
 from datasets_cli.store.schema.columns import rows_per_block
 
@@ -24,6 +26,8 @@ Name = TypeVar("Name", bound=Hashable)
 BAND_BYTES = 64 << 20
 """Of all bands together that are decompressed ahead; a band is a row of chunks."""
 MAX_THREADS = 4
+SHOWN = 200
+"""Characters of a path that a message shows."""
 
 
 def open_hdf5(path: Path) -> h5py.File:
@@ -33,8 +37,8 @@ def open_hdf5(path: Path) -> h5py.File:
     external raw storage, virtual datasets, or soft links that lead out of its tree.
 
     Raises:
-        SourceError: it is not a whole HDF5 file, refers to anything outside itself, or has a chunk
-            or a nesting beyond the limits.
+        SourceError: it is not a whole HDF5 file, refers to anything outside itself, or has chunks,
+            names or a nesting beyond the limits.
     """
     try:
         # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
@@ -45,8 +49,7 @@ def open_hdf5(path: Path) -> h5py.File:
             f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
         ) from error
     try:
-        root = file.id
-        _check_items(root, f"{path.name}:", {h5py.h5o.get_info(root).addr})
+        _Items(path.name).check(file.id, f"{path.name}:")
     except (RuntimeError, KeyError, ValueError, OSError) as error:
         file.close()
         if isinstance(error, SourceError):
@@ -60,31 +63,73 @@ def open_hdf5(path: Path) -> h5py.File:
     return file
 
 
-def _check_items(group: h5py.h5g.GroupID, where: str, seen: set[int], nesting: int = 0) -> None:
-    """Walk the links of a group by h5py's low-level interface: a file may have 100,000 of them."""
-    check_limit("nesting", nesting, where[:200])
-    names = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
-    links: list[tuple[bytes, int, int]] = []
-    group.links.iterate(lambda name, info: links.append((name, info.type, info.u)), info=True)
-    for name, kind, address in links:
-        path = f"{where}/{name.decode(errors='replace')}"
-        if kind != h5py.h5l.TYPE_HARD:
-            raise SourceError(
-                f"{path} is {names.get(kind, 'a link of a kind of its own')}. Expected data inside "
-                "the file itself; links are refused: they could read other files of this disk."
-            )
-        if address in seen:  # hard links may form a circle
-            continue
-        seen.add(address)
-        item = h5py.h5o.open(group, name)
-        if isinstance(item, h5py.h5g.GroupID):
-            _check_items(item, path, seen, nesting + 1)
-        elif isinstance(item, h5py.h5d.DatasetID):
-            _check_dataset(item, path)
+class _Items:
+    """Walks all links of a file by h5py's low-level interface: a file may have 200,000 of them.
+
+    Args:
+        filename: for messages.
+    """
+
+    def __init__(self, filename: str) -> None:
+        self._filename = filename
+        self._seen: set[int] = set()
+        self._num_links = 0
+
+    def check(self, group: h5py.h5g.GroupID, where: str, nesting: int = 0) -> None:
+        """Check a group and all that is below it, unless it has been seen.
+
+        Raises:
+            SourceError: something refers to what is outside the file, or is beyond a limit.
+        """
+        check_limit("nesting", nesting, _short(where))
+        self._seen.add(h5py.h5o.get_info(group).addr)
+        for name, kind, address in self._links(group, where):
+            path = f"{where}/{name.decode(errors='replace')}"
+            if kind != h5py.h5l.TYPE_HARD:
+                found = _LINKS.get(kind, "a link of a kind of its own")
+                raise SourceError(
+                    f"{_short(path)} is {found}. Expected data inside the file itself; links are "
+                    "refused: they could read other files of this disk."
+                )
+            if address in self._seen:  # hard links may form a circle
+                continue
+            self._seen.add(address)
+            item = h5py.h5o.open(group, name)
+            if isinstance(item, h5py.h5g.GroupID):
+                self.check(item, path, nesting + 1)
+            elif isinstance(item, h5py.h5d.DatasetID):
+                _check_dataset(item, _short(path))
+
+    def _links(self, group: h5py.h5g.GroupID, where: str) -> list[tuple[bytes, int, int]]:
+        """Return name, kind and address of each link of a group."""
+        links: list[tuple[bytes, int, int]] = []
+        most = limit("entries") - self._num_links, limit("name_bytes")
+
+        def add(name: bytes, info: Any) -> bool | None:
+            links.append((name, info.type, info.u))
+            # Any value ends the iteration; an error in here would be lost.
+            return True if len(links) > most[0] or len(name) > most[1] else None
+
+        group.links.iterate(add, info=True)
+        for name, _, _ in links[-1:]:  # where the iteration may have ended early
+            what = f"{_short(where)}: the name {reprlib.repr(name.decode(errors='replace'))}"
+            check_limit("name_bytes", len(name), what)
+            if len(links) > most[0]:
+                raise SourceError(beyond("entries", math.inf, self._filename))
+        self._num_links += len(links)
+        return links
+
+
+_LINKS = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
+
+
+def _short(path: str) -> str:
+    """Return a path for a message: names may be long, and nested."""
+    return path if len(path) <= SHOWN else f"{path[: SHOWN // 2]}...{path[-SHOWN // 2 :]}"
 
 
 def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
-    """Refuse data in other files, and chunks that are too large: HDF5 unpacks them whole."""
+    """Refuse data in other files, and chunks beyond the limits."""
     made = item.get_create_plist()
     layout = made.get_layout()
     if layout == h5py.h5d.VIRTUAL or made.get_external_count():
@@ -92,8 +137,7 @@ def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
             f"{path} keeps its data in another file. Expected data inside the file itself."
         )
     if layout == h5py.h5d.CHUNKED:
-        size = math.prod(made.get_chunk()) * item.get_type().get_size()
-        check_limit("chunk_bytes", size, f"a chunk of {path}")
+        check_chunks(item, made.get_chunk(), path)
 
 
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:
@@ -116,7 +160,7 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
     step = rows_per_block(row_bytes)
     check_rows(next(iter(datasets.values())).file, total, row_bytes)
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        ahead = {key: _GzipRows(datasets[key], pool) for key in _read_ahead(datasets)}
+        ahead = {key: _GzipRows(datasets[key], pool) for key in _read_ahead(datasets, step)}
         for reader in ahead.values():
             reader.start(min(step, total))
         for start in range(0, total, step):
@@ -155,15 +199,16 @@ def read_scalar(dataset: h5py.Dataset) -> Any:
 def _read(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
     if has_texts_elsewhere(dataset):
         return read_texts(dataset, start, stop)
-    return np.asarray(dataset[start:stop])
+    return read_array(dataset, start, stop)
 
 
-def _read_ahead(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[Name]:
+def _read_ahead(datasets: Mapping[Name, h5py.Dataset], num_rows: int) -> Iterator[Name]:
     """Yield which are decompressed ahead: the others' bands would take too much memory."""
     room = BAND_BYTES
     for key, dataset in datasets.items():
         band = dataset.chunks[0] * _row_bytes(dataset) if dataset.chunks else 0
-        if band <= room and _is_gzip(dataset):
+        is_coarse = num_rows <= rows_per_read(dataset.shape, dataset.chunks)
+        if band <= room and is_coarse and _is_gzip(dataset):
             room -= band
             yield key
 

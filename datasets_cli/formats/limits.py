@@ -45,6 +45,27 @@ LIMITS: Mapping[str, Limit] = {
         "What is unpacked at once: a chunk of HDF5, a page of Parquet. Their writers make chunks "
         "of up to 1 MiB.",
     ),
+    "chunks": Limit(
+        10_000,
+        "chunks",
+        "Of HDF5 that a row is in, and that are read at once: HDF5 needs 6,500 bytes for each. "
+        "Published rows are in up to some 400.",
+    ),
+    "arrays": Limit(
+        1_000,
+        "arrays",
+        "Of a D4RL file, and of a Minari episode; published ones have up to some 30.",
+    ),
+    "entries": Limit(
+        1_000_000,
+        "entries",
+        "Groups and arrays of an HDF5 file; Minari's largest has 13,210 episodes of some 15 each.",
+    ),
+    "name_bytes": Limit(
+        1_000,
+        "bytes",
+        "One name in HDF5; published ones have up to 20, and a file name has room for 200.",
+    ),
     "table_bytes": Limit(
         192 << 20,
         "bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ def install_dataset(
     *,
     http: Http | None = None,
     progress: Progress | None = None,
+    unless: Callable[[], bool] | None = None,
 ) -> Path:
     """Return the folder of an installed dataset, installing it first if needed.
 
@@ -39,6 +41,7 @@ def install_dataset(
         install_options: how to install it.
         http: the client; one of this configuration by default.
         progress: told of what happens.
+        unless: asked when the lock is held; whether another process has done it meanwhile.
 
     Raises:
         RldsError: any of ``errors``. Nothing half-made is ever listed; the next run continues.
@@ -47,7 +50,7 @@ def install_dataset(
     if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
     try:
-        return _installation(config, install_options, http, progress).run(text)
+        return _installation(config, install_options, http, progress).run(text, unless=unless)
     except RldsError:  # some are OSErrors
         raise
     except OSError as error:

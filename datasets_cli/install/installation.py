@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
+
+_KEPT = "{id} was installed by another process meanwhile; its copy is kept"
 
 
 class Installation:
@@ -75,12 +78,17 @@ class Installation:
             return replace(found, fallback_for=resolved.id)
         return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
 
-    def run(self, text: str) -> Path:
-        """Return the folder of a dataset, installing it first if needed."""
-        with raised_limits(dict(self._config.limits)):
-            return self._run(text)
+    def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> Path:
+        """Return the folder of a dataset, installing it first if needed.
 
-    def _run(self, text: str) -> Path:
+        Args:
+            text: an id, or a name that resolves to one.
+            unless: asked when the lock is held; whether another process has done it meanwhile.
+        """
+        with raised_limits(dict(self._config.limits)):
+            return self._run(text, unless)
+
+    def _run(self, text: str, unless: Callable[[], bool] | None) -> Path:
         root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
@@ -95,6 +103,9 @@ class Installation:
             restore(root, resolved.id)
             if is_installed(root, resolved.id) and not force:
                 return self.installed(resolved.id)
+            if unless is not None and unless():
+                self._progress.note(_KEPT.format(id=resolved.id))
+                return root.dataset(resolved.id)
             try:
                 return self._install(resolved)
             except (RldsError, OSError):
@@ -175,9 +186,7 @@ class Installation:
             raise type(error)(_with_advice(told, files, options)) from error
         replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
         if not commit(root, staging, manifest, replace=options.force):
-            self._progress.note(
-                f"{resolved.id} was installed by another process meanwhile; its copy is kept"
-            )
+            self._progress.note(_KEPT.format(id=resolved.id))
         elif replaced is not None and replaced.content != manifest.content:
             remove_tables(root, replaced.content)
         if not options.keep_raw and options.source_folder is None:

@@ -28,6 +28,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.replaced import Identity, identity
 
 SOUND = "sound"
 REPAIRED = "repaired"
@@ -88,7 +89,11 @@ def repair_all(
     failed = [each for each in results if each.outcome == FAILED]
     if failed:
         error = PartialFailure.of(
-            [each.id for each in failed], len(results), results, "are still damaged"
+            [each.id for each in failed],
+            len(results),
+            results,
+            one="is still damaged",
+            several="are still damaged",
         )
         raise error from failed[0].error
     return results
@@ -100,6 +105,7 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
         with locked(root.lock(text), text, config.lock_timeout):
             restore(root, text)
     id = installed_id(text, config, accept_fallback=False)
+    copy = identity(root.dataset(id))
     try:
         verify(id, config)
         return RepairedDataset(id, SOUND)
@@ -115,15 +121,26 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     if dry_run or is_newer or id.startswith("derived/") or (known and known.parent):
         return RepairedDataset(id, FAILED, str(damage), error=damage)
     try:
-        folder = _make_again(id, known, config, progress)
+        folder = _make_again(id, known, copy, config, progress)
     except RldsError as error:
         return RepairedDataset(id, FAILED, str(damage), error=error)
     same = None if known is None else read_manifest(folder).content == known.content
     return RepairedDataset(id, REPAIRED, str(damage).removesuffix(f" {advice}"), same)
 
 
-def _make_again(id: str, known: Manifest | None, config: Config, progress: Progress | None) -> Path:
+def _make_again(
+    id: str, known: Manifest | None, copy: Identity, config: Config, progress: Progress | None
+) -> Path:
     """Install a dataset again, as its manifest says that it was; return its folder.
+
+    Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
+
+    Args:
+        id: of the dataset.
+        known: the manifest of the damaged copy; None where it cannot be read.
+        copy: which one is damaged.
+        config: the root, mirrors, offline mode.
+        progress: told of what happens.
 
     Raises:
         RldsError: its files are not to be had; the damaged copy is as it was.
@@ -136,5 +153,20 @@ def _make_again(id: str, known: Manifest | None, config: Config, progress: Progr
             source=source_folder(known),
             accept_any=bool(known.unverified),
         )
+    folder = CacheRoot(config.root).dataset(id)
     with shown(progress) as told:
-        return install_dataset(id, config, options, progress=told)
+        return install_dataset(
+            id,
+            config,
+            options,
+            progress=told,
+            unless=lambda: identity(folder) != copy and _is_sound(id, config),
+        )
+
+
+def _is_sound(id: str, config: Config) -> bool:
+    try:
+        verify(id, config)
+    except (IntegrityError, DatasetNotInstalled):
+        return False
+    return True

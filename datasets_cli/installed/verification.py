@@ -11,6 +11,7 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.installed.condition import read_manifest_of
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.progress import Progress, reporting_to
@@ -71,7 +72,8 @@ def _opened(text: str, config: Config) -> Dataset:
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
     try:
-        return read_one_copy(folder, lambda: _open_checked(folder, id))
+        with raised_limits(dict(config.limits)):
+            return read_one_copy(folder, lambda: _open_checked(folder, id))
     except FileNotFoundError:
         if has_manifest(folder):
             raise

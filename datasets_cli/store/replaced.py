@@ -10,6 +10,9 @@ from datasets_cli.errors import DamagedDataset
 
 Result = TypeVar("Result")
 
+Identity = tuple[int, int] | None
+"""What tells a folder from another one that takes its name; None where there is none."""
+
 TRIES = 10
 
 
@@ -27,21 +30,21 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
         FileNotFoundError: ``read`` raised it.
     """
     for _ in range(TRIES):
-        before = _identity(folder)
+        before = identity(folder)
         try:
             found = read()
         except (DamagedDataset, FileNotFoundError):
-            if _identity(folder) == before:
+            if identity(folder) == before:
                 raise
         else:
-            if _identity(folder) == before:
+            if identity(folder) == before:
                 return found
     raise DamagedDataset(
         f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
     )
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def identity(folder: Path) -> Identity:
     """Return what tells a folder from another one that takes its name; None where there is none."""
     try:
         found = folder.stat()

@@ -6,8 +6,9 @@ tensorflow/datasets recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from math import isfinite
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.formats.hdf5 import open_hdf5, read_rows, read_scalar
+from datasets_cli.formats.limits import beyond, check_limit, limit
 from datasets_cli.recipe import TRAJECTORY_END, Block, Description, Key, Source, SourceError
 
 from .traps import STATE_AFTER_THE_STEP, has_state_after_the_step
@@ -95,8 +97,9 @@ def _row_datasets(
     Raises:
         SourceError: it is not a D4RL file, or the columns that make its rows are not equally long.
     """
-    datasets = {path: item for path, item in _walk(file) if not path.startswith("metadata/")}
-    filename, found = Path(file.filename).name, ", ".join(datasets) or "nothing"
+    arrays = _arrays(file)
+    datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}
+    filename, found = Path(file.filename).name, _some(datasets) or "nothing"
     if missing := [path for path in REQUIRED if path not in datasets]:
         raise SourceError(
             f"{filename} has no {', '.join(missing)}; found {found}. "
@@ -133,6 +136,12 @@ def _is_text(item: h5py.Dataset) -> bool:
     return h5py.check_string_dtype(item.dtype) is not None
 
 
+def _some(paths: Iterable[str]) -> str:
+    """Return paths for a message, which shows the first ones of many."""
+    first, *rest = textwrap.wrap(", ".join(paths), 1_000) or [""]
+    return f"{first} ..." if rest else first
+
+
 def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
     """Return the note that names the datasets without an entry for every step."""
     found = ", ".join(f"{path} {list(item.shape)} {item.dtype}" for path, item in datasets.items())
@@ -140,6 +149,20 @@ def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
         f"left out, as they do not have numbers or text for each of the {num_steps:,} steps: "
         f"{found}"
     )
+
+
+def _arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Return every dataset of a file that is not empty, by its path.
+
+    Raises:
+        SourceError: there are more than are read.
+    """
+    found: dict[str, h5py.Dataset] = {}
+    for path, item in _walk(file):
+        found[path] = item
+        if len(found) > limit("arrays"):
+            raise SourceError(beyond("arrays", inf, Path(file.filename).name))
+    return found
 
 
 def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
@@ -159,13 +182,15 @@ def _key(path: str) -> Key:
 
 def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
     """Return the scalars under ``metadata`` and the paths of its arrays (policy weights)."""
-    scalars, arrays = {}, []
-    for path, item in _walk(file):
+    scalars, arrays, text_bytes = {}, [], 0
+    for path, item in _arrays(file).items():
         if not path.startswith("metadata/"):
             continue
         name = path.removeprefix("metadata/")
         value = read_scalar(item) if item.shape == () else None
         if isinstance(value, bytes):
+            text_bytes += len(value)
+            check_limit("json_bytes", text_bytes, f"{Path(file.filename).name}: its metadata")
             scalars[name] = value.decode(errors="replace")
         elif value is not None and value.dtype.kind in "biuf":
             scalars[name] = value.item() if isfinite(value) else str(value)  # JSON has no NaN

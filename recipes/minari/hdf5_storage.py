@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ import h5py
 import numpy as np
 
 from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
+from datasets_cli.formats.limits import beyond, limit
+from datasets_cli.formats.structure.hdf5_chunks import read_array, rows_per_read
 from datasets_cli.formats.structure.hdf5_text import read_texts
 from datasets_cli.recipe import SourceError
 
@@ -42,7 +45,12 @@ class Hdf5Storage:
     def arrays(self, episode: str) -> dict[str, Stored]:
         """Return how an episode's arrays are stored, by path."""
         group = h5py.h5g.open(self._file.id, episode.encode())
-        return {path: self._stored(array, path) for path, array in _arrays(group)}
+        found: dict[str, Stored] = {}
+        for path, array in _arrays(group):
+            found[path] = self._stored(array, path)
+            if len(found) > limit("arrays"):
+                raise SourceError(beyond("arrays", math.inf, episode))
+        return found
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
         """Return rows of an array as they are stored."""
@@ -51,10 +59,11 @@ class Hdf5Storage:
         array = h5py.h5d.open(self._file.id, name)
         if h5py.check_vlen_dtype(array.dtype):
             return read_texts(h5py.Dataset(array), start, min(stop, array.shape[0]))
-        if (start, stop) != (0, array.shape[0]):
-            rows = h5py.Dataset(array)[start:stop]
-            assert isinstance(rows, np.ndarray)
-            return rows
+        made = array.get_create_plist()
+        chunk = made.get_chunk() if made.get_layout() == h5py.h5d.CHUNKED else None
+        is_whole = (start, stop) == (0, array.shape[0])
+        if not is_whole or stop > rows_per_read(array.shape, chunk):
+            return read_array(h5py.Dataset(array), start, stop)
         rows = np.empty(array.shape, dtype=array.dtype)
         array.read(h5py.h5s.ALL, h5py.h5s.ALL, rows)
         return rows

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from datasets_cli import api
+from datasets_cli.cli import main as cli
 from datasets_cli.cli.main import main
 from datasets_cli.progress import Silent
 
@@ -56,6 +57,32 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(
     assert main(["path", "demo/iris"]) == code
     error = capsys.readouterr().err
     assert "run the same command again" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, sent = cli._send_later, []
+
+    class Last:
+        def __del__(self) -> None:
+            signal.raise_signal(number)
+
+    def send_at_once(number: int) -> None:
+        sent.append(number)
+        if len(sent) == 1:  # as where the system has run the other thread first
+            signal.raise_signal(number)
+        else:
+            send(number)
+
+    def work(*_: object, **__: object) -> None:
+        Last()
+        time.sleep(30)
+
+    monkeypatch.setattr(cli, "_send_later", send_at_once)
+    monkeypatch.setattr(api, "dataset_path", work)
+    assert main(["path", "demo/iris"]) == code and sent == [number, number]
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_only_the_command_speaks(

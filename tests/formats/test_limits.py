@@ -18,9 +18,11 @@ pytest.importorskip("pyarrow")
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config  # needs pyarrow
 from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageError
+from datasets_cli.formats.hdf5 import open_hdf5, read_rows
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
-from datasets_cli.formats.npy import read_array
+from datasets_cli.formats.npy import read_array as read_npy
 from datasets_cli.formats.structure.crc32c import SLICE_BYTES, crc32c
+from datasets_cli.formats.structure.hdf5_chunks import read_array
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.compact.frames import FrameReader
@@ -137,13 +139,40 @@ def test_a_column_of_one_value_is_read_however_well_it_is_packed(tmp_path: Path)
     assert install(source, tmp_path / "root").is_dir()
 
 
+def test_a_file_of_too_many_entries_is_not_looked_through(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w") as file:
+        for name in ("a/b", "a/c", "d"):
+            file[name] = 0
+    with raised_limits({"entries": 4}):
+        open_hdf5(path).close()
+    with (
+        raised_limits({"entries": 3}),
+        pytest.raises(SourceError, match=r"a.hdf5 has more than 3 entries;.*--limit entries="),
+    ):
+        open_hdf5(path)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_rows_in_many_chunks_are_read_by_a_few_at_a_time(
+    compression: str | None, tmp_path: Path
+) -> None:
+    values = np.arange(700, dtype="f4").reshape(100, 7)
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(3, 2), compression=compression)
+        with raised_limits({"chunks": 8}):
+            (block,) = read_rows({"x": file["x"]})
+            part = read_array(file["x"], 5, 50)
+    assert (block["x"] == values).all() and (part == values[5:50]).all()
+
+
 def test_an_array_of_too_many_values_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "action.gz"
     save(path, np.zeros(4_000_001, np.uint8))
     with pytest.raises(SourceError, match=r"4,000,001 values.*--limit array_values="):
-        read_array(path, "uint8", (None,))
+        read_npy(path, "uint8", (None,))
     with raised_limits({"array_values": 4_000_001}):
-        assert len(read_array(path, "uint8", (None,))) == 4_000_001
+        assert len(read_npy(path, "uint8", (None,))) == 4_000_001
 
 
 def test_frames_of_gigabytes_are_not_opened(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import LockedError
+from datasets_cli.errors import LockedError, RldsError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import remove
@@ -379,8 +379,9 @@ def test_failed_replacement_puts_the_old_copy_back(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(PermissionError, match="refused"):
+    with pytest.raises(RldsError, match=r"refused: .*See the permissions") as caught:
         install_dataset(ID, replaced.config, InstallOptions(force=True))
+    assert isinstance(caught.value.__cause__, PermissionError)
     assert replaced.files() == undisturbed["old"]
     assert list((replaced.config.root / "tmp").iterdir()) == []
 

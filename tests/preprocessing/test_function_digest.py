@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 
 from datasets_cli import RewardScaling
 from datasets_cli.preprocessing.function_digest import function_entry
+from tests.support.processes import Child
 
 SOURCE = """
 import functools
@@ -58,13 +60,30 @@ def digest(function: Any) -> str:
 
 def of_module(folder: Path, source: str, name: str = "digested") -> dict[str, str]:
     """Return the digests of a module's functions, from a process of its own."""
+    write_module(folder, source, name)
+    found: dict[str, str] = Child("fork", import_and_digest, folder, name).result()
+    return found
+
+
+def write_module(folder: Path, source: str, name: str = "digested") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_bytes(source.encode())
+
+
+def import_and_digest(_: Connection, folder: Path, name: str) -> dict[str, str]:
+    sys.path.insert(0, str(folder))
+    sys.modules.pop(name, None)
+    module = importlib.import_module(name)
+    return {name: digest(getattr(module, name)) for name in NAMES if hasattr(module, name)}
+
+
+def of_started_process(folder: Path, source: str) -> dict[str, str]:
+    """Return the same from a process that was not forked: it hashes text in its own way."""
+    write_module(folder, source)
     script = (
-        f"import json, {name} as module;"
+        "import json, digested as module;"
         "from datasets_cli.preprocessing.function_digest import function_entry;"
-        f"names = [name for name in {NAMES} if hasattr(module, name)];"
-        "print(json.dumps({n: function_entry(getattr(module, n))['digest'] for n in names}))"
+        f"print(json.dumps({{n: function_entry(getattr(module, n))['digest'] for n in {NAMES}}}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
@@ -74,7 +93,7 @@ def of_module(folder: Path, source: str, name: str = "digested") -> dict[str, st
 
 
 def test_another_folder_line_ending_and_process_have_the_same_digest(tmp_path: Path) -> None:
-    here = of_module(tmp_path / "here", SOURCE)
+    here = of_started_process(tmp_path / "here", SOURCE)
     there = of_module(tmp_path / "far" / "away", SOURCE.replace("\n", "\r\n"))
     assert here == there
     assert len(set(here.values())) == len(NAMES)

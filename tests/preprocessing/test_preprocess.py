@@ -96,7 +96,7 @@ def test_a_function_that_fails_names_the_rows_and_leaves_no_dataset(
     with pytest.raises(RldsError, match=named + where):
         replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=0)
     with pytest.raises(RldsError, match=named + where):
-        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=2)
+        replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=1)
     assert not (tmp_path / "out").exists()
 
 

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from datasets_cli import ExperienceReplay
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import LockedError, UsageError
 from datasets_cli.preprocessing import run
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
+from tests.support.forked import Forked
 
 FUNCTIONS = """
 import os, signal
@@ -47,16 +49,6 @@ run.rows_per_block = lambda row_bytes: 200
 """
 
 CLI = SMALL_PARTS + "from datasets_cli.cli.main import main; sys.exit(main(sys.argv[1:]))"
-
-DIE_BEFORE_RENAME = """
-import os, signal
-rename = os.rename
-def die_or_rename(source, target):
-    if str(target).endswith("out"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    rename(source, target)
-os.rename = die_or_rename
-"""
 
 IN_PYTHON = """
 from datasets_cli import ExperienceReplay
@@ -114,6 +106,16 @@ def start(script: str, here: Path, *arguments: str, **environment: str) -> subpr
     )
 
 
+def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
+    """Start a command in a process of its own, with small parts."""
+
+    def command() -> int:
+        run.rows_per_block = lambda row_bytes: 200
+        return main(arguments)
+
+    return Forked(command, here, **environment)
+
+
 def finish(child: subprocess.Popen[str]) -> tuple[int, str]:
     _, error = child.communicate(timeout=100)
     return child.returncode, error
@@ -151,7 +153,7 @@ def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_w
 
 
 def test_a_held_lock_is_a_json_error(door: str, here: Path, holder: subprocess.Popen[str]) -> None:
-    code, error = finish(start(CLI, here, *command(door), "--json", RLDS_LOCK_TIMEOUT="1.2"))
+    code, error = forked(here, [*command(door), "--json"], RLDS_LOCK_TIMEOUT="1.2").finish()
     assert code == 8
     assert json.loads(error)["error"]["type"] == "LockedError"
 
@@ -159,11 +161,10 @@ def test_a_held_lock_is_a_json_error(door: str, here: Path, holder: subprocess.P
 def test_a_lock_that_is_let_go_lets_the_command_work(
     door: str, here: Path, out: Path, holder: subprocess.Popen[str]
 ) -> None:
-    child = start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="90")
-    assert child.stderr
-    assert child.stderr.readline().startswith("waiting for another process")
+    child = forked(here, command(door), RLDS_LOCK_TIMEOUT="90")
+    assert child.error_line().startswith("waiting for another process")
     holder.communicate("\n")
-    assert finish(child)[0] == 0
+    assert child.finish()[0] == 0
     assert_whole(out, door)
 
 
@@ -172,7 +173,7 @@ def test_the_lock_of_a_killed_process_is_free(
 ) -> None:
     holder.kill()
     holder.communicate()
-    assert finish(start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="5"))[0] == 0
+    assert forked(here, command(door), RLDS_LOCK_TIMEOUT="5").finish()[0] == 0
     assert_whole(out, door)
 
 
@@ -207,22 +208,31 @@ def test_a_python_user_who_waits_is_told_in_the_log(
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(door: str, here: Path, out: Path) -> None:
-    child = start(CLI, here, *command(door, "dies_once"))
-    assert finish(child)[0] == -signal.SIGKILL
+    assert forked(here, command(door, "dies_once")).finish()[0] == -signal.SIGKILL
     assert not out.exists()
     calls = len((here / "calls").read_text())
-    assert finish(start(CLI, here, *command(door, "dies_once")))[0] == 0
+    assert forked(here, command(door, "dies_once")).finish()[0] == 0
     assert 1 < calls < len((here / "calls").read_text()) <= 8 + 2  # the first rows are tried twice
     assert_whole(out, door)
 
 
 def test_a_run_killed_before_the_last_rename_is_finished_by_the_next(
-    door: str, here: Path, out: Path
+    door: str, here: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert finish(start(DIE_BEFORE_RENAME + CLI, here, *command(door)))[0] == -signal.SIGKILL
+    rename = os.rename
+
+    def die_or_rename(source: Any, target: Any) -> None:
+        if str(target).endswith("out"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", die_or_rename)
+        child = forked(here, command(door))
+    assert child.finish()[0] == -signal.SIGKILL
     assert not out.exists()
     assert list(CacheRoot(out.parents[2]).installed()) == [door]
-    assert finish(start(CLI, here, *command(door)))[0] == 0
+    assert forked(here, command(door)).finish()[0] == 0
     assert_whole(out, door)
 
 

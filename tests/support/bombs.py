@@ -131,6 +131,31 @@ def shared_texts(file: h5py.File) -> None:
     path.write_bytes(data)
 
 
+def many(group: str, num_arrays: int) -> Callable[[h5py.File], None]:
+    """Return what adds a group of scalars to a file."""
+
+    def add(file: h5py.File) -> None:
+        below = file.create_group(group).id
+        for number in range(num_arrays):
+            space = h5py.h5s.create(h5py.h5s.SCALAR)
+            h5py.h5d.create(below, b"k%d" % number, h5py.h5t.IEEE_F32LE, space)
+
+    return add
+
+
+def shared_scalars(file: h5py.File) -> None:
+    """Add 900 texts below ``metadata``, all of which are the same 1 MB of the file."""
+    for number in range(900):
+        file[f"metadata/k{number}"] = "x" * (1 << 20 if number == 0 else 1)
+    places = [file[f"metadata/k{number}"].id.get_offset() for number in range(900)]
+    path = Path(file.filename)
+    file.close()
+    data = bytearray(path.read_bytes())
+    for at in places[1:]:
+        data[at : at + 16] = data[places[0] : places[0] + 16]
+    path.write_bytes(data)
+
+
 def minari(write: Callable[[Path], str], **metadata: Any) -> Make:
     """Return what writes a Minari dataset whose data a function writes; it returns their form."""
 
@@ -157,6 +182,22 @@ def episode(steps: int, shape: tuple[int, ...] = (2,)) -> Callable[[Path], str]:
         return "hdf5"
 
     return write
+
+
+def many_infos(folder: Path) -> str:
+    """Write an episode with 1,500 infos."""
+    episode(3)(folder)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        many("episode_0/infos", 1500)(file)
+    return "hdf5"
+
+
+def narrow_chunks(folder: Path) -> str:
+    """Write an episode whose infos have a chunk for each of a million values of a row."""
+    episode(3)(folder)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        file.create_dataset("episode_0/infos/x", (3, 1 << 20), "f4", chunks=(1, 1))
+    return "hdf5"
 
 
 def wide_flags(folder: Path) -> str:
@@ -385,6 +426,15 @@ BOMBS: dict[str, Bomb] = {
     "an HDF5 scalar of 2 GB": Bomb("row_bytes", d4rl(empty("metadata/x", (), dtype=LONG))),
     "HDF5 texts that share their bytes": Bomb("text_bytes", d4rl(shared_texts)),
     "HDF5 groups in groups": Bomb("nesting", d4rl(groups_in_groups)),
+    "HDF5 chunks of one value": Bomb(
+        "chunks", d4rl(empty("infos/x", (300, 1 << 20), chunks=(1, 1)))
+    ),
+    "an HDF5 file of 1,500 infos": Bomb("arrays", d4rl(many("infos", 1500))),
+    "an HDF5 file of 1,500 scalars": Bomb("arrays", d4rl(many("metadata", 1500))),
+    "HDF5 scalars that share their bytes": Bomb("json_bytes", d4rl(shared_scalars)),
+    "an HDF5 name of 60,000 characters": Bomb("name_bytes", d4rl(empty("n" * 60_000, (300,)))),
+    "an HDF5 episode of 1,500 infos": Bomb("arrays", minari(many_infos)),
+    "an HDF5 episode of chunks of one value": Bomb("chunks", minari(narrow_chunks)),
     "10^15 HDF5 rows": Bomb("rows", rows_of_nothing(10**15)),
     "an HDF5 episode of 10^12 steps": Bomb("rows", minari(episode(10**12))),
     "HDF5 observations of 2 GB": Bomb("row_bytes", minari(episode(300, (1 << 29,)))),

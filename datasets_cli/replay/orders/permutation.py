@@ -56,7 +56,8 @@ class FeistelOrder:
         to_left, to_right = np.split(words, [ROUNDS * width])
         below_height = (to_left * np.uint64(height)) >> np.uint64(32)
         below_width = to_right & np.uint64(self._mask)
-        self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width)
+        # Less the height, so that what is below 0 after the addition was below the height.
+        self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width) - height
         self._to_right = below_width.astype(np.int64).reshape(ROUNDS, height)
 
     def __len__(self) -> int:
@@ -74,9 +75,13 @@ class FeistelOrder:
     def _permuted(self, cells: np.ndarray) -> np.ndarray:
         """Return the cells int64 ``[n]`` that cells int64 ``[n]`` become."""
         left, right = cells >> self._shift, cells & self._mask
+        change = np.empty_like(left)  # all steps are done in place: half of their time is memory
         for to_left, to_right in zip(self._to_left, self._to_right, strict=True):
-            left += to_left[right]
-            left -= self._height * (left >= self._height)
-            right ^= to_right[left]
-        permuted: np.ndarray = (left << self._shift) | right
-        return permuted
+            left += to_left.take(right, out=change, mode="clip")
+            np.right_shift(left, 63, out=change)  # all bits where it is below 0, and none elsewhere
+            change &= self._height
+            left += change
+            right ^= to_right.take(left, out=change, mode="clip")
+        left <<= self._shift
+        left |= right
+        return left

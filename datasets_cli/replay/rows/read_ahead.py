@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler, tells_ahead
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.dataset import Block
@@ -66,34 +67,30 @@ class ReadAhead:
         self._count = 1  # batches of the next block
 
     def take(
-        self, sampler: Sampler, size: int, generator: torch.Generator | None
+        self, sampler: Sampler, size: int, source: DrawGenerator
     ) -> tuple[torch.Tensor, Info, Block, int] | None:
         """Return the next batch: its rows' numbers, what is said of them, and where they are.
 
         Args:
             sampler: draws them; the same as before, unless ``give_back`` was called.
             size: of the batch.
-            generator: what to draw from; None where it must not be drawn from ahead.
+            source: what to draw from.
 
         Returns:
             the numbers int64 ``[B]``, info, the block and the batch's first row in it; None where
             the batch must be drawn by itself.
         """
-        if not tells_ahead(sampler):
-            return None
         block = self._block
-        if block is not None and (block.size != size or block.place != sampler.place):
-            self.give_back()
-            block = None
-        if block is None:
-            block = self._read(sampler, size, generator)
-            if block is None:
+        if block is None or block.size != size or block.place != block.sampler.place:
+            if block is not None:
+                self.give_back()
+            if (block := self._read(sampler, size, source)) is None:
                 return None
         start = block.num_handed * size
         stop = start + size
         block.num_handed += 1
-        sampler.advance(size)
-        block.place = sampler.place
+        block.sampler.advance(size)
+        block.place = block.sampler.place
         if stop == len(block.index):
             self._block = None
         # From numpy: what is pickled with a batch is its own memory, not that of the block.
@@ -113,14 +110,15 @@ class ReadAhead:
         """Forget what was drawn ahead; where the draws stand is set otherwise."""
         self._block, self._count = None, 1
 
-    def _read(
-        self, sampler: AheadSampler, size: int, generator: torch.Generator | None
-    ) -> DrawnBlock | None:
+    def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
         """Return a new block, or None where the next batch is to be drawn by itself."""
+        if not tells_ahead(sampler):
+            return None
         count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)
         self._count = max(1, min(2 * count, most, MOST_BATCHES))
         if count == 1:
             return None
+        generator = source.get(is_writable=False) if source.is_private else None
         state_before = None if generator is None else generator.get_state()
         place = sampler.place
         try:

@@ -239,10 +239,7 @@ class BatchReader:
         """Draw rows and gather them; no row is written in between."""
         if self._ahead is not None:
             with self._threads:
-                source = self._draws_from
-                found = self._ahead.take(
-                    self.sampler, size, self.generator if source.is_private else None
-                )
+                found = self._ahead.take(self.sampler, size, self._draws_from)
             if found is not None:
                 index, info, block, start = found
                 if self._takes_arrays(batch_format):

@@ -113,9 +113,9 @@ class UniformSlices(Sliced, AheadSampler):
             return None
         drawn = torch.empty((count, num_slices), dtype=torch.int64)
         uniform = torch.empty((count, num_slices), dtype=torch.float64)
-        for trajectories, starts in zip(drawn, uniform, strict=True):  # in the order of sample()
-            torch.randint(len(windows), (num_slices,), generator=generator, out=trajectories)
-            torch.rand(num_slices, generator=generator, out=starts)
+        for trajectories, starts in zip(drawn.unbind(), uniform.unbind(), strict=True):
+            trajectories.random_(len(windows), generator=generator)  # as sample() draws them
+            starts.uniform_(generator=generator)
         return slicing.cut(storage, windows, drawn.view(-1), uniform.view(-1))
 
 

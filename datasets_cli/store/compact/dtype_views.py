@@ -62,7 +62,9 @@ class DtypeViews:
             is_contiguous: give each leaf memory of its own; they are strided views otherwise.
         """
         for dtype, sizes, leaves in self._views:
-            parts = packed.view(dtype).split_with_sizes(sizes, 1)
+            # "Unsafe" is to change the whole behind the back of a graph that has its parts; nobody
+            # has the whole. It takes a fifth less time.
+            parts = packed.view(dtype).unsafe_split_with_sizes(sizes, 1)
             for part, shape, node, name in leaves:
                 leaf = parts[part] if shape is None else parts[part].view(shape)
                 nodes[node][name] = leaf.contiguous() if is_contiguous else leaf
