@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensordict import TensorDict
 from typer.main import get_command
 
 import datasets_cli
@@ -90,6 +91,20 @@ def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
         )
         exec(code, names)
     assert len(names["buffer"]) == 1495 and names["batch"].shape[0] <= 256
+
+
+def test_the_python_of_the_page_on_numpy_and_jax_runs(door: str) -> None:
+    found = []
+    for block in blocks("docs/numpy-and-jax.md", "python"):
+        found.append({"__name__": "__main__"})
+        exec(block.replace("d4rl/hopper-medium-v2", door), found[-1])
+    numpy, loop, corl, scan, flashbax = found
+    assert all(type(numpy["batch"][name]) is np.ndarray for name in ("observation", "index"))
+    assert isinstance(numpy["tensordict"], TensorDict)
+    assert 0 < float(loop["value"]) < 1
+    assert corl["states"].shape == (256, 39) and corl["dones"].dtype == np.float32
+    assert scan["losses"].shape == (8,)
+    assert set(np.asarray(flashbax["batch"]["index"]).tolist()) <= {*range(100)}
 
 
 def test_the_page_for_those_who_come_from_elsewhere_runs(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -106,6 +107,17 @@ def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
         DistributedSampler(2, 2)
     with pytest.raises(UsageError, match="processes none"):
         DistributedSampler(4, 0, drop_last=True).sample(TrajectoryRows([3]), 1, UNUSED)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_loader_gives_batches_of_numpy(door: str, num_workers: int) -> None:
+    replay = ExperienceReplay(door, batch_size=64, format="numpy")
+    expected = BatchStream(ExperienceReplay(door, batch_size=64), num_batches=2)
+    found = [*BatchStream(replay, num_batches=2).loader(num_workers)]
+    for batch, right in zip(found, expected.loader(0), strict=True):
+        assert type(batch["observation"]) is np.ndarray
+        assert np.array_equal(batch["index"], right["index"])
+        assert np.array_equal(batch["next"]["reward"], right["next", "reward"])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

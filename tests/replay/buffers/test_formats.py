@@ -247,6 +247,22 @@ def test_batches_made_ahead_are_those_of_torch(folders: dict[str, Path], name: s
     same(found.sample(), expected.sample(), name)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sampler", ["uniform", "without replacement", "slices"])
+def test_batches_of_one_block_may_be_of_several_formats(
+    folders: dict[str, Path], layout: str, sampler: str
+) -> None:
+    expected = opened(folders[layout], "torch", sampler=SAMPLERS[sampler]())
+    one = opened(folders[layout], "torch", sampler=SAMPLERS[sampler]())
+    for name in ["torch", "numpy", "jax", "numpy", "jax", "torch", "numpy", "jax"]:
+        batch = one.with_format(name, cast=name == "jax").sample()
+        right = expected.sample()
+        if name == "torch":
+            assert torch.equal(batch["index"], right["index"])
+        else:
+            same(batch, right, name)
+
+
 def test_both_formats_are_one_buffer() -> None:
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(50), batch_size=5, sampler=SamplerWithoutReplacement(), seed=0
