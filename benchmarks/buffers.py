@@ -3,9 +3,9 @@
     python benchmarks/buffers.py [--calls 300]
 
 Rows are ``{"a": float32 [5], ("b", "c"): uint8 [3, 32, 32]}`` in trajectories of 123; 10,000 rows,
-4,000 in lists; batches of 256, slices of 32, 400 rows an ``extend``. Prints JSON of medians in
-microseconds. ``gather`` is one ``index_select`` a column of the same rows. Every kind of batch is
-compared with the rows.
+4,000 in lists; batches of 256, slices of 32, 400 rows an ``extend``. Prints JSON of medians and
+means in microseconds. ``gather`` is one ``index_select`` a column of the same rows. Every kind of
+batch is compared with the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tables import torchrl_like
 from tensordict import TensorDict
-from timing import compare
+from timing import Time, compare, lower, shown
 
 import datasets_cli
 
@@ -109,11 +109,10 @@ def gathering(data: TensorDict) -> Callable[[], Any]:
     return gather
 
 
-def ratio(times: dict[str, float]) -> dict[str, float]:
-    """Return rounded times and how often ours fits into TorchRL's lower one."""
-    times["torchrl"] = min(times["torchrl"], times.pop("again"))
-    rounded = {label: round(value, 1) for label, value in times.items()}
-    return rounded | {"times faster": round(times["torchrl"] / times["ours"], 2)}
+def ratio(times: dict[str, Time]) -> dict[str, dict[str, float]]:
+    """Return medians and means, and how often ours fits into TorchRL's lower one."""
+    times["torchrl"] = lower(times["torchrl"], times.pop("again"))
+    return shown(times) | {"times faster": times["torchrl"].over(times["ours"])}
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def opening(folder: Path, long: int) -> dict[str, Any]:
         }
         if layout == "ted":
             calls["TensorDict.load_memmap"] = partial(TensorDict.load_memmap, tall)
-        times = [round(value / 1e3, 2) for value in compare(calls, 100).values()]
+        times = [time.divided(1e3, 2).median for time in compare(calls, 100).values()]
         result[layout] = dict(zip(calls, times, strict=True))
         result[layout]["many rows / few rows"] = round(times[1] / times[0], 2)
     return result

@@ -3,12 +3,12 @@
     python benchmarks/frames.py [--frames 20000] [--calls 200]        needs ale-py
 
 Real ALE frames (84x84 grey, frame skip 4, sticky actions, a random policy) of four games. Prints
-JSON: bytes a frame with all overhead, and the median milliseconds of a batch of stacks of 4,
-current and next. Rows are cold, others in every call, or warm: the same in every call, so that the
-processor's cache has what it can. Beside ours: plain PyTorch indexing of an uncompressed tensor in
-memory, frame by frame; one gather of whole windows there; the floor, which is zstandard alone,
-decoding as many frames into memory that is there already; and, from a cold disk, an uncompressed
-file that is mapped. A batch of ours is compared with the source.
+JSON: bytes a frame with all overhead, and the milliseconds, medians and means, of a batch of stacks
+of 4, current and next. Rows are cold, others in every call, or warm: the same in every call, so
+that the processor's cache has what it can. Beside ours: plain PyTorch indexing of an uncompressed
+tensor in memory, frame by frame; one gather of whole windows there; the floor, which is zstandard
+alone, decoding as many frames into memory that is there already; and, from a cold disk, an
+uncompressed file that is mapped. A batch of ours is compared with the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 import zstandard
 from PIL import Image
 from tables import install
-from timing import cold_per_second, compare
+from timing import Time, cold_per_second, compare, shown
 
 from datasets_cli import FrameStack, TensorDictReplayBuffer, open_storage
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -145,14 +145,14 @@ def decoder_alone(folder: Path, num_frames: int) -> Callable[[], Any]:
 
 def batch_times(
     storage: DatasetStorage, frames: torch.Tensor, batch: int, calls: int
-) -> dict[str, float]:
+) -> dict[str, Time]:
     """Return the milliseconds of a batch of stacks, ours and from uncompressed memory."""
     stack = FrameStack(storage, STACK)
     plain = TensorDictReplayBuffer(storage=stack, batch_size=batch)
     ahead = TensorDictReplayBuffer(storage=stack, batch_size=batch, prefetch=2)
     fresh = partial(torch.randint, STACK, len(frames) - 1, (batch,))
     same = fresh()
-    microseconds = compare(
+    times = compare(
         {
             "compact, cold rows": lambda: stack.get(fresh()),
             "frame by frame, cold rows": lambda: frame_by_frame(frames, fresh()),
@@ -165,7 +165,7 @@ def batch_times(
         },
         calls,
     )
-    return {label: round(value / 1e3, 3) for label, value in microseconds.items()}
+    return {label: time.divided(1e3, 3) for label, time in times.items()}
 
 
 def check(storage: DatasetStorage, rows: dict[Key, np.ndarray]) -> None:
@@ -204,9 +204,9 @@ def measure(game: str, num_frames: int, calls: int, folder: Path) -> dict[str, A
     }
     for batch in (32, 256):
         times = batch_times(storage, frames, batch, calls)
-        record[f"batch {batch}, stack 4, current and next, ms"] = times
+        record[f"batch {batch}, stack 4, current and next, ms"] = shown(times, 3)
         record[f"batch {batch}: compact / frame by frame"] = {
-            kind: round(times[f"compact, {kind}"] / times[f"frame by frame, {kind}"], 2)
+            kind: times[f"compact, {kind}"].over(times[f"frame by frame, {kind}"])
             for kind in ("cold rows", "warm rows")
         }
 

@@ -2,9 +2,9 @@
 
     python benchmarks/opening.py [--repeat 1000]
 
-Prints JSON: median microseconds, the files in the page cache and the modules imported, of
-``open_storage`` and of ``ExperienceReplay`` on an installed id; beside reading the manifest with
-``json`` and mapping every file, which no reader could leave out.
+Prints JSON: medians and means in microseconds, the files in the page cache and the modules
+imported, of ``open_storage`` and of ``ExperienceReplay`` on an installed id; beside reading the
+manifest with ``json`` and mapping every file, which no reader could leave out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from tables import Rows, install, mujoco_like
-from timing import compare
+from timing import compare, shown
 
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.store.compact.writer import CompactWriter
@@ -70,8 +70,7 @@ def main() -> None:
             )
             calls[f"{case}: json and mmap alone"] = partial(least, folder)
         times = compare(calls, repeat)
-    microseconds = {call: round(value) for call, value in times.items()}
-    print(json.dumps({"cores": os.cpu_count(), "microseconds": microseconds}, indent=1))
+    print(json.dumps({"cores": os.cpu_count(), "microseconds": shown(times, 0)}, indent=1))
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ def main() -> None:
     right, *others = (call().tobytes() for call in calls.values())
     assert all(other == right for other in others), "the decoders differ"
     times = {
-        name: microseconds / len(files)
-        for name, microseconds in compare(calls, 10 * arguments.rounds).items()
+        name: time.median / len(files)
+        for name, time in compare(calls, 10 * arguments.rounds).items()
     }
     document = {
         "frames": len(files),

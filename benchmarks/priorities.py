@@ -2,7 +2,8 @@
 
     python benchmarks/priorities.py [--calls 300] [--rows 1000000 10000000]
 
-Prints a table on stderr and JSON on stdout: medians of microseconds, every call in turn. "buffer"
+Prints a table on stderr and JSON on stdout: microseconds, every call in turn, medians and in
+brackets means. "buffer"
 is ``sample()`` of a buffer over a dataset of 11 leaves, as a user makes it, and ``update_priority``
 of what it gave; "sampler" is the sampler alone. Weights are compared with the formula.
 
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from tables import install, mujoco_like
 from tensordict import TensorDict
-from timing import compare
+from timing import compare, shown
 
 from datasets_cli import PrioritizedSampler, TensorDictReplayBuffer, open_storage
 from datasets_cli.store.compact.writer import CompactWriter
@@ -137,15 +138,24 @@ def measure(row_counts: list[int], num_calls: int, folder: Path) -> Iterator[dic
         calls = in_a_buffer(count, folder) if name == "buffer" else alone(count, batch)
         times = compare(calls, num_calls if batch == SMALL else max(20, num_calls // 8))
         record: dict[str, Any] = {"case": name, "rows": count, "batch": batch}
-        record["microseconds"] = {call: round(value, 1) for call, value in times.items()}
+        record["microseconds"] = shown(times)
         if "torchrl sample" in times:
-            together = [
-                times[f"{who} sample"] + times[f"{who} update"] for who in ("torchrl", "ours")
-            ]
-            record["times faster than torchrl"] = round(together[0] / together[1], 2)
+            theirs, ours = (
+                times[f"{who} sample"].plus(times[f"{who} update"]) for who in ("torchrl", "ours")
+            )
+            record["times faster than torchrl"] = theirs.over(ours)
         else:
             record["torchrl before"] = BEFORE.get((name, count, batch))
         yield record
+
+
+def cell(record: dict[str, Any], who: str) -> str:
+    """Return what the table says of a library: sample and update, medians and means."""
+    medians, means = (record["microseconds"][kind] for kind in ("median", "mean"))
+    calls = [f"{who} sample", f"{who} update"]
+    if calls[0] not in medians:
+        return record["torchrl before"] or ""
+    return " + ".join(f"{medians[call]:.0f} ({means[call]:.0f})" for call in calls)
 
 
 def main() -> None:
@@ -158,19 +168,13 @@ def main() -> None:
     if torchrls_sampler(1) is None:
         document["note"] = NOTE
         print(NOTE, file=sys.stderr)
-    print(f"{'':36}{'ours':>20}{'torchrl':>24}", file=sys.stderr)
+    print(f"{'':36}{'ours':>30}{'torchrl':>30}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         for record in measure(arguments.rows, arguments.calls, Path(folder)):
             document["cases"].append(record)
-            times = record["microseconds"]
-            ours, theirs = (
-                f"{times[f'{who} sample']:.0f} + {times[f'{who} update']:.0f}"
-                if f"{who} sample" in times
-                else record["torchrl before"] or ""
-                for who in ("ours", "torchrl")
-            )
+            ours, theirs = (cell(record, who) for who in ("ours", "torchrl"))
             name = f"{record['case']} {record['batch']:,} of {record['rows']:,}"
-            print(f"{name:36}{ours:>20}{theirs:>24}", file=sys.stderr)
+            print(f"{name:36}{ours:>30}{theirs:>30}", file=sys.stderr)
     print(json.dumps(document, indent=1))
 
 

@@ -2,10 +2,11 @@
 
     python benchmarks/sample.py [--rows 1000000] [--calls 1000]
 
-Prints a table on stderr and JSON on stdout. Each figure is the median microseconds of one call of
-``sample()`` as a user makes it, sampler, index, flags and TensorDict included, with a warm page
-cache. TorchRL is measured before and after ours and the lower figure counts. Every kind of batch is
-compared with the source arrays.
+Prints a table on stderr and JSON on stdout. Each figure is microseconds of one call of ``sample()``
+as a user makes it, sampler, index, flags and TensorDict included, with a warm page cache: the
+median, and in brackets the mean, which counts the calls that read ahead for others. TorchRL is
+measured before and after ours and the lower figure counts. Every kind of batch is compared with the
+source arrays.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from tables import EPISODE_STEPS, Rows, bare, install, mujoco_like, ours, torchrl_like, torchrls
-from timing import compare
+from timing import compare, lower, shown
 
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.ted.writer import TedWriter
@@ -77,17 +78,17 @@ def measure(name: str, case: Case, folder: Path, rows: Rows, steps: int, calls: 
     if compact.exists():
         timed["bare gather"] = bare(compact, case["batch"])
     times = compare(timed, calls)
-    times["torchrl"] = min(times["torchrl"], times.pop("torchrl, again"))
+    times["torchrl"] = lower(times["torchrl"], times.pop("torchrl, again"))
     layouts = [label for label in ("ted", "compact") if label in times]
     record: Case = {
         "case": name,
-        "microseconds": {label: round(value, 1) for label, value in times.items()},
+        "microseconds": shown(times),
         "times faster than torchrl": {
-            label: round(times["torchrl"] / times[label], 2) for label in layouts
+            label: times["torchrl"].over(times[label]) for label in layouts
         },
     }
     if compact.exists():
-        record["compact / bare gather"] = round(times["compact"] / times["bare gather"], 2)
+        record["compact / bare gather"] = times["compact"].over(times["bare gather"])
     return record
 
 
@@ -108,7 +109,8 @@ def epoch(folder: Path) -> Case:
         "case": "11 leaves, a whole epoch of 256 without replacement",
         "seconds": {label: round(value, 2) for label, value in seconds.items()},
         "times faster than torchrl": {
-            label: round(seconds["torchrl"] / seconds[label], 2) for label in ("ted", "compact")
+            label: {"epoch": round(seconds["torchrl"] / seconds[label], 2)}
+            for label in ("ted", "compact")
         },
     }
 
@@ -129,6 +131,20 @@ def results(num_rows: int, calls: int, folder: Path) -> Iterator[Case]:
     yield epoch(folder / "11 leaves")
 
 
+def line(result: Case, columns: tuple[str, ...]) -> str:
+    """Return a case's line of the table: medians, means in brackets, ratios of both."""
+    times = result.get("microseconds", {"median": {}, "mean": {}})
+    cells = [
+        f"{times['median'][name]} ({times['mean'][name]})" if name in times["median"] else ""
+        for name in columns
+    ]
+    faster = [
+        f"{layout} {' / '.join(f'{number}x' for number in ratio.values())}"
+        for layout, ratio in result["times faster than torchrl"].items()
+    ]
+    return f"{result['case']:42}{''.join(f'{cell:>18}' for cell in cells)}  {', '.join(faster)}"
+
+
 def main() -> None:
     """Measure every case and print it."""
     parser = argparse.ArgumentParser()
@@ -137,16 +153,12 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")  # TorchRL's own
     columns = ("torchrl", "ted", "compact", "bare gather")
-    print(f"{'microseconds':42}" + "".join(f"{name:>12}" for name in columns), file=sys.stderr)
+    print(f"{'microseconds':42}" + "".join(f"{name:>18}" for name in columns), file=sys.stderr)
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         for result in results(arguments.rows, arguments.calls, Path(folder)):
             cases.append(result)
-            times = result.get("microseconds", {})
-            cells = "".join(f"{times.get(name, ''):>12}" for name in columns)
-            ratios = result["times faster than torchrl"].items()
-            faster = ", ".join(f"{layout} {ratio}x" for layout, ratio in ratios)
-            print(f"{result['case']:42}{cells}  {faster}", file=sys.stderr)
+            print(line(result, columns), file=sys.stderr)
     document = {"cores": os.cpu_count(), "rows": arguments.rows, "calls": arguments.calls}
     print(json.dumps(document | {"cases": cases}, indent=1))
 

@@ -7,20 +7,50 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROUNDS = 10
+KINDS = ("median", "mean")
 
 
-def compare(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, float]:
-    """Return the median microseconds of each call, over rounds in which every one has its turn.
+@dataclass(frozen=True)
+class Time:
+    """How long a call takes, in microseconds.
+
+    A buffer that reads ahead makes several batches at once and hands them out one by one: the
+    median is of a batch that is there already, and the mean has its part of the block.
+
+    Args:
+        median: of all calls.
+        mean: of all calls.
+    """
+
+    median: float
+    mean: float
+
+    def divided(self, number: float, digits: int = 1) -> Time:
+        """Return both in another unit, or as parts of a call, rounded."""
+        return Time(round(self.median / number, digits), round(self.mean / number, digits))
+
+    def plus(self, other: Time) -> Time:
+        """Return the time of both."""
+        return Time(self.median + other.median, self.mean + other.mean)
+
+    def over(self, other: Time) -> dict[str, float]:
+        """Return how many times another fits into this one, by medians and by means."""
+        return {kind: round(getattr(self, kind) / getattr(other, kind), 2) for kind in KINDS}
+
+
+def compare(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, Time]:
+    """Return the time of each call, over rounds in which every one has its turn.
 
     Args:
         calls: what to time, by name.
         repeat: timed calls of each, after some that warm up in every round.
     """
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
             for _ in range(max(3, repeat // ROUNDS // 5)):
@@ -28,8 +58,24 @@ def compare(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, fl
             for _ in range(max(1, repeat // ROUNDS)):
                 start = time.perf_counter()
                 call()
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) * 1e6 for name, values in times.items()}
+                seconds[name].append(time.perf_counter() - start)
+    return {
+        name: Time(statistics.median(values) * 1e6, statistics.fmean(values) * 1e6)
+        for name, values in seconds.items()
+    }
+
+
+def lower(first: Time, second: Time) -> Time:
+    """Return the lower median and the lower mean of a call that was timed twice."""
+    return Time(min(first.median, second.median), min(first.mean, second.mean))
+
+
+def shown(times: Mapping[str, Time], digits: int = 1) -> dict[str, dict[str, float]]:
+    """Return times as JSON has them: medians and means, each by name."""
+    return {
+        kind: {name: round(getattr(time, kind), digits) for name, time in times.items()}
+        for kind in KINDS
+    }
 
 
 def forget(folder: Path) -> None:
@@ -45,7 +91,7 @@ def forget(folder: Path) -> None:
 def cold_per_second(
     make: Callable[[], Callable[[], Any]], folder: Path, batches: int = 20
 ) -> float:
-    """Return batches a second from files that are not in the page cache, each time mapped anew.
+    """Return batches a second from files that are not in the page cache, mapped again each time.
 
     Args:
         make: opens the files and returns what draws a batch.

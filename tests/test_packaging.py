@@ -31,10 +31,10 @@ def distributions(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!~; ]", requirement)[0] for requirement in requirements}
 
 
-def imported() -> set[str]:
-    """Return the modules that the package imports, or asks for by ``find_spec``."""
+def imported(folders: tuple[str, ...] = ("datasets_cli", "recipes")) -> set[str]:
+    """Return the modules that folders import, or ask for by ``find_spec``; those of the package."""
     found: set[str] = set()
-    for folder in ("datasets_cli", "recipes"):
+    for folder in folders:
         for path in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Import):
@@ -51,13 +51,15 @@ def test_every_requirement_is_imported_and_every_import_is_required() -> None:
     extras: dict[str, list[str]] = project["optional-dependencies"]
     required = distributions(project["dependencies"])
     for name, requirements in extras.items():
-        if name != "dev":  # what tests and checks need
+        if name not in {"dev", "bench"}:  # what tests, checks and benchmarks need
             required |= distributions(requirements)
     modules = {MODULE_OF.get(name, name) for name in required - NOT_IMPORTED.keys()}
     assert modules == imported() - sys.stdlib_module_names - {"datasets_cli"} - PART_OF.keys()
     assert set(PART_OF.values()) <= modules
     assert NOT_IMPORTED.keys() <= required
     assert not imported() & NOT_IMPORTED.keys(), "imported by now: no exception any more"
+    peers = distributions(extras["bench"]) - {"rlds-cli"}
+    assert peers <= imported(("benchmarks",)), "benchmarks do not need it"
 
 
 def test_every_folder_with_code_is_in_the_package_list() -> None:
