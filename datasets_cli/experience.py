@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -26,6 +26,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
@@ -185,6 +186,11 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def data_path_root(self) -> Path:
         """The folder of the dataset; TorchRL's name for it."""
         return self.data_path
+
+    @cached_property
+    def trajectories(self) -> Trajectories:
+        """A table of the dataset's trajectories: start, length, return, how each ended."""
+        return Trajectories(self._rows, CacheRoot(self.config.root))
 
     def delete(self) -> None:
         """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid."""

@@ -29,7 +29,7 @@ FLOORS = [
     ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.forms"],
     ["replay.storages"],
-    ["preprocessing", "replay.samplers", "replay.writers"],
+    ["preprocessing", "replay.episodes", "replay.samplers", "replay.writers"],
     ["replay.transforms", "preparation"],
     ["replay.rows"],
     ["replay.persistence"],
