@@ -40,8 +40,8 @@ REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
 class Trajectories:
     """The trajectories of a dataset as a table, a row each.
 
-    >>> replay.trajectories["return"].max()
-    >>> replay.trajectories.reduce("action", "mean")
+        replay.trajectories["return"].max()
+        replay.trajectories.reduce("action", "mean")
 
     Its columns are read-only arrays by name, worked out when they are first asked for: ``number``
     from 0 on, ``start``, the first row, and ``length``, int64 ``[K]``; ``return``, the sum of the
