@@ -86,6 +86,7 @@ _LAZY_IMPORTS = {
     "UnverifiedDataset": "errors",
     # datasets as replay buffers
     "ExperienceReplay": "experience",
+    "Trajectories": "replay.episodes.table",
     "D4RLExperienceReplay": "torchrl.families.d4rl",
     "MinariExperienceReplay": "torchrl.families.minari",
     "OpenMLExperienceReplay": "torchrl.families.openml",

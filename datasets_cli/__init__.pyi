@@ -75,6 +75,7 @@ from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as Repla
 from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
 from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
+from datasets_cli.replay.episodes.table import Trajectories as Trajectories
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -24,8 +24,10 @@ from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
-from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
+from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
@@ -150,8 +152,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 accept=accept,
             )
         warn_if_unverified(rows.dataset.manifest)
+        stored = rows if frame_stack is None else FrameStack(rows, frame_stack)
         super().__init__(
-            storage=rows if frame_stack is None else FrameStack(rows, frame_stack),
+            storage=stored,
             sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
             transform=transform,
             writer=writer,
@@ -163,7 +166,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             seed=seed,
             format=format,
         )
-        self._rows = rows
+        self._rows, self._stored = rows, stored
 
     @property
     def manifest(self) -> Manifest:
@@ -189,6 +192,70 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def data_path_root(self) -> Path:
         """The folder of the dataset; TorchRL's name for it."""
         return self.data_path
+
+    @cached_property
+    def trajectories(self) -> Trajectories:
+        """A table of the dataset's trajectories: start, length, return, how each ended."""
+        return Trajectories(self._rows, CacheRoot(self.config.root))
+
+    def episode(self, number: int) -> Rows:
+        """Return all rows of one trajectory as a batch ``[T]``, as ``[index]`` returns rows.
+
+        Args:
+            number: of the trajectory; below 0 it is counted from the end.
+
+        Raises:
+            IndexError: there is no such trajectory.
+            UsageError: the copy would take more than half of the free memory, or ``set_storage``
+                put other rows in the dataset's place.
+        """
+        return next(self.iterate_episodes([whole_number("number", number)]))
+
+    def episodes(self, numbers: TrajectoryNumbers | None = None) -> Iterator[Rows]:
+        """Return an iterator over trajectories, a batch ``[T]`` each; see ``episode``.
+
+        Args:
+            numbers: of trajectories, in the order wanted, or a mask of them, such as
+                ``trajectories["return"] > 100``; all in order where None.
+
+        Raises:
+            IndexError: there is no such trajectory.
+            UsageError: as ``episode``, or what is given is neither numbers nor a mask.
+        """
+        return self.iterate_episodes(numbers)
+
+    def iterate_episodes(self, episode_indices: TrajectoryNumbers | None = None) -> Iterator[Rows]:
+        """Return ``episodes(episode_indices)``, by the name that it has in Minari.
+
+        It is there also where ``episodes`` is TorchRL's: in ``AtariDQNExperienceReplay``.
+        """
+        if self.storage is not self._stored:
+            raise UsageError(
+                f"Episodes are those of {self.dataset_id}, and set_storage() put other rows in its "
+                "place. Open the dataset again to iterate over them."
+            )
+        wanted = trajectory_numbers(episode_indices, len(self.trajectories))
+        offsets = self._rows.offsets
+        return (self[int(offsets[number]) : int(offsets[number + 1])] for number in wanted)
+
+    def sample_episodes(self, n_episodes: int) -> list[Rows]:
+        """Return different trajectories drawn at random, as Minari's method of that name.
+
+        They are drawn by the generator that draws the rows of batches.
+
+        Raises:
+            UsageError: there are fewer; or as ``episode``.
+        """
+        count = len(self.trajectories)
+        if whole_number("n_episodes", n_episodes, 0) > count:
+            raise UsageError(
+                f"{self.dataset_id} has {count} episodes, of which {n_episodes} different ones "
+                "cannot be drawn. Ask for fewer, or draw slices with replacement."
+            )
+        self.reader.rewind()  # what was drawn ahead must be drawn after these
+        generator = self.reader.generator
+        order = torch.randperm(count, generator=generator, device=generator.device)
+        return [*self.iterate_episodes(order[:n_episodes])]
 
     def delete(self) -> None:
         """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid."""

@@ -29,7 +29,10 @@ FLOORS = [
     ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.forms"],
     ["replay.storages"],
-    ["preprocessing", "replay.batch_formats", "replay.samplers", "replay.writers"],
+    [
+        *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
+        "replay.writers",
+    ],
     ["replay.transforms", "preparation"],
     ["replay.rows"],
     ["replay.persistence"],

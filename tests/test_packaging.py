@@ -21,7 +21,6 @@ MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
 
 NOT_IMPORTED = {
     "tqdm": "for users' own loops; our bars show several files at once, which it cannot",
-    "pandas": "tables of trajectories are to be data frames; Parquet is pyarrow's alone by now",
 }
 PART_OF = {"urllib3": "requests"}
 """What a requirement is made of, and whose errors come through it."""

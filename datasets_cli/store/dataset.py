@@ -149,7 +149,7 @@ class Dataset:
             index = torch.arange(start, min(start + step, len(self)))
             tree = rows.gather(index)
             for name, leaf in whole.items():
-                leaf[start : start + len(index)] = _leaf(tree, name)
+                leaf[start : start + len(index)] = leaf_at(tree, name)
         return whole
 
     def _missing(self, key: Key) -> str:
@@ -190,7 +190,8 @@ class Dataset:
         check_memory(num_rows * row_bytes, self.manifest.id)
 
 
-def _leaf(tree: Tree, key: Key) -> torch.Tensor:
+def leaf_at(tree: Tree, key: Key) -> torch.Tensor:
+    """Return the leaf of a nested dict of rows that has a key."""
     for name in key[:-1]:
         tree = tree[name]
     leaf = tree[key[-1]]

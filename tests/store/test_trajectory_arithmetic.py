@@ -16,6 +16,7 @@ from datasets_cli.store.schema.trajectories import (
     numbers_of,
     offsets_from_ends,
     record_of,
+    runs_within,
 )
 
 LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=8)
@@ -42,6 +43,19 @@ def test_first_rows_cut_the_last_trajectory(lengths: list[int], data: st.DataObj
     cut = first_rows(offsets, num_rows)
     assert cut[-1] == num_rows and (lengths_of(cut) > 0).all()
     assert numbers_of(cut, 0, num_rows).tolist() == numbers_of(offsets, 0, num_rows).tolist()
+
+
+@given(lengths=LENGTHS, data=st.data())
+def test_runs_within_rows_are_those_of_their_numbers(
+    lengths: list[int], data: st.DataObject
+) -> None:
+    offsets = np.cumsum([0, *lengths])
+    start = data.draw(st.integers(0, int(offsets[-1]) - 1))
+    stop = data.draw(st.integers(start + 1, int(offsets[-1])))
+    numbers = np.repeat(np.arange(len(lengths)), lengths)[start:stop].tolist()
+    found, starts = runs_within(offsets, start, stop)
+    assert [*range(len(lengths))[found]] == sorted(set(numbers))
+    assert starts.tolist() == [numbers.index(number) for number in sorted(set(numbers))]
 
 
 @given(lengths=LENGTHS)

@@ -93,6 +93,9 @@ def test_the_attributes_of_torchrl_s_page_are_there(run: Logger) -> None:
     episodes = replay.episodes
     assert (episodes.dtype, episodes.shape) == (torch.int64, (len(replay),))
     assert torch.equal(episodes, replay[:]["episode"])
+    numbers = [batch["episode"] for batch in replay.iterate_episodes()]
+    assert torch.equal(episodes, torch.cat(numbers))
+    assert len(numbers) == len(replay.trajectories) == int(episodes[-1]) + 1
 
 
 @pytest.mark.parametrize("arguments", [{"slice_len": 8}, {"num_slices": 4}])

@@ -14,7 +14,12 @@ import numpy as np
 
 from datasets_cli.store.schema.columns import Column
 from datasets_cli.store.schema.moments import RunningStatistics
-from datasets_cli.store.schema.trajectories import lengths_of, numbers_of, offsets_from_ends
+from datasets_cli.store.schema.trajectories import (
+    lengths_of,
+    numbers_of,
+    offsets_from_ends,
+    runs_within,
+)
 
 CHUNK_ROWS = 1 << 20
 
@@ -62,12 +67,10 @@ def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[
     for chunk in read_column(folder, reward):
         values = chunk.reshape(len(chunk)).astype(np.float64)
         rewards.add(values)
-        # The chunk has rows of the trajectories first up to last; the first may have begun, and
-        # the last may end, in another chunk. reduceat adds up from each start to the next.
-        first = int(np.searchsorted(offsets, row, side="right")) - 1
-        last = int(np.searchsorted(offsets, row + len(values), side="left"))
-        starts = np.maximum(offsets[first:last] - row, 0)
-        sums[first:last] += np.add.reduceat(values, starts)
+        # The first of these trajectories may have begun, and the last may end, in another chunk.
+        # reduceat adds up from each start to the next.
+        trajectories, starts = runs_within(offsets, row, row + len(values))
+        sums[trajectories] += np.add.reduceat(values, starts)
         row += len(values)
     returns = RunningStatistics()
     returns.add(sums)

@@ -56,6 +56,24 @@ def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
     return is_end
 
 
+def runs_within(offsets: np.ndarray, start: int, stop: int) -> tuple[slice, np.ndarray]:
+    """Return which trajectories have rows from ``start`` up to ``stop``, and where these begin.
+
+        offsets = [0, 3, 7]    rows 2 to 4    trajectories 0 and 1, whose rows begin at 0 and 1
+
+    Args:
+        offsets: int64 ``[K + 1]``.
+        start: first of the rows.
+        stop: the one after the last of them.
+
+    Returns:
+        The trajectories, and int64 ``[n]``, counted from ``start``: 0 where one began before it.
+    """
+    first = int(np.searchsorted(offsets, start, side="right")) - 1
+    last = int(np.searchsorted(offsets, stop, side="left"))
+    return slice(first, last), np.maximum(offsets[first:last] - start, 0)
+
+
 def first_rows(offsets: np.ndarray, num_rows: int) -> np.ndarray:
     """Return the offsets of a dataset's first rows; the last trajectory may be cut."""
     return np.append(offsets[offsets < num_rows], num_rows)

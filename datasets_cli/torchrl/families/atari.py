@@ -137,7 +137,10 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         )
 
     @property
-    def episodes(self) -> torch.Tensor:
-        """The number of each row's trajectory, int64 ``[N]``."""
+    def episodes(self) -> torch.Tensor:  # type: ignore[override]
+        """The number of each row's trajectory, int64 ``[N]``, as in TorchRL.
+
+        What ``ExperienceReplay.episodes`` does, ``iterate_episodes`` does here.
+        """
         episodes: torch.Tensor = self.storage.column(("episode",))
         return episodes

@@ -1,0 +1,1 @@
+"""Whole trajectories of a dataset: a table of them, and one after the other as batches."""

@@ -1,0 +1,73 @@
+"""Reductions of a dataset's leaves, worked out once and kept among its tables."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+
+import numpy as np
+
+from datasets_cli.errors import RldsError
+from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
+from datasets_cli.replay.episodes.reductions import reduce_blocks, reduced_dtype
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.content import canonical_json
+from datasets_cli.store.dataset import Dataset, check_memory
+from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.store.table_arrays import load_array, save_array
+
+logger = logging.getLogger(__name__)
+
+
+def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
+    """Return a reduction of a leaf ``[K, *shape]``, as it was kept or worked out now.
+
+    Args:
+        dataset: whose leaf.
+        column: the leaf, of numbers.
+        reduction: one of ``REDUCTIONS``.
+        root: where it is kept; where that cannot be written it is not.
+
+    Raises:
+        UsageError: it would take more than half of the free memory.
+    """
+    content, name = dataset.manifest.content, _name(column.key, reduction)
+    of_rows = block_dtype(column)
+    assert of_rows is not None, "a leaf of numbers"
+    dtype = reduced_dtype(reduction, of_rows)
+    shape = (dataset.manifest.num_trajectories, *column.shape)
+    check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
+    found = load_array(root, content, name, dtype, shape)
+    if found is None:
+        found = np.empty(shape, dtype)
+        _reduce(dataset, column, reduction, found)
+        # Nothing is kept of a dataset that was deleted while it was open.
+        if has_manifest(dataset.folder):
+            _keep(root, content, name, found)
+    return found
+
+
+def _name(key: Key, reduction: str) -> str:
+    """Return a file name without an ending; a key may have names that no file can have."""
+    digest = hashlib.sha256(canonical_json(list(key))).hexdigest()
+    return f"trajectories-{reduction}-{digest[:32]}"
+
+
+def _reduce(dataset: Dataset, column: Column, reduction: str, reduced: np.ndarray) -> None:
+    offsets = dataset.offsets.numpy()
+    if reduction not in ("first", "last"):
+        reduce_blocks(reduction, leaf_blocks(dataset, column), offsets, reduced)
+        return
+    rows = offsets[:-1] if reduction == "first" else offsets[1:] - 1
+    number = 0
+    for block in leaf_blocks(dataset, column, rows):
+        reduced[number : number + len(block)] = block
+        number += len(block)
+
+
+def _keep(root: CacheRoot, content: str, name: str, array: np.ndarray) -> None:
+    try:
+        save_array(root, content, name, array)
+    except (OSError, RldsError) as error:  # it was worked out, and can be again
+        logger.debug("%s of %s is not kept: %s", name, content, error)

@@ -1,0 +1,57 @@
+"""Numbers of trajectories as users give them."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+
+TrajectoryNumbers = Iterable[int] | np.ndarray | torch.Tensor
+"""Whole numbers, those below 0 counted from the end; or a mask, bool ``[K]``."""
+
+
+def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int) -> np.ndarray:
+    """Return which of K trajectories are meant, int64 ``[n]``, in the order given.
+
+    Args:
+        numbers: some of them, any one as often as wanted; all in order where None.
+        num_trajectories: K.
+
+    Raises:
+        UsageError: they are no numbers, or a mask of another length.
+        IndexError: there is no such trajectory.
+    """
+    if numbers is None:
+        return np.arange(num_trajectories)
+    if isinstance(numbers, torch.Tensor):
+        numbers = numbers.cpu().numpy()
+    found = numbers if isinstance(numbers, np.ndarray) else np.array([*_iterated(numbers)])
+    if found.dtype == np.bool_ and found.shape == (num_trajectories,):
+        return np.flatnonzero(found)
+    if not found.size and found.ndim == 1:
+        return np.zeros(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise UsageError(
+            f"Episodes are chosen by a list of whole numbers, or by a mask of {num_trajectories} "
+            f"bools, not by {found.dtype} {list(found.shape)}: {reprlib.repr(numbers)}."
+        )
+    if int(found.min()) < -num_trajectories or int(found.max()) >= num_trajectories:
+        raise IndexError(
+            f"Episodes are numbered from 0 to {num_trajectories - 1}, and from "
+            f"{-num_trajectories} to -1 from the end; found {found.min()} to {found.max()}."
+        )
+    found = found.astype(np.int64)
+    return np.where(found < 0, found + num_trajectories, found)
+
+
+def _iterated(numbers: Iterable[int]) -> Iterable[int]:
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        raise UsageError(
+            f"Episodes are chosen by a list of whole numbers, not by {numbers!r}; episode(number) "
+            "returns one."
+        )
+    return numbers

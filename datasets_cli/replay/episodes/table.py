@@ -1,0 +1,175 @@
+"""The table of a dataset's trajectories: a row each, columns worked out when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.episodes.kept import reduced_leaf
+from datasets_cli.replay.episodes.leaf_blocks import block_dtype
+from datasets_cli.replay.episodes.listing import list_rows
+from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Column,
+    Key,
+    show_key,
+)
+from datasets_cli.store.schema.trajectories import lengths_of
+
+if TYPE_CHECKING:
+    import pandas
+
+REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
+    "return": ((REWARD,), "sum"),
+    "terminated": ((TERMINATED,), "last"),
+    "truncated": ((TRUNCATED,), "last"),
+    "success": ((("next", "info", "success"), ("info", "success")), "any"),
+}
+"""Columns that are reductions: the leaves that they may be of, the first that there is, and how."""
+
+
+class Trajectories:
+    """The trajectories of a dataset as a table, a row each.
+
+        replay.trajectories["return"].max()
+        replay.trajectories.reduce("action", "mean")
+
+    Its columns are read-only arrays by name, worked out when they are first asked for: ``number``
+    from 0 on, ``start``, the first row, and ``length``, int64 ``[K]``; ``return``, the sum of the
+    rewards, float64 ``[K]``; ``terminated`` and ``truncated`` of the last step, bool ``[K]``; and,
+    where the publisher says which steps succeed, ``success``, whether any does, bool ``[K]``.
+
+    What took reading is kept under the cache root, for every layout of the same data.
+
+    Args:
+        storage: the dataset.
+        root: the cache root.
+    """
+
+    def __init__(self, storage: DatasetStorage, root: CacheRoot) -> None:
+        self._storage, self._root = storage, root
+        self._columns = {column.key: column for column in storage.dataset.manifest.columns}
+        self._found: dict[tuple[Key, str], np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return self._storage.dataset.manifest.num_trajectories
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns; a dataset of ``preprocess`` need not have them all."""
+        reduced = (name for name in REDUCED if self._leaf_of(name) is not None)
+        return ["number", "start", "length", *reduced]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        offsets = self._storage.offsets.numpy()
+        if name == "number":
+            return _read_only(np.arange(len(self)))
+        if name == "start":
+            return _read_only(offsets[:-1].copy())
+        if name == "length":
+            return _read_only(lengths_of(offsets))
+        if leaf := self._leaf_of(name):
+            return self.reduce(leaf, REDUCED[name][1])
+        raise KeyError(
+            f"The trajectories of {self._id} have no column {name!r}. Expected one of "
+            f"{', '.join(self)}; reduce(key, reduction) makes others."
+        )
+
+    def reduce(self, key: NestedKey, reduction: Reduction) -> np.ndarray:
+        """Return one value of each trajectory, made of a leaf's rows in it.
+
+        Args:
+            key: a leaf of numbers.
+            reduction: ``"max"``, ``"min"``, ``"first"`` and ``"last"`` have the leaf's element
+                type; ``"sum"`` and ``"mean"`` are float64; ``"any"`` and ``"all"``, of what is not
+                0, are bool. NaN among the rows makes the first two and the sum and the mean NaN,
+                and it is not 0. Numbers of bfloat16 and float8 become float32.
+
+        Returns:
+            ``[K, *shape]``, read-only; ``[K]`` where a row of the leaf is one number, ``[1]``.
+
+        Raises:
+            KeyError: there is no such leaf.
+            UsageError: there is no such reduction, the leaf is text or complex, or the values would
+                take more than half of the free memory.
+        """
+        if reduction not in REDUCTIONS:
+            raise UsageError(
+                f"Trajectories cannot be reduced by {reduction!r}. Expected one of "
+                f"{', '.join(REDUCTIONS)}."
+            )
+        column = self._column(key_of(key))
+        found = self._found.get((column.key, reduction))
+        if found is None:
+            found = reduced_leaf(self._storage.dataset, column, reduction, self._root)
+            found = _read_only(found[:, 0] if column.shape == (1,) else found)
+            self._found[column.key, reduction] = found
+        return found
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""
+        import pandas  # heavy, and few ask for it
+
+        columns: dict[str, np.ndarray] = {}
+        for name in self:
+            values = self[name]
+            if values.ndim == 1:
+                columns[name] = values
+            else:
+                parts = values.reshape(len(values), -1).T
+                columns |= {f"{name}.{place}": part for place, part in enumerate(parts)}
+        return pandas.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        table = list_rows({name: self[name] for name in self})
+        return f"{type(self).__name__} of {self._id}, {len(self):,} rows:\n{table}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._storage, self._root)  # what was worked out is under the root
+
+    @property
+    def _id(self) -> str:
+        return self._storage.dataset.manifest.id
+
+    def _leaf_of(self, name: str) -> Key | None:
+        """Return the leaf that a column of a name is a reduction of; None where there is none."""
+        keys, _ = REDUCED.get(name, ((), ""))
+        return next((key for key in keys if key in self._columns), None)
+
+    def _column(self, key: Key) -> Column:
+        """Return a leaf that can be reduced."""
+        if any(text.key == key for text in self._storage.dataset.manifest.texts):
+            raise UsageError(f"{show_key(key)} of {self._id} is text, not numbers to reduce.")
+        if key not in self._columns:
+            below = [name for name in self._columns if name[: len(key)] == key]
+            expected = ", ".join(show_key(name) for name in below or self._columns)
+            raise KeyError(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")
+        column = self._columns[key]
+        dtype = block_dtype(column)
+        if dtype is None or dtype.kind == "c":
+            raise UsageError(
+                f"{show_key(key)} of {self._id} is {column.dtype}; expected real numbers to "
+                "reduce. Convert them with preprocess() first."
+            )
+        return column
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values

@@ -1,0 +1,263 @@
+"""The table of trajectories: its columns, how they are kept, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+from datasets_cli import ExperienceReplay, api, open_storage
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.episodes import kept
+from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.store import cache_root
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.schema import columns
+from tests.support.text_rows import LENGTHS, steps_of, write
+
+STARTS = np.cumsum([0, *LENGTHS])
+NUM_ROWS = sum(LENGTHS)
+NAMES = ["number", "start", "length", "return", "terminated", "truncated"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> CacheRoot:
+    return CacheRoot(tmp_path / "root")
+
+
+@pytest.fixture(params=["ted", "compact"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    frames = np.arange(NUM_ROWS * 1200, dtype=np.uint8).reshape(NUM_ROWS, 1200)
+    more = {
+        ("info", "success"): np.arange(NUM_ROWS)[:, None] == 6,
+        ("info", "wave"): np.ones(NUM_ROWS, np.complex64),
+        ("info", "half"): np.full(NUM_ROWS, 0x3FC0, "<u2").view([("bfloat16", "<u2")]),
+    }
+    return write(tmp_path, request.param, steps_of(["go"], frame=frames) | more)
+
+
+@pytest.fixture
+def table(folder: Path, root: CacheRoot) -> Trajectories:
+    return Trajectories(open_storage(folder), root)
+
+
+def no_reading(*_: Any) -> Any:
+    raise AssertionError("rows are read, where all was kept")
+
+
+# Columns
+
+
+def test_the_table_of_real_demonstrations_is_that_of_their_file(
+    door: str, door_source: str
+) -> None:
+    (path,) = Path(door_source).iterdir()
+    with h5py.File(path) as file:
+        rewards, ends = file["rewards"][()], file["terminals"][()] | file["timeouts"][()]
+    table = ExperienceReplay(door, 4, download=False).trajectories
+    lengths = np.diff([-1, *np.flatnonzero(ends)])
+    # A trajectory that a time limit ends has no successor of its last row, which is left out.
+    lost = lengths - table["length"]
+    assert list(table) == NAMES
+    assert len(table) == len(lengths) == 5
+    assert set(lost) <= {0, 1}
+    parts = np.split(rewards.astype(np.float64), np.flatnonzero(ends)[:-1] + 1)
+    right = [part[: len(part) - less].sum() for part, less in zip(parts, lost, strict=True)]
+    np.testing.assert_allclose(table["return"], right, rtol=1e-12)
+    np.testing.assert_array_equal(table["start"], np.cumsum([0, *table["length"][:-1]]))
+
+
+def test_columns_are_read_only_arrays_by_name(table: Trajectories) -> None:
+    right = {
+        "number": [0, 1, 2, 3],
+        "start": STARTS[:-1].tolist(),
+        "length": list(LENGTHS),
+        "return": [3.0, 2.0, 22.5, 18.0],
+        "terminated": [True] * 4,
+        "truncated": [False] * 4,
+        "success": [False, False, True, False],
+    }
+    assert {name: values.tolist() for name, values in dict(table).items()} == right
+    assert [table[name].dtype.kind for name in table] == list("iiifbbb")
+    assert len(table) == 4
+    with pytest.raises(ValueError, match="read-only"):
+        table["return"][0] = 1
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 65_536])
+def test_every_reduction_of_every_leaf_is_that_of_its_rows(
+    block_rows: int, table: Trajectories, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "BLOCK_ROWS", block_rows)
+    for key in (("observation", "x"), ("observation", "frame"), ("action",), ("next", "reward")):
+        rows = open_storage(folder).column(key).numpy()
+        parts = [rows[start : start + n] for start, n in zip(STARTS, LENGTHS, strict=False)]
+        for name in ("max", "min", "sum", "mean", "any", "all"):
+            right = np.array([getattr(np, name)(part, axis=0) for part in parts])
+            found = table.reduce(key, name)
+            np.testing.assert_allclose(found, right[:, 0] if rows.shape[1:] == (1,) else right)
+        ends = table.reduce(key, "first"), table.reduce(key, "last")
+        for found, place in zip(ends, (0, -1), strict=True):
+            right = np.array([part[place] for part in parts])
+            np.testing.assert_array_equal(found.reshape(right.shape), right)
+            assert found.dtype == rows.dtype
+
+
+def test_numbers_that_numpy_has_no_type_for_become_float32(table: Trajectories) -> None:
+    found = table.reduce(("info", "half"), "max")
+    assert found.dtype == np.float32
+    assert found.tolist() == [1.5] * 4
+
+
+def test_nan_makes_a_return_nan_and_no_other(tmp_path: Path, root: CacheRoot) -> None:
+    steps = steps_of(["go"])
+    steps["next", "reward"][5] = np.nan
+    table = Trajectories(open_storage(write(tmp_path, "compact", steps)), root)
+    assert np.isnan(table["return"]).tolist() == [False, False, True, False]
+
+
+def test_pandas_has_the_same_columns(table: Trajectories) -> None:
+    frame = table.to_pandas()
+    assert isinstance(frame, pd.DataFrame)
+    assert {name: frame[name].tolist() for name in frame} == {
+        name: table[name].tolist() for name in table
+    }
+
+
+def test_a_short_table_is_shown(table: Trajectories) -> None:
+    first, names, *rows = repr(table).splitlines()
+    assert first == "Trajectories of toy/missions, 4 rows:"
+    assert names.split() == list(table)
+    assert rows[2].split() == ["2", "5", "6", "22.5", "True", "False", "True"]
+    assert len(rows) == 4
+
+
+def test_a_long_table_shows_its_ends(tmp_path: Path, root: CacheRoot) -> None:
+    steps = steps_of(["go"], (1,) * 1000)
+    table = Trajectories(open_storage(write(tmp_path, "ted", steps)), root)
+    lines = repr(table).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == [*"0123", "...", "996", "997", "998", "999"]
+
+
+# Refused
+
+
+@pytest.mark.parametrize(
+    ("key", "reduction", "error", "words"),
+    [
+        (("observation", "mission"), "max", UsageError, "is text"),
+        (("info", "wave"), "sum", UsageError, "complex64"),
+        ("observation", "max", KeyError, r"Expected one of observation.frame, observation.x"),
+        ("nosuch", "max", KeyError, "no leaf nosuch"),
+        ("action", "median", UsageError, "max, min, sum, mean, first, last, any, all"),
+    ],
+)
+def test_what_cannot_be_reduced_is_said(
+    table: Trajectories, key: Any, reduction: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        table.reduce(key, reduction)
+
+
+def test_an_unknown_column_is_refused_with_those_there_are(table: Trajectories) -> None:
+    with pytest.raises(KeyError, match=r"no column 'score'.*number, start, length, return"):
+        table["score"]
+
+
+# Kept
+
+
+def test_what_was_worked_out_is_read_again_in_either_layout(
+    tmp_path: Path, root: CacheRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of(["go"])
+    storages = {
+        layout: open_storage(write(tmp_path / layout, layout, steps))
+        for layout in ("ted", "compact")
+    }
+    before = {
+        name: values.copy() for name, values in dict(Trajectories(storages["ted"], root)).items()
+    }
+    monkeypatch.setattr(kept, "leaf_blocks", no_reading)
+    after = dict(Trajectories(storages["compact"], root))
+    assert {name: values.tobytes() for name, values in after.items()} == {
+        name: values.tobytes() for name, values in before.items()
+    }
+
+
+@pytest.mark.parametrize("place", [0, 40, -1])
+@pytest.mark.parametrize("change", ["flip", "cut", "more"])
+def test_a_kept_column_that_was_changed_is_worked_out_again(
+    table: Trajectories, root: CacheRoot, folder: Path, place: int, change: str
+) -> None:
+    right = table["return"].tolist()
+    (path,) = (root.path / "tables").glob("*/trajectories-sum-*.array")
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes({"flip": data, "cut": data[:-3], "more": data + b"x"}[change])
+    assert Trajectories(open_storage(folder), root)["return"].tolist() == right
+
+
+def test_where_nothing_can_be_written_it_works_and_says_so_to_who_debugs(
+    table: Trajectories,
+    root: CacheRoot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(cache_root.os, "access", lambda path, mode: False)
+    with caplog.at_level(logging.DEBUG, "datasets_cli"):
+        assert table["return"].tolist() == [3.0, 2.0, 22.5, 18.0]
+    (record,) = [each for each in caplog.records if "is not kept" in each.message]
+    assert record.levelno == logging.DEBUG
+    assert not root.path.exists()
+
+
+def test_kept_columns_go_with_the_dataset_and_do_not_come_back(door: str, config: Config) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    right = replay.trajectories.reduce("action", "max")
+    (usage,) = api.disk_usage(door).datasets
+    assert usage.table_bytes == 32 + right.nbytes
+    replay.delete()
+    assert not list((config.root / "tables").iterdir())
+    copy = Trajectories(replay.storage, CacheRoot(config.root))
+    np.testing.assert_array_equal(copy.reduce("action", "max"), right)
+    assert not list((config.root / "tables").iterdir())
+
+
+def test_a_buffer_s_pickle_has_no_column_of_the_table(door: str) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    before = len(pickle.dumps(replay))
+    right = replay.trajectories["return"]
+    replay.trajectories.reduce("action", "mean")  # 5 times 28 numbers
+    pickled = pickle.dumps(replay)
+    assert len(pickled) < before + 200
+    copy = pickle.loads(pickled)
+    assert copy.trajectories["return"].tolist() == right.tolist()
+
+
+def test_memory_does_not_grow_with_the_rows(
+    tmp_path: Path, root: CacheRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peaks = []
+    for times in (1, 20):
+        steps = steps_of(["go"], (1000 * times,) * 4)
+        table = Trajectories(open_storage(write(tmp_path / str(times), "ted", steps)), root)
+        with monkeypatch.context() as context:
+            context.setattr(columns, "BLOCK_ROWS", 500)
+            tracemalloc.start()
+            found = table["return"]
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert found.tolist() == [part.sum() for part in np.split(steps["next", "reward"], 4)]
+    assert peaks[1] < 1.5 * peaks[0] < 200_000, peaks  # the rewards alone are 640,000 bytes
