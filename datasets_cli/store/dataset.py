@@ -35,7 +35,7 @@ Accept = Callable[[Manifest], None]
 """Raises where a manifest is not that of the dataset that is wanted."""
 
 
-class Block(Protocol):
+class GatheredRows(Protocol):
     """Rows that a layout gathered together; batches are views of them."""
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Rows(Protocol):
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
-    def read(self, index: torch.Tensor) -> Block:
+    def read(self, index: torch.Tensor) -> GatheredRows:
         """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
 
         The rows must be in memory or on the disk, not on another device.

@@ -11,7 +11,7 @@ import torch
 from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler, tells_ahead
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.dataset import Block
+from datasets_cli.store.dataset import GatheredRows
 from datasets_cli.store.schema.columns import Key
 
 BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer
@@ -43,7 +43,7 @@ class DrawnBlock:
     size: int
     index: np.ndarray
     info: dict[Key, np.ndarray]
-    rows: Block
+    rows: GatheredRows
     place: Hashable
     num_handed: int = 0
 
@@ -68,7 +68,7 @@ class ReadAhead:
 
     def take(
         self, sampler: Sampler, size: int, source: DrawGenerator
-    ) -> tuple[torch.Tensor, Info, Block, int] | None:
+    ) -> tuple[torch.Tensor, Info, GatheredRows, int] | None:
         """Return the next batch: its rows' numbers, what is said of them, and where they are.
 
         Args:

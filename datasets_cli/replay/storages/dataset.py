@@ -19,7 +19,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Block, Dataset, open_dataset
+from datasets_cli.store.dataset import Accept, Dataset, GatheredRows, open_dataset
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -118,7 +118,7 @@ class DatasetStorage(Storage):
             put_texts(tree, self._texts, index)
         return tree
 
-    def read(self, index: torch.Tensor) -> Block | None:
+    def read(self, index: torch.Tensor) -> GatheredRows | None:
         """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text.
 
         None also where rows or batches are on a device, or page-locked.

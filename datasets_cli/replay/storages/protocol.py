@@ -15,7 +15,7 @@ from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.dataset import Block
+from datasets_cli.store.dataset import GatheredRows
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
@@ -78,7 +78,7 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
             UsageError: it has more than one number a row.
         """
 
-    def read(self, index: torch.Tensor) -> Block | None:
+    def read(self, index: torch.Tensor) -> GatheredRows | None:
         """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory.
 
         None where the storage has no faster way to arrays than by the tensors of ``gather``.

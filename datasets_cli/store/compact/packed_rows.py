@@ -6,17 +6,17 @@ from functools import cached_property
 
 import torch
 
-from datasets_cli.store.compact.block import Block, PairFields
 from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.frames import FrameReader
+from datasets_cli.store.compact.gathered_records import GatheredRecords, PairFields
 from datasets_cli.store.compact.records import RECORDS, Record
 from datasets_cli.store.compact.row_map import RowMap
 from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.store.schema.columns import EPISODE, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
+from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
-from datasets_cli.store.ted.block import Block as LeafBlock
 
 Zeros = tuple[tuple[int, ...], torch.dtype, list[Slot]]
 """Columns of zeros, of a type that torch can fill: shape of a row, type, and slots."""
@@ -117,7 +117,7 @@ class CompactRows:
             self._row_map.check(index, row)
             raise
 
-    def read(self, index: torch.Tensor) -> Block:
+    def read(self, index: torch.Tensor) -> GatheredRecords:
         """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
         row, packed = self._pairs_of(index)
         # In the order of their slots.
@@ -132,8 +132,8 @@ class CompactRows:
                 continue
             both = reader.read(torch.cat((row, row + 1))).numpy()
             leaves.extend((both[: len(row)], both[len(row) :]))
-        others = LeafBlock(self._plan, self._slots_beside, leaves, len(index))
-        return Block(self._fields, self._views, packed.numpy(), others, self._contiguous)
+        others = GatheredLeaves(self._plan, self._slots_beside, leaves, len(index))
+        return GatheredRecords(self._fields, self._views, packed.numpy(), others, self._contiguous)
 
     @cached_property
     def _slots_beside(self) -> list[Slot]:

@@ -8,10 +8,10 @@ from datasets_cli.store.schema.arrays import numpy_dtype
 from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.store.schema.columns import Column, Key, successor_of
 from datasets_cli.store.schema.device_options import DeviceOptions
+from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.row_gather import RowGather
 from datasets_cli.store.schema.tree import Tree, TreePlan
-from datasets_cli.store.ted.block import Block
 
 
 class LeafRows:
@@ -60,13 +60,13 @@ class LeafRows:
             nodes[node][name] = moved if dtype is None else moved.view(dtype)
         return nodes[0]
 
-    def read(self, index: torch.Tensor) -> Block:
+    def read(self, index: torch.Tensor) -> GatheredLeaves:
         """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
         leaves = [
             rows if dtype is None else rows.view(dtype)
             for rows, dtype in zip(self._gather.arrays(index), self._array_types, strict=True)
         ]
-        return Block(self._plan, self._slots, leaves, len(index))
+        return GatheredLeaves(self._plan, self._slots, leaves, len(index))
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int

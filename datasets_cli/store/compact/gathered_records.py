@@ -9,8 +9,8 @@ from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.schema.arrays import numpy_dtype
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.tree import Tree, TreePlan
-from datasets_cli.store.ted.block import Block as LeafBlock
 
 
 class PairFields:
@@ -42,7 +42,7 @@ class PairFields:
         )
 
 
-class Block:
+class GatheredRecords:
     """Gathered rows: pairs of records, and one array for each leaf that records do not hold.
 
     Args:
@@ -58,7 +58,7 @@ class Block:
         fields: PairFields,
         views: DtypeViews,
         packed: np.ndarray,
-        others: LeafBlock,
+        others: GatheredLeaves,
         is_contiguous: bool,
     ) -> None:
         self.fields = fields

@@ -1,4 +1,4 @@
-"""Rows of the ``ted`` layout that were gathered together; batches are views of them."""
+"""Rows that were gathered together, one array per leaf; batches are views of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datasets_cli.store.schema.bits import to_tensor
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
 
 
-class Block:
+class GatheredLeaves:
     """Gathered rows: one array per leaf, in memory of their own.
 
     Args:
