@@ -6,7 +6,7 @@ Batches of 256 transitions of 11 leaves, and of 32 and 256 stacks of 4 real ALE 
 next, all ``compact``. Each is drawn by ``sample()``, with ``prefetch=2``, and by the workers of
 ``BatchStream(...).loader(num_workers=...)``: in a loop that does nothing else, and in one that
 works for some milliseconds on each batch in torch. Workers start before the clock does, and their
-queues are emptied. Prints a table on stderr and JSON on stdout: the median of five turns. Batches
+queues are emptied. Prints a table on stderr and JSON on stdout: the median of three turns. Batches
 are compared with the source.
 """
 
@@ -34,7 +34,7 @@ from datasets_cli import BatchStream, FrameStack, TensorDictReplayBuffer, open_s
 from datasets_cli.store.compact.writer import CompactWriter
 
 WAYS = ("sample()", "prefetch=2", "1 worker", "2 workers")
-TURNS = 5
+TURNS = 3
 READY = 8  # batches that workers have made while others had their turn, and more
 
 
@@ -49,7 +49,7 @@ def stream(storage: Any, batch: int, way: str) -> Iterator[Any]:
 
 def learner() -> Callable[[], Any]:
     """Return some milliseconds of work, as a small network's step is."""
-    weights = torch.randn(512, 512)
+    weights = torch.randn(256, 256)
     return lambda: [weights @ weights for _ in range(4)]
 
 
@@ -100,7 +100,7 @@ def main() -> None:
     cases = {}
     with tempfile.TemporaryDirectory() as folder:
         for (kind, batch), count in {
-            ("transitions", 256): 10 * arguments.batches,
+            ("transitions", 256): 2 * arguments.batches,
             ("frames", 32): arguments.batches,
             ("frames", 256): arguments.batches // 4,
         }.items():
