@@ -4,11 +4,12 @@
     python benchmarks/peers.py [--rows 1000000] [--calls 300] [--runs 5]
 
 Each has the same rows in memory (or in the page cache, ours and TorchRL's) and draws batches of
-256, of all 11 columns and the rows' numbers, in turn with the others. Ours are the README's calls,
-``seed=`` included; "one by one" shares its generator with others and reads nothing ahead. Prints a
-table on stderr and JSON on stdout: means and medians in microseconds a batch, and how many times
-faster each is than TorchRL and than cpprb, with the lowest and highest of the runs. Batches are
-compared with the source before anything is timed. What cannot be measured here is named.
+256, of all 11 columns and the rows' numbers, in turn with the others; scans have turns of their
+own. Ours are the README's calls, ``seed=`` included; "one by one" shares its generator with others
+and reads nothing ahead. Prints a table on stderr and JSON on stdout: means and medians in
+microseconds a batch, and how many times faster each is than TorchRL and than cpprb, with the lowest
+and highest of the runs. Batches are compared with the source before anything is timed. What cannot
+be measured here is named.
 """
 
 from __future__ import annotations
