@@ -12,6 +12,8 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, api, open_storage
 from datasets_cli.config import Config
@@ -122,6 +124,37 @@ def test_nan_makes_a_return_nan_and_no_other(tmp_path: Path, root: CacheRoot) ->
     steps["next", "reward"][5] = np.nan
     table = Trajectories(open_storage(write(tmp_path, "compact", steps)), root)
     assert np.isnan(table["return"]).tolist() == [False, False, True, False]
+
+
+def two_rewards(batch: TensorDict) -> TensorDict:
+    reward = batch["next", "reward"]
+    return batch.set(("next", "reward"), torch.cat((reward, 2 * reward), -1))
+
+
+def no_reward(batch: TensorDict) -> TensorDict:
+    return batch.exclude(("next", "reward"))
+
+
+def test_a_reward_of_two_numbers_has_two_returns(
+    door: str, tmp_path: Path, root: CacheRoot
+) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    derived = replay.preprocess(two_rewards, dest=tmp_path / "two", num_workers=0)
+    table = Trajectories(derived, root)
+    right = replay.trajectories["return"]
+    np.testing.assert_allclose(table["return"], np.stack((right, 2 * right), 1))
+    frame = table.to_pandas()
+    assert [*frame][3:5] == ["return.0", "return.1"]
+    assert frame["return.1"].tolist() == table["return"][:, 1].tolist()
+
+
+def test_data_without_a_reward_has_no_return(door: str, tmp_path: Path, root: CacheRoot) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    derived = replay.preprocess(no_reward, dest=tmp_path / "none", num_workers=0)
+    table = Trajectories(derived, root)
+    assert [*table.to_pandas()] == [*table] == [name for name in NAMES if name != "return"]
+    with pytest.raises(KeyError, match="no column 'return'"):
+        table["return"]
 
 
 def test_pandas_has_the_same_columns(table: Trajectories) -> None:
