@@ -16,6 +16,9 @@ AS_FLOAT32 = frozenset(
 )
 """Element types that numpy does not have, whose every number float32 has."""
 
+BLOCK_ROWS = 16_384
+"""At most; records of 11 leaves take a third less time so than with four times as many rows."""
+
 
 def block_dtype(column: Column) -> np.dtype | None:
     """Return the element type of a leaf's blocks; None where numpy has none for its numbers."""
@@ -36,8 +39,10 @@ def leaf_blocks(
     """
     reader = dataset.rows_of(frozenset({column.key}))
     num_rows = len(dataset) if rows is None else len(rows)
-    # The same in every layout, so that sums are the same to the last bit.
-    step = rows_per_block(column.row_bytes)
+    # By the size of whole rows: the compact layout copies records to give one leaf of them. It is
+    # the same in every layout, so that sums are the same to the last bit.
+    row_bytes = sum(each.row_bytes for each in dataset.manifest.columns)
+    step = min(BLOCK_ROWS, rows_per_block(row_bytes))
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         index = torch.arange(start, stop) if rows is None else torch.from_numpy(rows[start:stop])

@@ -27,13 +27,11 @@ def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int)
     """
     if numbers is None:
         return np.arange(num_trajectories)
-    if isinstance(numbers, torch.Tensor):
-        numbers = numbers.cpu().numpy()
-    found = numbers if isinstance(numbers, np.ndarray) else np.array([*_iterated(numbers)])
+    found = _array(numbers)
     if found.dtype == np.bool_ and found.shape == (num_trajectories,):
         return np.flatnonzero(found)
-    if not found.size and found.ndim == 1:
-        return np.zeros(0, np.int64)
+    if not found.size and found.ndim == 1 and found.dtype != np.bool_:
+        return np.zeros(0, np.int64)  # numpy takes an empty list for floats
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise UsageError(
             f"Episodes are chosen by a list of whole numbers, or by a mask of {num_trajectories} "
@@ -48,10 +46,20 @@ def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int)
     return np.where(found < 0, found + num_trajectories, found)
 
 
-def _iterated(numbers: Iterable[int]) -> Iterable[int]:
+def _array(numbers: TrajectoryNumbers) -> np.ndarray:
+    if isinstance(numbers, np.ndarray):
+        return numbers
+    if isinstance(numbers, torch.Tensor):
+        numbers = numbers.tolist()
     if isinstance(numbers, str) or not isinstance(numbers, Iterable):
         raise UsageError(
             f"Episodes are chosen by a list of whole numbers, not by {numbers!r}; episode(number) "
             "returns one."
         )
-    return numbers
+    values = [*numbers]
+    try:
+        return np.array(values)
+    except ValueError as error:  # lists of several lengths
+        raise UsageError(
+            f"Episodes are chosen by a list of whole numbers, not by {reprlib.repr(values)}."
+        ) from error

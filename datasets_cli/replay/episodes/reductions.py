@@ -53,9 +53,10 @@ def reduce_blocks(
         # To the type of the result first: sums of float32 in float64, truth of numbers.
         values = block.astype(reduced.dtype, copy=False)
         trajectories, starts = runs_within(offsets, row, row + len(values))
-        parts = ufunc.reduceat(values, starts, axis=0)
-        if offsets[trajectories.start] < row:  # this one began in an earlier block
-            parts[0] = ufunc(reduced[trajectories.start], parts[0])
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
+            parts = ufunc.reduceat(values, starts, axis=0)
+            if offsets[trajectories.start] < row:  # this one began in an earlier block
+                parts[0] = ufunc(reduced[trajectories.start], parts[0])
         reduced[trajectories] = parts
         row += len(values)
     if reduction == "mean":

@@ -135,6 +135,9 @@ def test_a_column_of_the_table_chooses_episodes(replay: ExperienceReplay) -> Non
         ([1.0], UsageError, "float64"),
         ([True, False], UsageError, "a mask of 5"),
         ([[1]], UsageError, "list of whole numbers"),
+        ([[1], [2, 3]], UsageError, "list of whole numbers"),
+        (np.zeros(0, bool), UsageError, "a mask of 5"),
+        (torch.tensor([1.0], dtype=torch.bfloat16), UsageError, "float64"),
         ("12", UsageError, "list of whole numbers"),
         (3, UsageError, r"episode\(number\)"),
     ],
@@ -165,6 +168,12 @@ def test_transforms_and_frame_stacks_apply_as_to_rows(door: str) -> None:
     assert (batch == replay[start : start + len(batch)]).all()
     plain = ExperienceReplay(door, 4, download=False).episode(1)
     assert (batch["action"] == plain["action"] * 2).all()
+
+
+def test_episodes_have_the_format_of_the_buffer(replay: ExperienceReplay) -> None:
+    batch = replay.with_format("numpy").episode(1)
+    assert isinstance(batch["action"], np.ndarray)
+    np.testing.assert_array_equal(batch["action"], replay.episode(1)["action"].numpy())
 
 
 def test_the_same_seed_draws_the_same_episodes_whatever_was_drawn_ahead(door: str) -> None:

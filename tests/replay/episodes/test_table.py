@@ -12,15 +12,17 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, api, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.episodes import kept
+from datasets_cli.replay.episodes import kept, leaf_blocks
 from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.schema import columns
+from datasets_cli.store.schema.columns import REWARD
 from tests.support.text_rows import LENGTHS, steps_of, write
 
 STARTS = np.cumsum([0, *LENGTHS])
@@ -96,7 +98,7 @@ def test_columns_are_read_only_arrays_by_name(table: Trajectories) -> None:
 def test_every_reduction_of_every_leaf_is_that_of_its_rows(
     block_rows: int, table: Trajectories, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(leaf_blocks, "BLOCK_ROWS", block_rows)
     for key in (("observation", "x"), ("observation", "frame"), ("action",), ("next", "reward")):
         rows = open_storage(folder).column(key).numpy()
         parts = [rows[start : start + n] for start, n in zip(STARTS, LENGTHS, strict=False)]
@@ -122,6 +124,37 @@ def test_nan_makes_a_return_nan_and_no_other(tmp_path: Path, root: CacheRoot) ->
     steps["next", "reward"][5] = np.nan
     table = Trajectories(open_storage(write(tmp_path, "compact", steps)), root)
     assert np.isnan(table["return"]).tolist() == [False, False, True, False]
+
+
+def two_rewards(batch: TensorDict) -> TensorDict:
+    reward = batch["next", "reward"]
+    return batch.set(("next", "reward"), torch.cat((reward, 2 * reward), -1))
+
+
+def no_reward(batch: TensorDict) -> TensorDict:
+    return batch.exclude(("next", "reward"))
+
+
+def test_a_reward_of_two_numbers_has_two_returns(
+    door: str, tmp_path: Path, root: CacheRoot
+) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    derived = replay.preprocess(two_rewards, dest=tmp_path / "two", num_workers=0)
+    table = Trajectories(derived, root)
+    right = replay.trajectories["return"]
+    np.testing.assert_allclose(table["return"], np.stack((right, 2 * right), 1))
+    frame = table.to_pandas()
+    assert [*frame][3:5] == ["return.0", "return.1"]
+    assert frame["return.1"].tolist() == table["return"][:, 1].tolist()
+
+
+def test_data_without_a_reward_has_no_return(door: str, tmp_path: Path, root: CacheRoot) -> None:
+    replay = ExperienceReplay(door, 4, download=False)
+    derived = replay.preprocess(no_reward, dest=tmp_path / "none", num_workers=0)
+    table = Trajectories(derived, root)
+    assert [*table.to_pandas()] == [*table] == [name for name in NAMES if name != "return"]
+    with pytest.raises(KeyError, match="no column 'return'"):
+        table["return"]
 
 
 def test_pandas_has_the_same_columns(table: Trajectories) -> None:
@@ -254,10 +287,21 @@ def test_memory_does_not_grow_with_the_rows(
         steps = steps_of(["go"], (1000 * times,) * 4)
         table = Trajectories(open_storage(write(tmp_path / str(times), "ted", steps)), root)
         with monkeypatch.context() as context:
-            context.setattr(columns, "BLOCK_ROWS", 500)
+            context.setattr(leaf_blocks, "BLOCK_ROWS", 500)
             tracemalloc.start()
             found = table["return"]
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
         assert found.tolist() == [part.sum() for part in np.split(steps["next", "reward"], 4)]
     assert peaks[1] < 1.5 * peaks[0] < 200_000, peaks  # the rewards alone are 640,000 bytes
+
+
+def test_blocks_of_a_leaf_are_small_where_rows_are_large(tmp_path: Path, root: CacheRoot) -> None:
+    # 64 KiB of each row beside the reward, which the compact layout copies with it.
+    wide = np.random.default_rng(0).normal(size=(300, 4096))
+    steps = steps_of(["go"], (100,) * 3, wide=wide)
+    dataset = open_storage(write(tmp_path, "compact", steps)).dataset
+    (reward,) = (column for column in dataset.manifest.columns if column.key == REWARD)
+    sizes = [len(block) for block in leaf_blocks.leaf_blocks(dataset, reward)]
+    assert sum(sizes) == 300
+    assert max(sizes) <= (8 << 20) // (2 * 8 * 4096)
