@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from datasets_cli.store.compact.records import Record
@@ -16,18 +17,22 @@ from datasets_cli.store.schema.tree import Tree, TreePlan
 class DtypeView(NamedTuple):
     """The fields of one element type within a pair of records.
 
-        two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-        as float32 [B, 8]          o o  r  .   o o  . .
-        sizes                      2    1  1   2    2      o, r and next.o are the splits 0, 1, 3
+        two records of 16 bytes      o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
+        bytes 0 to 24, as float32    o o  r  .   o o
+        sizes                        2    1  1   2       o, r and next.o are the splits 0, 1, 3
 
     Args:
-        dtype: the element type that the whole pair is viewed as.
-        sizes: how the view's columns are split: gaps and fields in order, over both records.
+        dtype: the element type of the fields.
+        begin: the first byte of the first of them.
+        end: the byte after the last one.
+        sizes: how what is between is split: fields and gaps in order, over both records.
         leaves: for each field wanted, which split it is, the shape it is viewed as (None where the
             split has it already), and its slot in the tree.
     """
 
     dtype: torch.dtype
+    begin: int
+    end: int
     sizes: list[int]
     leaves: list[tuple[int, tuple[int, ...] | None, int, str]]
 
@@ -49,40 +54,43 @@ class DtypeViews:
             if field.successor:  # the same field of the pair's second record
                 fields.append((record.size + field.offset, field.column, field.successor))
         # Each with its fields in the order of their bytes.
-        self._views = [
-            self._view(dtype, sorted(fields), record) for dtype, fields in by_dtype.items()
-        ]
+        self._views = [self._view(dtype, sorted(fields)) for dtype, fields in by_dtype.items()]
 
-    def put(self, nodes: list[Tree], packed: torch.Tensor, is_contiguous: bool) -> None:
+    def put(
+        self, nodes: list[Tree], packed: np.ndarray | torch.Tensor, is_contiguous: bool
+    ) -> None:
         """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts.
 
         Args:
             nodes: the dicts.
-            packed: the pairs.
+            packed: the pairs, in numpy unless they are on another device. From numpy each element
+                type has a storage of its own, which ``torch.save`` asks for, and only of these
+                rows.
             is_contiguous: give each leaf memory of its own; they are strided views otherwise.
         """
-        for dtype, sizes, leaves in self._views:
+        if not len(packed):  # without rows numpy has no strides that torch could view
+            packed = torch.empty(packed.shape, dtype=torch.uint8)
+        for dtype, begin, end, sizes, leaves in self._views:
+            part_of = packed[:, begin:end]
+            fields = part_of if isinstance(part_of, torch.Tensor) else torch.from_numpy(part_of)
             # "Unsafe" is to change the whole behind the back of a graph that has its parts; nobody
             # has the whole. It takes a fifth less time.
-            parts = packed.view(dtype).unsafe_split_with_sizes(sizes, 1)
+            parts = fields.view(dtype).unsafe_split_with_sizes(sizes, 1)
             for part, shape, node, name in leaves:
                 leaf = parts[part] if shape is None else parts[part].view(shape)
                 nodes[node][name] = leaf.contiguous() if is_contiguous else leaf
 
-    def _view(self, dtype: str, fields: list[tuple[int, Column, Key]], record: Record) -> DtypeView:
+    def _view(self, dtype: str, fields: list[tuple[int, Column, Key]]) -> DtypeView:
         """Return one view, of fields ``(first byte in the pair, column, key)``."""
         item = ITEM_BYTES[dtype]
         sizes: list[int] = []
         leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
-        position = 0  # in elements of this type, as sizes are; offsets are bytes
+        begin = end = fields[0][0]
         for offset, column, key in fields:
-            if gap := offset // item - position:
-                sizes.append(gap)
-            width = column.row_bytes // item
+            if gap := offset - end:
+                sizes.append(gap // item)
             shape = None if len(column.shape) == 1 else (-1, *column.shape)
             leaves.append((len(sizes), shape, *self._plan.slot(key)))
-            sizes.append(width)
-            position = offset // item + width
-        if rest := 2 * record.size // item - position:
-            sizes.append(rest)
-        return DtypeView(torch_dtype(dtype), sizes, leaves)
+            sizes.append(column.row_bytes // item)
+            end = offset + column.row_bytes
+        return DtypeView(torch_dtype(dtype), begin, end, sizes, leaves)

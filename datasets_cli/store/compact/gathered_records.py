@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.records import Record
@@ -86,6 +85,5 @@ class GatheredRecords:
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors; see ``arrays``."""
         nodes = self.others.new_tree(start, stop)
-        # From numpy, so that what is pickled with a tensor is this batch and not the block.
-        self.views.put(nodes, torch.from_numpy(self.packed[start:stop]), self.is_contiguous)
+        self.views.put(nodes, self.packed[start:stop], self.is_contiguous)
         return nodes[0]

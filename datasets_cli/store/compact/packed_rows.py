@@ -88,7 +88,7 @@ class CompactRows:
         if self._pinned:  # one copy for all leaves that are views of it
             packed = self._to_output(packed)
         nodes = self._plan.new()
-        self._views.put(nodes, packed, self._contiguous)
+        self._views.put(nodes, packed.numpy() if packed.is_cpu else packed, self._contiguous)
         for shape, dtype, slots in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             fresh = torch.zeros((len(slots), len(index), *shape), dtype=dtype, device=self._device)

@@ -268,3 +268,12 @@ def test_blocks_are_at_most_a_megabyte(folder: Path) -> None:
         block = replay.reader._ahead and replay.reader._ahead._block
         sizes.append(len(block.index) if block else 0)
     assert 0 < np.max(sizes) * replay.storage.row_bytes <= 1 << 20
+
+
+def test_batches_are_saved_by_torch_as_they_are(folder: Path, tmp_path: Path) -> None:
+    replay = buffer(folder, "uniform")
+    for number in range(3):  # alone, and out of a block
+        batch = replay.sample()
+        torch.save(batch, tmp_path / f"{number}.pt")
+        found = torch.load(tmp_path / f"{number}.pt", weights_only=False)
+        assert bool((found == batch).all())
