@@ -187,7 +187,7 @@ def test_a_loader_with_a_sampler_of_its_own_gets_batches(door: str) -> None:
 )
 def test_a_buffer_over_a_dataset_pickles_by_path(door: str, sampler: Any) -> None:
     replay = ExperienceReplay(door, batch_size=64, sampler=sampler, seed=0)
-    assert len(pickle.dumps(replay)) < 2000
+    assert len(pickle.dumps(replay)) < 2500  # of which the path is some 100
     replay.sample()
     blob = pickle.dumps(replay)
     assert len(blob) < 8000  # with the state of the generator, 5 KiB

@@ -18,21 +18,17 @@ def make_batch(
 ) -> TensorDict:
     """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves that are ours.
 
-    The leaves are known to have this leading shape, so tensordict's unchecked constructor serves:
-    it takes a tenth of the public one's time, and half of a small batch's time is wrappers.
+    The leaves are known to have this leading shape and device, so none of tensordict's constructors
+    is called: its unchecked one takes three times as long, and the public one thirty times, where
+    half of a small batch's time is wrappers. The dict itself becomes the TensorDict's.
     """
-    batch: TensorDict = TensorDict._new_unsafe(tree, batch_size)
-    if device is not None:
-        _tell_device(batch, device)
+    batch: TensorDict = TensorDict.__new__(TensorDict)
+    batch._tensordict, batch._batch_size = tree, batch_size
+    batch._device, batch._td_dim_names = device, None
+    for name, entry in tree.items():
+        if type(entry) is dict:
+            tree[name] = make_batch(entry, batch_size, device)
     return batch
-
-
-def _tell_device(batch: TensorDict, device: torch.device) -> None:
-    """Let a TensorDict know where its leaves are; in the constructor that takes twice the time."""
-    batch._device = device
-    for entry in batch._tensordict.values():
-        if type(entry) is TensorDict:
-            _tell_device(entry, device)
 
 
 def map_rows(function: Callable[[Any], Any], batch: Rows) -> Rows:
