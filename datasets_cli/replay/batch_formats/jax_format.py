@@ -14,7 +14,7 @@ from datasets_cli.replay.batch_formats.nested import nest
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.bits import TYPE_NAMES, to_tensor
 from datasets_cli.store.schema.columns import EPISODE, Key, show_key
-from datasets_cli.store.schema.element_types import element_type
+from datasets_cli.store.schema.element_types import NUMPY_TYPES, element_type
 from datasets_cli.store.schema.tree import Tree
 
 NARROWED = {
@@ -30,7 +30,7 @@ UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 
 
 class JaxFormat(BatchFormat):
-    """Gives arrays of jax by DLPack: contiguous, and copied where jax asks for it.
+    """Gives arrays of jax, which are contiguous and copied where jax asks for it.
 
     Where jax is set to 32 bits, which it is by default, ``index`` and ``episode`` are int32, which
     is enough for the numbers of 2**31 rows, and other columns of 64 bits are refused.
@@ -80,11 +80,15 @@ class JaxFormat(BatchFormat):
             if self._refuses(key, name):
                 raise _wide([(key, name)])
             leaf = narrowed(key, leaf, NARROWED[name])
-        if isinstance(leaf, np.ndarray) and leaf.dtype.names is None:
-            return jax.dlpack.from_dlpack(np.asarray(leaf, order="C"))
-        if isinstance(leaf, np.ndarray):  # bits of a type that jax has and numpy does not
+        if isinstance(leaf, torch.Tensor):
+            leaf = leaf.detach().resolve_conj().resolve_neg()
+            if leaf.is_cpu and name in NUMPY_TYPES:
+                leaf = leaf.numpy()
+        elif leaf.dtype.names is not None:  # bits of a type that jax has and numpy does not
             leaf = to_tensor(leaf)
-        return jax.dlpack.from_dlpack(leaf.detach().resolve_conj().resolve_neg().contiguous())
+        if isinstance(leaf, np.ndarray):  # in half the time of DLPack
+            return jax.numpy.asarray(np.asarray(leaf, order="C"))
+        return jax.dlpack.from_dlpack(leaf.contiguous())
 
     def _refuses(self, key: Key, dtype: str) -> bool:
         """Tell whether a column of some type is not given as one of 32 bits."""
