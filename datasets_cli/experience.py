@@ -86,7 +86,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too: batches have them as non-tensor entries, and
             ``batch["observation", "mission"]`` is a list of str.
-        generator: draws rows; torch's global one by default, exclusive with ``seed``.
+        generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
+            torch's global one seeds at the first draw.
         seed: seeds a generator of the buffer's own.
         format: what batches are: ``"torch"`` for TensorDicts, ``"numpy"`` or ``"jax"`` for nested
             dicts of arrays; see ``with_format``.

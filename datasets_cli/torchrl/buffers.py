@@ -43,7 +43,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         transform: applied to every batch; one that has ``inv`` also to what is written.
         batch_size: rows in a batch; ``sample`` can override it.
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows; torch's global one by default.
+        generator: draws rows; by default torch's global one, and those of a dataset one of the
+            buffer's own, which that seeds at the first draw.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
         format: what batches are made of; see ``ReplayBuffer.with_format``.
@@ -117,7 +118,8 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         reduction: how several numbers a row become one priority.
         batch_size: rows in a batch; ``sample`` can override it.
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows; torch's global one by default.
+        generator: draws rows; by default torch's global one, and those of a dataset one of the
+            buffer's own, which that seeds at the first draw.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
         format: what batches are made of; see ``ReplayBuffer.with_format``.

@@ -34,7 +34,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
         batch_size: rows in a batch; ``sample`` can override it.
         priority_key: the entry that ``update_tensordict_priority`` reads.
         dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows; torch's global one by default.
+        generator: draws rows; by default torch's global one, and those of a dataset one of the
+            buffer's own, which that seeds at the first draw.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``share``.
         format: what batches are made of; see ``ReplayBuffer.with_format``.

@@ -46,7 +46,8 @@ class OpenMLExperienceReplay(ExperienceReplay):
         priority_key: the entry that ``update_tensordict_priority`` reads.
         contiguous: give every leaf memory of its own, for code that calls ``view``.
         text: read the columns of text too, as non-tensor entries of batches.
-        generator: draws rows; torch's global one by default, exclusive with ``seed``.
+        generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
+            torch's global one seeds at the first draw.
         seed: seeds a generator of the buffer's own.
         format: what batches are made of; see ``ReplayBuffer.with_format``.
         progress: told of download and conversion.
