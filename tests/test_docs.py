@@ -83,6 +83,16 @@ def test_the_readmes_python_runs_on_the_demo(
     assert ("next", "cost") in names["storage"].dataset.keys
 
 
+def test_the_episodes_of_the_page_on_buffers_are_in_the_demo_data_too(
+    config: Config,
+) -> None:
+    assert main(["download", "demo/door-human", "-q"]) == 0
+    [episodes] = [each for each in blocks("docs/replay.md", "python") if "sample_episodes" in each]
+    names: dict[str, Any] = {}
+    exec(episodes.replace("d4rl/hopper-medium-v2", "demo/door-human"), names)
+    assert names["last"].shape == (100,) and len(names["two"]) == 2
+
+
 def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("docs/replay.md", "python"):

@@ -38,6 +38,8 @@ PLACES = (
 MOST_FOLDERS = 100_000
 DEEPEST = 8
 TENSORDICT = "meta.json"
+DUMP = "buffer_metadata.json"
+"""A file of each folder that a buffer was dumped to; the rows are in a folder beside it."""
 
 RAW = "raw files"
 CONVERTED = "converted by TorchRL"
@@ -182,6 +184,8 @@ def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[Found
         # Hidden folders are work under way, such as a run of preprocess.
         is_hidden = any(part.startswith(".") for part in folder.relative_to(root.path).parts)
         return [] if is_hidden else [FoundData(BROKEN, folder, folder_size(folder), reason=reason)]
+    if has_manifest(folder) or (folder.parent / DUMP).is_file():
+        return []  # a dataset of another root, or the rows of a buffer
     if TENSORDICT in files and any(name.endswith(".memmap") for name in files):
         reason = (
             "TorchRL made it from raw files that are not kept, and some of its conversions change "

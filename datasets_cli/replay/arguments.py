@@ -89,15 +89,25 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
 
     Args:
         numbers: a tensor, an array of numpy, jax or another library with DLPack, or lists.
+
+    Raises:
+        UsageError: they are not numbers, or lists of unequal lengths.
     """
     if isinstance(numbers, torch.Tensor):
         return numbers
-    if isinstance(numbers, np.ndarray):
-        return torch.as_tensor(numbers if numbers.flags.writeable else numbers.copy())
-    if hasattr(numbers, "__dlpack__"):
-        found: torch.Tensor = from_dlpack(numbers)
-        return found
-    return torch.as_tensor(numbers)
+    try:
+        if isinstance(numbers, np.ndarray):
+            return torch.as_tensor(numbers if numbers.flags.writeable else numbers.copy())
+        if hasattr(numbers, "__dlpack__"):
+            found: torch.Tensor = from_dlpack(numbers)
+            return found
+        return torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = getattr(numbers, "dtype", type(numbers).__name__)
+        raise UsageError(
+            f"Expected numbers, as a tensor, an array or a list; {kind} {reprlib.repr(numbers)} "
+            f"is none: {error}"
+        ) from error
 
 
 def choose_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from tensordict import TensorDict
 
-from datasets_cli import api
+from datasets_cli import LazyTensorStorage, ReplayBuffer, api
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
@@ -88,6 +91,17 @@ def test_what_torchrl_converted_is_named_and_never_offered(config: Config, tmp_p
     [found] = api.scan(config=config)
     assert (found.kind, found.path, found.size_bytes) == ("converted by TorchRL", cache, 180)
     assert found.command == "" and "download the dataset" in found.reason
+
+
+def test_datasets_of_another_root_and_dumps_are_not_taken_for_torchrls(
+    config: Config, door: str, tmp_path: Path
+) -> None:
+    shutil.copytree(CacheRoot(config.root).dataset(door), tmp_path / "data" / "copy")
+    buffer = ReplayBuffer(storage=LazyTensorStorage(3))
+    buffer.extend(TensorDict({"reward": torch.zeros(3, 1)}, 3))
+    buffer.dumps(tmp_path / "data" / "dump")
+    assert [*(tmp_path / "data" / "dump").rglob("*.memmap")]
+    assert api.scan(tmp_path / "data", config=config) == []
 
 
 def test_a_folder_of_the_root_without_a_manifest_is_named(config: Config, door: str) -> None:

@@ -77,6 +77,11 @@ class Trajectories:
         Raises:
             KeyError: there is none of that name.
         """
+        if not isinstance(name, str):
+            raise KeyError(
+                f"The trajectories of {self._id} are read by column, not by {name!r}: "
+                f"{', '.join(self)}. A column is an array: table['return'][:3]."
+            )
         offsets = self._storage.offsets.numpy()
         if name == "number":
             return _read_only(np.arange(len(self)))

@@ -61,7 +61,7 @@ class WindowOrder:
 
     def __init__(self, num_items: int, window_len: int, key: int) -> None:
         self._num_items = num_items
-        self._window_len = window_len
+        self._window_len = min(window_len, max(1, num_items))  # numpy counts to 2**63
         self._key = key
         self._latest: tuple[int, Order] = -1, permutation(0, key)
 

@@ -43,4 +43,6 @@ def wrong_state(
 ) -> RldsError:
     """Return the error of a state that a part did not take; see ``try_state``."""
     reason = str(error) if isinstance(error, RldsError) else f"{error!r}."
+    if isinstance(error, KeyError):
+        reason = f"it has no {error}."
     return kind(f"{what} is not the state of a {type(part).__name__}: {reason} {remedy}")

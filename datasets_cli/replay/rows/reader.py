@@ -197,15 +197,13 @@ class BatchReader:
 
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
-        if self._ahead is not None:
-            with self._threads:
+        with self._threads:  # no other thread draws between the parts of the state
+            if self._ahead is not None:
                 self._ahead.give_back()
-        ahead = self._prefetch.oldest if self._prefetch else None
-        draws = ahead.state_before if ahead else self._draws()
-        return {
-            **draws,
-            "sampler": self.sampler.state_dict() if draws["sampler"] is None else draws["sampler"],
-        }
+            ahead = self._prefetch.oldest if self._prefetch else None
+            draws = ahead.state_before if ahead else self._draws()
+            sampler = draws["sampler"]
+            return {**draws, "sampler": self.sampler.state_dict() if sampler is None else sampler}
 
     def rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
@@ -236,23 +234,22 @@ class BatchReader:
         return ReadAhead(self.storage) if self.storage.row_bytes and not self._depth else None
 
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw rows and gather them; no row is written in between."""
-        if self._ahead is not None:
-            with self._threads:
-                found = self._ahead.take(self.sampler, size, self._draws_from)
-            if found is not None:
-                index, info, block, start = found
-                if self._takes_arrays(batch_format):
-                    return index, info, block.arrays(start, start + size)
-                return index, info, block.tree(start, start + size)
-        if not self.storage.is_writable:  # rows that never change need no lock
-            index, info = self.sampler.sample(self.storage, size, self.generator)
-            return index, info, self._gather(index, batch_format)
+        """Draw rows, after whatever other threads drew, and gather them as they then are."""
         with self._threads:
-            if self.storage.sharing is not None:
-                return self._take_shared(self.storage.sharing, size)
-            index, info = self.sampler.sample(self.storage, size, self.generator)
-            return index, info, self.storage.gather(index)
+            ahead = self._ahead
+            found = None if ahead is None else ahead.take(self.sampler, size, self._draws_from)
+            if found is None:
+                if self.storage.sharing is not None:
+                    return self._take_shared(self.storage.sharing, size)
+                index, info = self.sampler.sample(self.storage, size, self.generator)
+                if self.storage.is_writable:
+                    return index, info, self.storage.gather(index)
+        if found is None:  # rows that never change are gathered without the lock
+            return index, info, self._gather(index, batch_format)
+        index, info, block, start = found
+        if self._takes_arrays(batch_format):
+            return index, info, block.arrays(start, start + size)
+        return index, info, block.tree(start, start + size)
 
     def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
         """Return the rows as the storage gives them, or as arrays where a batch is made of such."""

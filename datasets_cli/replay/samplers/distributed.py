@@ -175,6 +175,19 @@ class DistributedSampler(SharedEpochs):
     ) -> None:
         super().__init__(num_replicas, rank, shuffle, seed, drop_last)
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue in the middle of the epoch that ``state`` names.
+
+        Raises:
+            UsageError: a number is out of its range, or the epoch is one of blocks.
+        """
+        if "block_len" in state:  # the rest of another order has rows that were drawn
+            raise UsageError(
+                "The state is of an epoch in blocks. Load it into a BlockShuffleSampler with "
+                f"block_len={state['block_len']} and window={state.get('window')}."
+            )
+        super().load_state_dict(state)
+
     def _order(self, num_rows: int, processes: int) -> Order:
         if not self.shuffle:
             return StorageOrder(num_rows)

@@ -141,8 +141,8 @@ class Prioritized(PrioritySampler):
                 row, ``[B, T]``, which are reduced. Their sign does not matter.
 
         Raises:
-            UsageError: a priority is NaN or infinite, the shapes do not fit together, or a row is
-                no whole number from -1 up to the capacity.
+            UsageError: a priority is NaN, infinite or complex, the shapes do not fit together, or a
+                row is no whole number from -1 up to the capacity.
         """
         rows = torch.as_tensor(index).reshape(-1)
         if rows.dtype != torch.int64:
@@ -150,6 +150,8 @@ class Prioritized(PrioritySampler):
                 raise UsageError(f"Rows are whole numbers, int64, not {rows.dtype}.")
             rows = rows.long()
         values = torch.as_tensor(priority)
+        if values.is_complex():
+            raise UsageError(f"Priorities are real numbers, not {values.dtype}. Give their .abs().")
         if values.dtype not in (torch.float32, torch.float64):
             values = values.double()  # whole numbers have no safe absolute value
         values = self._one_a_row(values, len(rows))

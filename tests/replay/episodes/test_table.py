@@ -205,6 +205,12 @@ def test_an_unknown_column_is_refused_with_those_there_are(table: Trajectories) 
         table["score"]
 
 
+@pytest.mark.parametrize("rows", [0, slice(3), ("next", "reward")])
+def test_rows_of_the_table_are_not_columns(table: Trajectories, rows: Any) -> None:
+    with pytest.raises(KeyError, match=r"read by column, not by .*number, start, length, return"):
+        table[rows]
+
+
 # Kept
 
 

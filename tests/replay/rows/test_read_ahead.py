@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +237,32 @@ def test_threads_together_draw_each_batch_once(folder: Path) -> None:
     generator = torch.Generator().manual_seed(3)
     right = [tuple(torch.randint(57, (16,), generator=generator).tolist()) for _ in range(600)]
     assert sorted(found) == sorted(right)
+
+
+class SlowEpoch(SamplerWithoutReplacement):
+    """Lets other threads run while it draws; none of its draws are read ahead."""
+
+    def sample(self, storage: Any, batch_size: int, generator: torch.Generator) -> Any:
+        position = self.state_dict()["position"]
+        time.sleep(0.001)
+        assert position == self.state_dict()["position"], "another thread drew in between"
+        return super().sample(storage, batch_size, generator)
+
+    def ahead(self, *_: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize("sampler", [SamplerWithoutReplacement, SlowEpoch])
+def test_threads_together_draw_each_row_of_an_epoch_once(folder: Path, sampler: Any) -> None:
+    replay = TensorDictReplayBuffer(storage=open_storage(folder), sampler=sampler(), batch_size=1)
+
+    def draw(count: int) -> list[int]:
+        replay.state_dict()  # a checkpoint of another thread is in nobody's way
+        return [int(replay.sample()["index"]) for _ in range(count)]
+
+    with ThreadPoolExecutor(3) as threads:
+        found = [row for rows in threads.map(draw, [19] * 3) for row in rows]
+    assert sorted(found) == [*range(57)]
 
 
 def test_an_interrupted_read_loses_no_batch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import PrioritizedSampler
+from datasets_cli import PrioritizedSampler, ReplayBuffer, TensorStorage
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers import priorities
 from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
@@ -145,11 +145,21 @@ def test_several_numbers_a_row_are_reduced(reduction: str, first: float) -> None
     [
         ([0, 1, 2], [1.0, 2.0], "do not fit 3 rows"),
         ([0, 5], 1.0, "Row 5 is not below the max_capacity of 5"),
+        ([0, 1], np.ones(2, complex), "real numbers, not torch.complex128"),
     ],
 )
 def test_priorities_that_do_not_fit_are_refused(index: Any, priority: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         PrioritizedSampler(5, 1.0, 1.0).update_priority(index, priority)
+
+
+@pytest.mark.parametrize("words", [np.array(["high", "low"]), [None, 1.0], "high", [[1.0], 2.0]])
+def test_a_buffer_refuses_what_is_no_number(words: Any) -> None:
+    sampler = PrioritizedSampler(2, 1.0, 1.0)
+    buffer = ReplayBuffer(storage=TensorStorage(torch.arange(2)), sampler=sampler)
+    for index, priority in [([0, 1], words), (words, 1.0)]:
+        with pytest.raises(UsageError, match="Expected numbers, as a tensor, an array or a list"):
+            buffer.update_priority(index, priority)
 
 
 @pytest.mark.parametrize(
