@@ -17,15 +17,12 @@ from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource
+from tests.support.listing import listing
 from tests.support.origin import Fault, Origin
 
 IRIS = "demo/iris"
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
-
-
-def listing(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
 def same(batch: Any) -> Any:

@@ -24,16 +24,13 @@ from datasets_cli.installed.verification import verify
 from datasets_cli.sources.disk import allocate, flush, replace_file
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
+from tests.support.listing import listing
 from tests.support.origin import Origin
 
 IRIS = "demo/iris"
 MAZE, FILENAME = "d4rl/maze2d-open-v0", "maze2d-open-sparse.hdf5"
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
-
-
-def listing(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
 def same(batch: Any) -> Any:

@@ -55,7 +55,6 @@ class CompactRows:
         )
         self._plan = TreePlan(sorted(_keys_of(record)))
         self._views = DtypeViews(record, self._plan)
-        self._fields = PairFields(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
@@ -134,6 +133,11 @@ class CompactRows:
             leaves.extend((both[: len(row)], both[len(row) :]))
         others = GatheredLeaves(self._plan, self._slots_beside, leaves, len(index))
         return GatheredRecords(self._fields, self._views, packed.numpy(), others, self._contiguous)
+
+    @cached_property
+    def _fields(self) -> PairFields:
+        """Made where rows are read, and not at opening, where it would cost a fortieth."""
+        return PairFields(self.record, self._plan)
 
     @cached_property
     def _slots_beside(self) -> list[Slot]:
