@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 
 from datasets_cli.store.schema.arrays import numpy_dtype
@@ -48,7 +50,11 @@ class LeafRows:
             None if dtype is None else numpy_dtype(column.dtype)
             for column, (dtype, _, _) in zip(columns, self._leaves, strict=True)
         ]
-        self._gather = RowGather(list(self._bits.values()))
+
+    @cached_property
+    def _gather(self) -> RowGather:
+        """Made for the first rows, and not at opening."""
+        return RowGather(list(self._bits.values()))
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
