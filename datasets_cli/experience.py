@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from functools import cached_property, partial
 from multiprocessing.pool import Pool
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from tensordict import TensorDict
@@ -38,10 +39,14 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.replay.views.choices import Where, best_places, places_where, split_places
+from datasets_cli.replay.views.duplicates import distinct_places
+from datasets_cli.replay.views.view_file import is_view_file, read_view, save_view
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.rows.selection import Selection, whole_dataset
 from datasets_cli.store.unverified import warn_if_unverified
 
 if TYPE_CHECKING:
@@ -58,7 +63,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     Args:
         dataset_id: ``family/name``; the family may be left out where the name is unique. Every
-            class of a family opens ``demo/name`` too.
+            class of a family opens ``demo/name`` too. Or the file of a view, ``best.json``, which
+            ``save`` wrote: then the view of its dataset is opened.
         batch_size: rows in a batch; ``sample`` can override it.
         root: the cache root; ``RLDS_HOME`` or the user's cache by default.
         download: install what is missing (True), fail instead (False), or install again
@@ -101,7 +107,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def __init__(
         self,
-        dataset_id: str,
+        dataset_id: str | os.PathLike[str],
         batch_size: int | None = None,
         *,
         root: str | os.PathLike[str] | None = None,
@@ -132,6 +138,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     ) -> None:
         if not isinstance(text, bool):
             raise UsageError(f"text is True or False, not {text!r}: all text, or none.")
+        view = read_view(Path(dataset_id)) if is_view_file(dataset_id) else None
+        dataset_id = os.fspath(dataset_id) if view is None else view.id
         if self.family and not dataset_id.startswith((f"{self.family}/", "demo/")):
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
@@ -153,6 +161,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 accept=accept,
             )
         warn_if_unverified(rows.dataset.manifest)
+        if view is not None:
+            content = rows.dataset.manifest.content
+            rows = rows.select(view.selection(content, rows.offsets.numpy()))
         stored = rows if frame_stack is None else FrameStack(rows, frame_stack)
         super().__init__(
             storage=stored,
@@ -258,8 +269,160 @@ class ExperienceReplay(TensorDictReplayBuffer):
         order = torch.randperm(count, generator=generator, device=generator.device)
         return [*self.iterate_episodes(order[:n_episodes])]
 
+    def episodes_at(self, numbers: TrajectoryNumbers) -> Self:
+        """Return a view of some trajectories: a buffer over them alone, of which nothing is copied.
+
+        It does what this buffer does, with its batch size, format and transforms, by draws of its
+        own: epochs and priorities begin, a seed begins again. Rows and trajectories are numbered as
+        the view has them. It pickles, and is saved, as numbers of trajectories.
+
+        Args:
+            numbers: of trajectories, in the order wanted, also several times; those below 0 are
+                counted from the end. Or a mask of them.
+
+        Raises:
+            IndexError: there is no such trajectory.
+            UsageError: what is given is neither numbers nor a mask; or ``set_storage`` put other
+                rows in the dataset's place.
+        """
+        places = trajectory_numbers(numbers, len(self.trajectories))
+        return self._at(places, f"episodes_at({reprlib.repr(places.tolist())})")
+
+    def filter(self, where: Where) -> Self:
+        """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
+
+        >>> good = replay.filter("return > 300 and length >= 100")
+        >>> good = replay.filter(lambda table: table["return"] > table["return"].mean())
+
+        Args:
+            where: a text of the columns of ``trajectories`` and reductions of leaves; or a function
+                that takes ``trajectories`` and gives a mask, or numbers.
+
+        Raises:
+            UsageError: it is no condition, or names what the trajectories do not have.
+        """
+        name = where if isinstance(where, str) else getattr(where, "__qualname__", repr(where))
+        return self._at(places_where(where, self.trajectories), f"filter({name!r})")
+
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Self, ...]:
+        """Return disjoint views, trajectories drawn at random for each; see ``episodes_at``.
+
+        >>> training, test = replay.split(0.9)
+
+        Args:
+            fractions: of all trajectories; what they leave is a view more.
+            seed: gives the same parts on every machine.
+
+        Raises:
+            UsageError: a fraction is below 0, or they sum up to more than 1.
+        """
+        parts = split_places(fractions, len(self.trajectories), seed)
+        given = ", ".join(map(repr, fractions))
+        return tuple(
+            self._at(part, f"split({given}, seed={seed})[{number}]")
+            for number, part in enumerate(parts)
+        )
+
+    def take(self, count: int | float, by: str | None = None, *, smallest: bool = False) -> Self:
+        """Return a view of the best trajectories, best first; see ``episodes_at``.
+
+        >>> best = replay.take(0.1, by="return")
+
+        Args:
+            count: how many; or a float up to 1, for a part of all of them.
+            by: the column of ``trajectories`` that is the largest; None for the first ones.
+            smallest: take those where it is the smallest.
+
+        Raises:
+            UsageError: there are fewer, or there is no such column of one number a trajectory.
+        """
+        places = best_places(count, by, self.trajectories, smallest=smallest)
+        how = f", by={by!r}" * (by is not None) + ", smallest=True" * smallest
+        return self._at(places, f"take({count!r}{how})")
+
+    def drop_duplicates(self, keys: Iterable[NestedKey] | None = None) -> Self:
+        """Return a view without trajectories that repeat an earlier one, bit for bit.
+
+        Args:
+            keys: the leaves that are compared; by default all numbers of a row but those that
+                number trajectories, and no text.
+
+        Raises:
+            UsageError: there is no such leaf.
+        """
+        names = None if keys is None else [*keys]
+        places = distinct_places(self._rows.dataset, names)
+        return self._at(places, f"drop_duplicates({'' if names is None else names})")
+
+    def rows(self, start: int, stop: int) -> Self:
+        """Return a view of the rows ``start`` to ``stop - 1``; see ``episodes_at``.
+
+        The first and the last trajectory may be cut: their length and return are those of the rows
+        that the view has, and frame stacks have no step before.
+
+        Raises:
+            IndexError: there are no such rows.
+        """
+        if not 0 <= (start := whole_number("start", start)) <= (stop := whole_number("stop", stop)):
+            raise IndexError(f"rows(start, stop) needs 0 <= start <= stop, not {start}, {stop}.")
+        if stop > len(self._rows):
+            raise IndexError(f"There are {len(self._rows)} rows; found the end {stop}.")
+        return self._view(self._selection.rows(start, stop, f"rows({start}, {stop})"))
+
+    @property
+    def _selection(self) -> Selection:
+        """Which rows of the dataset these are."""
+        dataset = self._rows.dataset
+        if dataset.selection is not None:
+            return dataset.selection
+        return whole_dataset(dataset.manifest.content, dataset.offsets.numpy())
+
+    def _at(self, places: np.ndarray, step: str) -> Self:
+        return self._view(self._selection.at(places, step))
+
+    def _view(self, selection: Selection) -> Self:
+        if self.storage is not self._stored:
+            raise UsageError(
+                f"A view is of {self.dataset_id}, and set_storage() put other rows in its place. "
+                "Open the dataset again."
+            )
+        rows = self._rows.select(selection)
+        stored = self._stored.over(rows) if isinstance(self._stored, FrameStack) else rows
+        found = self.over(stored)
+        vars(found).pop("trajectories", None)
+        found._rows, found._stored = rows, stored
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write which trajectories a view has into a file, ``best.json``; or do as ``dumps``.
+
+        ``ExperienceReplay("best.json")`` opens the view again, where its dataset has the same
+        content; ``dumps`` writes a folder, which also has the state of the draws.
+
+        Args:
+            path: of a file that ends in ``.json``; any other is that of a folder, for ``dumps``.
+
+        Raises:
+            DiskFull: no room.
+            OSError: the file cannot be written.
+        """
+        if not is_view_file(path):
+            self.dumps(Path(path))
+            return
+        offsets = self._rows.dataset.whole.offsets.numpy()
+        save_view(Path(path), self.dataset_id, self._selection, offsets)
+
     def delete(self) -> None:
-        """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid."""
+        """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid.
+
+        Raises:
+            UsageError: this is a view, which has no files.
+        """
+        if self._rows.dataset.selection is not None:
+            raise UsageError(
+                f"A view of {self.dataset_id} has no files to delete. Delete the dataset: "
+                f"rlds delete {self.dataset_id}"
+            )
         remove(self.dataset_id, self.config)
 
     def preprocess(

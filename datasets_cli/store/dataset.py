@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -17,6 +17,10 @@ from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.replaced import read_one_copy
+from datasets_cli.store.rows.protocol import Rows
+from datasets_cli.store.rows.row_map import SelectedRowMap
+from datasets_cli.store.rows.selected_rows import SelectedRows, SelectedTexts
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.bits import torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
@@ -35,53 +39,8 @@ Accept = Callable[[Manifest], None]
 """Raises where a manifest is not that of the dataset that is wanted."""
 
 
-class GatheredRows(Protocol):
-    """Rows that a layout gathered together; batches are views of them."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    def arrays(self, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
-
-    def tree(self, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
-
-
-class Rows(Protocol):
-    """What a layout gives."""
-
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-
-    def read(self, index: torch.Tensor) -> GatheredRows:
-        """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
-
-        The rows must be in memory or on the disk, not on another device.
-
-        Raises:
-            IndexError: there is no such row.
-            DamagedDataset: as ``gather``.
-        """
-
-    def history(
-        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
-    ) -> torch.Tensor:
-        """Return the last steps of a leaf and the one that follows.
-
-        Args:
-            key: a leaf that has a successor.
-            index: rows int64 ``[B]``.
-            age: how many rows of its trajectory come before each, int64 ``[B]``.
-            length: steps up to the row itself; before a trajectory's first step it is repeated.
-
-        Returns:
-            ``[B, length + 1, *shape]``, oldest first, in memory of its own.
-        """
-
-
 class Dataset:
-    """The rows of one committed dataset. Nothing here writes.
+    """The rows of one committed dataset, or of a selection of them. Nothing here writes.
 
     Args:
         folder: the dataset folder.
@@ -93,6 +52,8 @@ class Dataset:
     Attributes:
         record: as given.
         texts: the columns of text; None where there are none, or they are not asked for.
+        selection: which rows these are; None where they are all.
+        whole: the dataset of all rows; itself, where nothing is selected.
     """
 
     def __init__(
@@ -108,25 +69,60 @@ class Dataset:
         self.record = record
         self.device_options = device_options
         self._trajectories = TrajectoryTable(
-            folder / TRAJECTORIES, len(self), manifest.num_trajectories
+            folder / TRAJECTORIES, manifest.num_transitions, manifest.num_trajectories
         )
         self._files = Files(folder, manifest.files, device_options.storage_device)
-        self.texts: TextRows | None = None
+        self.selection: Selection | None = None
+        self.whole = self
+        self._row_map: SelectedRowMap | None = None
+        self.texts: TextRows | SelectedTexts | None = None
         if text and manifest.texts:
-            self.texts = TextRows(folder, manifest.texts, manifest.files, len(self))
+            self.texts = TextRows(folder, manifest.texts, manifest.files, manifest.num_transitions)
         numbers: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
         self.keys = numbers + (self.texts.keys if self.texts else ())
         self._rows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
         self.read = self._rows.read
 
+    def select(self, selection: Selection) -> Dataset:
+        """Return the rows of a selection, read as if they were a dataset.
+
+        The files are those of this one. The numbers of rows and trajectories are the selection's;
+        the manifest stays that of the whole dataset.
+
+        Raises:
+            UsageError: the selection was made of other data.
+        """
+        manifest = self.manifest
+        if selection.content != manifest.content:
+            raise UsageError(
+                f"The view was made of a dataset of the content {selection.content[:16]}; what is "
+                f"installed as {manifest.id} now has the content {manifest.content[:16]}. Make the "
+                "view again, or install what it was made of."
+            )
+        found = copy.copy(self.whole)
+        found.selection = selection
+        found._row_map = SelectedRowMap(selection, self.whole.offsets.numpy())
+        found.offsets = torch.from_numpy(found._row_map.offsets)
+        if isinstance(self.whole.texts, TextRows):
+            found.texts = SelectedTexts(self.whole.texts, found._row_map)
+        rows = SelectedRows(self.whole._rows, found._row_map)
+        found.gather, found.read = rows.gather, rows.read
+        return found
+
     def __len__(self) -> int:
-        return self.manifest.num_transitions
+        return self.manifest.num_transitions if self._row_map is None else int(self.offsets[-1])
 
     @cached_property
     def offsets(self) -> torch.Tensor:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return torch.from_numpy(self._trajectories.read())
+
+    @property
+    def num_trajectories(self) -> int:
+        """How many trajectories there are."""
+        selection = self.selection
+        return self.manifest.num_trajectories if selection is None else len(selection)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text.
@@ -162,6 +158,8 @@ class Dataset:
 
     def rows_of(self, keys: frozenset[Key]) -> Rows:
         """Return the rows with only these leaves; no other is read."""
+        if self._row_map is not None:
+            return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self.manifest
         if manifest.layout == "compact":
             record = self.record.only(keys)

@@ -179,6 +179,24 @@ class ReplayBuffer:
             self.reader.check_format(batch_format)
         self._format = batch_format
 
+    def over(self, storage: Storage) -> Self:
+        """Return an equal buffer over other rows, which draws and counts epochs by itself.
+
+        Priorities begin at their default. A generator that was given is shared, and so are the
+        steps of the transform; a seed begins again.
+
+        Raises:
+            UsageError: the sampler has priorities for fewer rows, or the format cannot have them.
+        """
+        found = type(self).__new__(type(self))
+        vars(found).update(vars(self))
+        found.reader = self.reader.over(as_storage(storage))
+        check_room(found.reader.sampler, found.reader.storage)
+        found.row_writer = RowWriter(found.reader, None)
+        found.persistence = Persistence(found.reader, found.row_writer)
+        found._use_format(self._format)
+        return found
+
     @property
     def storage(self) -> Storage:
         """Where the rows are."""

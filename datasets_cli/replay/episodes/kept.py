@@ -21,6 +21,27 @@ logger = logging.getLogger(__name__)
 
 
 def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
+    """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view; see ``_of_dataset``.
+
+    Of a view it is that of the dataset's trajectories, but of those that it has cut.
+    """
+    selection = dataset.selection
+    if selection is None:
+        return _of_dataset(dataset, column, reduction, root)
+    is_whole = selection.are_whole(dataset.whole.offsets.numpy())
+    if is_whole.any():
+        found = _of_dataset(dataset.whole, column, reduction, root).take(selection.numbers, 0)
+    else:
+        found = np.empty((len(selection), *column.shape), _dtype(column, reduction))
+    cut = np.flatnonzero(~is_whole)
+    if len(cut):
+        parts = np.empty((len(cut), *column.shape), found.dtype)
+        _reduce(dataset.select(selection.at(cut, "")), column, reduction, parts)
+        found[cut] = parts
+    return found
+
+
+def _of_dataset(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
     """Return a reduction of a leaf ``[K, *shape]``, as it was kept or worked out now.
 
     Args:
@@ -33,9 +54,7 @@ def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRo
         UsageError: it would take more than half of the free memory.
     """
     content, name = dataset.manifest.content, _name(column.key, reduction)
-    of_rows = block_dtype(column)
-    assert of_rows is not None, "a leaf of numbers"
-    dtype = reduced_dtype(reduction, of_rows)
+    dtype = _dtype(column, reduction)
     shape = (dataset.manifest.num_trajectories, *column.shape)
     check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
     found = load_array(root, content, name, dtype, shape)
@@ -46,6 +65,12 @@ def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRo
         if has_manifest(dataset.folder):
             _keep(root, content, name, found)
     return found
+
+
+def _dtype(column: Column, reduction: str) -> np.dtype:
+    of_rows = block_dtype(column)
+    assert of_rows is not None, "a leaf of numbers"
+    return reduced_dtype(reduction, of_rows)
 
 
 def _name(key: Key, reduction: str) -> str:

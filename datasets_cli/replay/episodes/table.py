@@ -43,15 +43,16 @@ class Trajectories:
         replay.trajectories["return"].max()
         replay.trajectories.reduce("action", "mean")
 
-    Its columns are read-only arrays by name, worked out when they are first asked for: ``number``
-    from 0 on, ``start``, the first row, and ``length``, int64 ``[K]``; ``return``, the sum of the
+    Its columns are read-only arrays by name, worked out when they are first asked for: ``number``,
+    from 0 on in a dataset and the dataset's own in a view, ``start``, the first row in the dataset
+    or the view, and ``length``, int64 ``[K]``; ``return``, the sum of the
     rewards, float64 ``[K]``; ``terminated`` and ``truncated`` of the last step, bool ``[K]``; and,
     where the publisher says which steps succeed, ``success``, whether any does, bool ``[K]``.
 
-    What took reading is kept under the cache root, for every layout of the same data.
+    What took reading is kept under the cache root, for every layout of the same data and all views.
 
     Args:
-        storage: the dataset.
+        storage: the dataset, or a view of it.
         root: the cache root.
     """
 
@@ -61,7 +62,7 @@ class Trajectories:
         self._found: dict[tuple[Key, str], np.ndarray] = {}
 
     def __len__(self) -> int:
-        return self._storage.dataset.manifest.num_trajectories
+        return self._storage.dataset.num_trajectories
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
@@ -84,7 +85,10 @@ class Trajectories:
             )
         offsets = self._storage.offsets.numpy()
         if name == "number":
-            return _read_only(np.arange(len(self)))
+            selection = self._storage.dataset.selection
+            return _read_only(
+                np.arange(len(self)) if selection is None else selection.numbers.copy()
+            )
         if name == "start":
             return _read_only(offsets[:-1].copy())
         if name == "length":

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
+from datasets_cli.store.rows.selected_rows import SelectedTexts
 from datasets_cli.store.schema.tree import Tree, put
 from datasets_cli.store.text.reader import TextRows, Values
 
@@ -20,7 +21,7 @@ _ENTRY: dict[str, Any] = NonTensorData("").__dict__
 _STACK: dict[str, Any] = NonTensorStack(NonTensorData("")).__dict__
 
 
-def put_texts(tree: Tree, texts: TextRows, index: torch.Tensor) -> None:
+def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) -> None:
     """Put the text of the rows ``index`` int64 ``[B]`` into the nested dict of their leaves."""
     for key, values in texts.gather(index).items():
         put(tree, key, stack_texts(values, texts.shape(key)))

@@ -19,8 +19,9 @@ def dataset_of(storage: Storage) -> StateDict | None:
     """
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None
-    manifest = storage.dataset.manifest
-    return {"id": manifest.id, "content": manifest.content, "num_rows": manifest.num_transitions}
+    manifest, selection = storage.dataset.manifest, storage.dataset.selection
+    view = {} if selection is None else {"view": selection.digest}
+    return {"id": manifest.id, "content": manifest.content, "num_rows": len(storage), **view}
 
 
 def check_dataset(storage: Storage, expected: Any, what: str) -> None:
@@ -49,3 +50,14 @@ def check_dataset(storage: Storage, expected: Any, what: str) -> None:
             f"{what} is of a buffer over the dataset {wanted}; this one's is {found['id']} "
             f"(content {found['content']}). Open the dataset that was used then, in any layout."
         )
+    if found.get("view") != expected.get("view"):
+        raise UsageError(
+            f"{what} is of {_view_of(expected)} of {wanted}; this buffer is over "
+            f"{_view_of(found)}, which has {found['num_rows']:,} rows. Make the same view first; a "
+            "view is kept by its save(), and opened by ExperienceReplay('the file.json')."
+        )
+
+
+def _view_of(reference: StateDict) -> str:
+    view = reference.get("view")
+    return "all rows" if view is None else f"a view (digest {str(view)[:16]})"

@@ -33,6 +33,7 @@ class DrawGenerator:
     """
 
     def __init__(self, generator: torch.Generator | None, seed: int | None) -> None:
+        self._seed = seed
         self._is_seeded_here = generator is None and seed is None
         self._generator = None if self._is_seeded_here else choose_generator(generator, seed)
         self.is_private = generator is None
@@ -44,6 +45,15 @@ class DrawGenerator:
         if self._generator is None:
             self._generator = seeded(int(torch.randint(2**62, ())))
         return self._generator
+
+    def again(self) -> DrawGenerator:
+        """Return what another buffer draws from: a seed begins again, a given generator is shared.
+
+        With neither, it has a generator of its own too.
+        """
+        if self._is_seeded_here or self._seed is not None:
+            return DrawGenerator(None, self._seed)
+        return DrawGenerator(self._generator, None)
 
     def after_copy(self) -> None:
         """Begin in a new process."""

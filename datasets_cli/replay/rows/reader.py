@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -123,6 +124,28 @@ class BatchReader:
         generator = self.generator
         self._draws_from.is_private = False
         return generator
+
+    def over(self, storage: Storage) -> BatchReader:
+        """Return what makes the same batches of other rows, by draws of its own.
+
+        Epochs and priorities begin; a given generator and the steps of the transform are shared.
+        """
+        sampler = copy.deepcopy(self.sampler)
+        sampler.on_clear()
+        found = BatchReader(
+            storage=storage,
+            sampler=sampler,
+            transform=self.transform[:],
+            batch_size=self.batch_size,
+            collate_fn=self.collate_fn,
+            pin_memory=self._pin_memory,
+            prefetch=self._depth,
+            generator=None,
+            seed=None,
+            sample_info=self.sample_info,
+        )
+        found._draws_from = self._draws_from.again()
+        return found
 
     def after_fork(self) -> None:
         """Begin as the part of a new process: no thread of the other one is here."""

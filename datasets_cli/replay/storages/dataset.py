@@ -19,7 +19,9 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Dataset, GatheredRows, open_dataset
+from datasets_cli.store.dataset import Accept, Dataset, open_dataset
+from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
@@ -61,8 +63,13 @@ class DatasetStorage(Storage):
             pin_memory=options.pin_memory,
             contiguous=options.contiguous,
             text=self._texts is not None,
+            selection=self.dataset.selection,
         )
         return opened, (self.dataset.folder,)
+
+    def select(self, selection: Selection) -> DatasetStorage:
+        """Return the rows of a selection; see ``Dataset.select``."""
+        return DatasetStorage(self.dataset.select(selection))
 
     def __repr__(self) -> str:
         manifest = self.dataset.manifest
@@ -77,10 +84,16 @@ class DatasetStorage(Storage):
         )
         return (
             f"DatasetStorage({manifest.id}, shape=[{len(self)}], "
-            f"device={self.device_options.device or 'cpu'}: {manifest.num_transitions} transitions "
-            f"in {manifest.num_trajectories} trajectories, {manifest.layout}"
+            f"device={self.device_options.device or 'cpu'}: {len(self)} transitions in "
+            f"{self.dataset.num_trajectories} trajectories, {manifest.layout}{self._chosen}"
             f"{''.join(leaves)}{''.join(texts)})"
         )
+
+    @property
+    def _chosen(self) -> str:
+        """How the rows were chosen, if not all are here."""
+        selection = self.dataset.selection
+        return "" if selection is None else f", chosen by {'.'.join(selection.steps)}"
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -245,12 +258,20 @@ def reopen_storage(
     contiguous: bool,
     text: bool,
     accept: Accept | None = None,
+    selection: Selection | None = None,
 ) -> DatasetStorage:
-    """Open a dataset as ``open_storage`` does, without its warning, if its manifest is accepted."""
+    """Open a dataset, or a selection of its rows, as ``open_storage`` does but without its warning.
+
+    What else it takes is ``accept``, which refuses a manifest, and ``selection``.
+
+    Raises:
+        UsageError: the selection was made of other data than are there now.
+    """
     device_options = choose_device_options(device, pin_memory, contiguous)
     path = Path(os.path.realpath(folder))
     try:
-        return DatasetStorage(open_dataset(path, device_options, text=text, accept=accept))
+        dataset = open_dataset(path, device_options, text=text, accept=accept)
+        return DatasetStorage(dataset if selection is None else dataset.select(selection))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / MANIFEST_FILENAME).exists():
             raise

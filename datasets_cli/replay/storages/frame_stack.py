@@ -98,6 +98,10 @@ class FrameStack(Storage):
         """Return a column of one number a row, ``[rows, 1]``."""
         return self._storage.scalar_column(key)
 
+    def over(self, storage: DatasetStorage) -> FrameStack:
+        """Return the same stacks of other rows; none has a step that is not among these."""
+        return FrameStack(storage, self.length, key=self._key, padding=self._padding)
+
     @property
     def offsets(self) -> torch.Tensor:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""

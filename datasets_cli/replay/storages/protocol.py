@@ -15,12 +15,15 @@ from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.dataset import GatheredRows
+from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
 
-NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
+NO_ROWS = (
+    "Cannot sample from an empty storage. Write rows with extend() first; of a view, choose "
+    "trajectories that there are."
+)
 
 
 class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):

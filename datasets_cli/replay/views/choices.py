@@ -1,0 +1,111 @@
+"""Which trajectories a view has, as what users ask for says it: places in the table."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
+from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.views.expression import Condition
+
+Where = str | Callable[[Trajectories], TrajectoryNumbers]
+"""A condition as text, or a function of the table that gives a mask ``[K]``, or numbers."""
+
+
+def places_where(where: Where, table: Trajectories) -> np.ndarray:
+    """Return the trajectories that a condition holds for, int64 ``[n]``, in their order.
+
+    Args:
+        where: the condition.
+        table: of the trajectories.
+
+    Raises:
+        UsageError: it is no condition, or what the function gives is no mask and no numbers.
+        IndexError: it gives numbers that no trajectory has.
+    """
+    if isinstance(where, str):
+        return np.flatnonzero(Condition(where, table).mask())
+    if not callable(where):
+        raise UsageError(
+            "Trajectories are filtered by a text such as 'return > 300', or by a function of the "
+            f"table, not by {reprlib.repr(where)}; episodes_at() takes numbers and masks."
+        )
+    return trajectory_numbers(where(table), len(table))
+
+
+def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> list[np.ndarray]:
+    """Return disjoint parts of K trajectories, drawn at random, each in the trajectories' order.
+
+    Args:
+        fractions: of all, for each part; what they leave is one part more.
+        num_places: K.
+        seed: gives the order that they are drawn in; the same on every machine.
+
+    Raises:
+        UsageError: fractions below 0, or that sum up to more than 1.
+    """
+    is_number = all(isinstance(part, int | float) and part >= 0 for part in fractions)
+    if not fractions or not is_number or sum(fractions) > 1 + 1e-9:
+        raise UsageError(
+            "A split is given by fractions from 0 on that sum up to at most 1, such as "
+            f"split(0.9) or split(0.8, 0.1); found {', '.join(map(repr, fractions)) or 'none'}."
+        )
+    order = permutation(num_places, whole_number("seed", seed, 0)).at(np.arange(num_places))
+    # Rounded sums, so that the parts of 0.1 ten times differ by one trajectory at most.
+    ends = np.rint(np.cumsum(fractions) * num_places).astype(np.int64).clip(max=num_places)
+    has_rest = sum(fractions) < 1 - 1e-9
+    return [np.sort(part) for part in np.split(order, ends if has_rest else ends[:-1])]
+
+
+def best_places(
+    count: int | float, by: str | None, table: Trajectories, *, smallest: bool
+) -> np.ndarray:
+    """Return the first trajectories, or those where a column is the largest, int64 ``[n]``.
+
+    They are in the order of the column, best first; of equal ones the earlier is better. Where the
+    column is NaN a trajectory is the last.
+
+    Args:
+        count: how many: a whole number, or a float below 1 for a part of all, rounded.
+        by: a column of the table; None for the order that they have.
+        table: of the trajectories.
+        smallest: take those where it is the smallest.
+
+    Raises:
+        UsageError: there are fewer, or the column is not one number a trajectory.
+    """
+    num_best = _count(count, len(table))
+    if by is None:
+        if smallest:
+            raise UsageError("take(smallest=True) needs a column to compare: by='return'.")
+        return np.arange(num_best)
+    try:
+        values = table[by]
+    except KeyError as error:
+        raise UsageError(str(error.args[0])) from error
+    if values.ndim > 1:
+        raise UsageError(
+            f"{by} is {list(values.shape[1:])} numbers of a trajectory, which have no order. "
+            "Compare one of them: episodes_at(np.argsort(-trajectories[...][:, 0])[:k])."
+        )
+    keys = values.astype(np.float64)
+    return np.argsort(keys if smallest else -keys, kind="stable")[:num_best]
+
+
+def _count(count: int | float, num_places: int) -> int:
+    if isinstance(count, float):
+        if not 0 <= count <= 1:
+            raise UsageError(
+                f"take() a number of trajectories, or a part from 0 to 1; not {count}."
+            )
+        return round(count * num_places)
+    wanted = whole_number("count", count, 0)
+    if wanted > num_places:
+        raise UsageError(f"There are {num_places} trajectories, of which {wanted} cannot be taken.")
+    return wanted

@@ -1,0 +1,178 @@
+"""A view as a file: which dataset, by its content, and which trajectories; no rows.
+
+{"format": "rlds view", "version": 1, "id": "d4rl/hopper-medium-v2", "content": "9f86...",
+ "steps": ["filter('return > 300')"],
+ "trajectories": [[0, 5], [9, 1]],      from 0 on five of them, then number 9
+ "cut": [[5, 20, 100]],                 of the sixth of these only the rows 20 to 119 of it
+ "digest": "2c26..."}                   of this file
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.sources.disk import disk_errors, open_regular, replace_file
+from datasets_cli.store.dataset import check_memory
+from datasets_cli.store.rows.selection import Selection
+from datasets_cli.store.schema.trajectories import lengths_of
+from datasets_cli.store.sealed_json import check_seal, parse, seal
+
+FORMAT = "rlds view"
+VERSION = 1
+SUFFIX = ".json"
+MAX_BYTES = 256 << 20
+"""Far more than the numbers of any dataset's trajectories take."""
+
+
+def is_view_file(name: str | os.PathLike[str]) -> bool:
+    """Tell whether what a user names is a view's file, and not a dataset."""
+    return os.fspath(name).endswith(SUFFIX)
+
+
+@dataclass(frozen=True)
+class SavedView:
+    """What a view's file says.
+
+    Args:
+        path: of the file.
+        id: of the dataset.
+        content: of the dataset.
+        steps: how the view was made.
+        trajectories: first numbers and counts of them, int64 ``[n, 2]``.
+        cut: place in the view, first row in the trajectory and number of rows of those that are not
+            whole, int64 ``[n, 3]``.
+    """
+
+    path: Path
+    id: str
+    content: str
+    steps: tuple[str, ...]
+    trajectories: np.ndarray
+    cut: np.ndarray
+
+    def selection(self, content: str, offsets: np.ndarray) -> Selection:
+        """Return the selection.
+
+        Args:
+            content: of the dataset that is installed.
+            offsets: of its trajectories, int64 ``[T + 1]``.
+
+        Raises:
+            UsageError: that has other data than the view was made of.
+            DamagedDataset: the file names what the dataset does not have.
+        """
+        if content != self.content:
+            raise UsageError(
+                f"{self.path} is a view of {self.id} with the content {self.content[:16]}; what is "
+                f"installed now has the content {content[:16]}, other data. Make the view again, "
+                "or install what it was made of."
+            )
+        first, counts = self.trajectories.T
+        _check(self.path, (first + counts <= len(offsets) - 1).all(), "a trajectory that is none")
+        check_memory(3 * 8 * int(counts.sum()), str(self.path))
+        # Each run of numbers is one that rises by 1 from its first.
+        skipped = np.cumsum(counts) - counts
+        numbers = np.arange(int(counts.sum())) + np.repeat(first - skipped, counts)
+        lengths = lengths_of(offsets)[numbers]
+        firsts = np.zeros_like(lengths)
+        place, row, length = self.cut.T
+        _check(self.path, (place < len(numbers)).all(), "a place that it does not have")
+        _check(self.path, (row + length <= lengths[place]).all(), "rows that are none")
+        firsts[place], lengths[place] = row, length
+        return Selection(self.content, numbers, firsts, lengths, self.steps)
+
+
+def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) -> None:
+    """Write a view into a file, in place of an older one.
+
+    Args:
+        path: of the file.
+        id: of the dataset.
+        selection: which rows the view has.
+        offsets: of the dataset's trajectories, int64 ``[T + 1]``.
+
+    Raises:
+        DiskFull: no room.
+        OSError: the file cannot be written.
+    """
+    numbers = selection.numbers
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    counts = np.diff(begins, append=len(numbers))
+    cut = np.flatnonzero(~selection.are_whole(offsets))
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "id": id,
+        "content": selection.content,
+        "steps": list(selection.steps),
+        "trajectories": np.stack((numbers[begins], counts), 1).tolist(),
+        "cut": np.stack((cut, selection.firsts[cut], selection.lengths[cut]), 1).tolist(),
+    }
+    new = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with disk_errors(path.parent):
+        try:
+            new.write_bytes(seal(document))
+            replace_file(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+
+
+def read_view(path: Path) -> SavedView:
+    """Read what ``save_view`` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedDataset: it is no view's file, or was changed.
+    """
+    with open_regular(path) as file:
+        data = file.read(MAX_BYTES + 1)
+    _check(path, len(data) <= MAX_BYTES, f"more than {MAX_BYTES:,} bytes")
+    try:
+        found = parse(data)
+        check_seal(data, found)
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    _check(path, found.get("format") == FORMAT, f"the format {found.get('format')!r}")
+    _check(path, found.get("version") == VERSION, f"the version {found.get('version')!r}")
+    texts = [found.get("id"), found.get("content"), *(found.get("steps") or [])]
+    _check(path, all(isinstance(text, str) for text in texts), "an id or a step that is no text")
+    return SavedView(
+        path,
+        found["id"],
+        found["content"],
+        tuple(found.get("steps") or ()),
+        _numbers(path, found.get("trajectories"), 2),
+        _numbers(path, found.get("cut"), 3),
+    )
+
+
+def _numbers(path: Path, rows: Any, width: int) -> np.ndarray:
+    """Return whole numbers from 0 on, int64 ``[n, width]``; those that count are at least 1."""
+    if rows == []:
+        return np.zeros((0, width), np.int64)
+    try:
+        found = np.array(rows)
+    except ValueError as error:
+        raise _damaged(path, "lists of several lengths") from error
+    fits = found.dtype == np.int64 and found.ndim == 2 and found.shape[1] == width
+    _check(path, fits and (found >= 0).all() and (found[:, -1] > 0).all(), "no numbers")
+    _check(path, fits and (found < 2**53).all(), "numbers that no dataset has")
+    return found
+
+
+def _check(path: Path, holds: Any, found: str) -> None:
+    if not holds:
+        raise _damaged(path, f"it has {found}")
+
+
+def _damaged(path: Path, why: str) -> DamagedDataset:
+    return DamagedDataset(
+        f"{path} is not a view's file as save() writes it: {why}. Save the view again."
+    )

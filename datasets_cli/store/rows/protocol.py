@@ -1,0 +1,55 @@
+"""What a layout gives to the rest: rows, gathered in one go."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree
+
+
+class GatheredRows(Protocol):
+    """Rows that a layout gathered together; batches are views of them."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def arrays(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of numpy views."""
+
+    def tree(self, start: int, stop: int) -> Tree:
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
+
+
+class Rows(Protocol):
+    """What a layout gives."""
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+
+    def read(self, index: torch.Tensor) -> GatheredRows:
+        """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
+
+        The rows must be in memory or on the disk, not on another device.
+
+        Raises:
+            IndexError: there is no such row.
+            DamagedDataset: as ``gather``.
+        """
+
+    def history(
+        self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
+    ) -> torch.Tensor:
+        """Return the last steps of a leaf and the one that follows.
+
+        Args:
+            key: a leaf that has a successor.
+            index: rows int64 ``[B]``.
+            age: how many rows of its trajectory come before each, int64 ``[B]``.
+            length: steps up to the row itself; before a trajectory's first step it is repeated.
+
+        Returns:
+            ``[B, length + 1, *shape]``, oldest first, in memory of its own.
+        """
