@@ -497,6 +497,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 self.data_path,
                 fn,
                 Path(dest),
+                selection=self._rows.dataset.selection,
                 num_workers=num_workers,
                 num_frames=num_frames,
                 chunksize=chunksize,

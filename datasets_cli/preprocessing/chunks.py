@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from datasets_cli.errors import UsageError
+from datasets_cli.store.dataset import Dataset
 
 MAX_TRAJECTORY_BYTES = 1 << 30
 """Rows of one trajectory that are given to a function at once; the function's copies come on top.
@@ -62,9 +63,11 @@ def first_chunk(offsets: np.ndarray, row_bytes: int, per: str, id: str) -> int:
     return int(offsets[1])
 
 
-def trajectories_named(offsets: np.ndarray, start: int, stop: int) -> str:
+def trajectories_named(dataset: Dataset, start: int, stop: int) -> str:
     """Return the numbers of the trajectories of some rows, as messages name them."""
-    first, last = np.searchsorted(offsets, [start, stop - 1], side="right") - 1
+    places = np.searchsorted(dataset.offsets.numpy(), [start, stop - 1], side="right") - 1
+    selection = dataset.selection
+    first, last = places if selection is None else selection.numbers[places]
     return f"trajectory {first}" if first == last else f"trajectories {first} to {last}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
+
 from datasets_cli.preprocessing.destination import refuse_used
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.work import Work
@@ -53,7 +55,7 @@ def commit(
     offsets = first_rows(dataset.offsets.numpy(), num_rows)
     data = work.data
     with disk_errors(data):
-        _end_last_trajectory(data, columns, num_rows)
+        _end_cut_trajectories(data, columns, _cut_ends(dataset, num_rows))
         names = write_meta_files(data, columns, num_rows)
         names += [column.filename for column in columns if column.row_bytes]
         names += _join_text(data, texts, parts)
@@ -97,8 +99,22 @@ def _join_text(data: Path, texts: tuple[TextColumn, ...], parts: list[Path]) -> 
         writer.close()
 
 
-def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int) -> None:
-    """Mark the last row as truncated unless it is done: ``num_frames`` may cut a trajectory.
+def _cut_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
+    """Return the rows int64 ``[n]`` that may end a trajectory of theirs too early: cut ones.
+
+    ``num_frames`` may cut the last one, and a view any.
+    """
+    last = np.array([num_rows - 1])
+    selection = dataset.selection
+    if selection is None:
+        return last
+    ends = dataset.offsets.numpy()[1:] - 1
+    is_cut = selection.ends_early(dataset.whole.offsets.numpy()) & (ends < num_rows)
+    return np.union1d(last, ends[is_cut])
+
+
+def _end_cut_trajectories(data: Path, columns: tuple[Column, ...], rows: np.ndarray) -> None:
+    """Mark rows as truncated, those of them that are not done.
 
     A flag is one byte per row, so row n is byte n of its file.
     """
@@ -107,8 +123,9 @@ def _end_last_trajectory(data: Path, columns: tuple[Column, ...], num_rows: int)
     if not {DONE, TRUNCATED} <= flags.keys():
         return
     with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
-        done.seek(num_rows - 1)
-        if done.read(1) == b"\0":
-            for file in (done, truncated):
-                file.seek(num_rows - 1)
-                file.write(b"\1")
+        for row in rows.tolist():
+            done.seek(row)
+            if done.read(1) == b"\0":
+                for file in (done, truncated):
+                    file.seek(row)
+                    file.write(b"\1")

@@ -32,6 +32,7 @@ from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Column, rows_per_block
 from datasets_cli.store.schema.texts import TextColumn, any_column
 from datasets_cli.store.schema.trajectories import first_rows
@@ -42,6 +43,7 @@ def preprocess(
     function: Function,
     dest: Path,
     *,
+    selection: Selection | None = None,
     id: str | None = None,
     num_workers: int | None = None,
     num_frames: int | None = None,
@@ -63,6 +65,7 @@ def preprocess(
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
             ``[n]``, always with the same keys, element types and row shapes.
         dest: folder of the new dataset; it must not hold anything else.
+        selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
         num_workers: processes; all cores where None, the calling process where 0.
         num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
@@ -87,6 +90,7 @@ def preprocess(
         function,
         dest,
         PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
+        selection=selection,
         id=id,
         num_workers=num_workers,
         executor=executor,
@@ -102,6 +106,7 @@ def write_derived(
     dest: Path,
     options: PreprocessOptions,
     *,
+    selection: Selection | None = None,
     id: str | None = None,
     num_workers: int | None = None,
     executor: Executor | None = None,
@@ -117,6 +122,7 @@ def write_derived(
         function: maps its rows.
         dest: folder of the new dataset.
         options: of the run.
+        selection: the rows that are read, of a view.
         id: of the new dataset.
         num_workers: processes.
         executor: where to run instead.
@@ -136,6 +142,10 @@ def write_derived(
         raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     dest = dest.resolve()
     dataset = open_dataset(source, text=True)
+    if selection is not None:
+        dataset = dataset.select(selection)
+    if not len(dataset):
+        raise UsageError(f"The view of {dataset.manifest.id} has no rows to preprocess.")
     run = Run(dataset, function, options)
     if is_made(dest, run.origin, trash is not None):
         if runs_to(dest):  # of a process that was killed after its last rename, for example
@@ -205,7 +215,7 @@ class Run:
         self.num_rows = options.num_rows(len(dataset))
         self._offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         self._row_bytes = row_bytes_of(manifest)
-        self.origin = origin_of(manifest, function_entry(function), options)
+        self.origin = origin_of(manifest, function_entry(function), options, dataset.selection)
         self.bounds = chunk_bounds(
             self._offsets,
             self.origin.arguments["chunksize"],
@@ -229,7 +239,7 @@ class Run:
         self, work: Work, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]
     ) -> Iterator[PreprocessTask]:
         """Yield the tasks that are not done."""
-        pickled = pickle_by_value(self.function)
+        pickled, selection = pickle_by_value(self.function), self.dataset.selection
         for number, (start, stop) in enumerate(self.bounds):
             mark = work.mark(number)
             if not mark.exists():
@@ -244,11 +254,15 @@ class Run:
                     columns=columns,
                     texts=texts,
                     part=work.part(number),
+                    selection=selection.rows(start, stop) if selection else None,
                 )
 
 
 def origin_of(
-    manifest: Manifest, function: Mapping[str, str], options: PreprocessOptions
+    manifest: Manifest,
+    function: Mapping[str, str],
+    options: PreprocessOptions,
+    selection: Selection | None = None,
 ) -> Origin:
     """Return everything that decides the values of a derived dataset.
 
@@ -256,12 +270,17 @@ def origin_of(
         manifest: of the dataset that is read.
         function: name and digest.
         options: of the run.
+        selection: the rows that are read, of a view.
     """
-    num_rows = options.num_rows(manifest.num_transitions)
+    rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
+    num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.
     task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
     arguments = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
     parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
+    if selection is not None:  # its rows decide the values, and not how they were chosen
+        arguments["view"] = selection.digest
+        parent["view"] = ".".join(selection.steps)
     return Origin(parent, function, arguments, options.seed)
 
 

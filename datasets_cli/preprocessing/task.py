@@ -21,6 +21,7 @@ from datasets_cli.preprocessing.failures import failure_of
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Column, Key, show_key
@@ -46,6 +47,7 @@ class PreprocessTask:
         columns: what the function gave for the first rows, and must give for all.
         texts: the same of text.
         part: folder for the text of these rows; the commit joins those of all tasks.
+        selection: of a view, the part that these rows are; None where all rows are read.
     """
 
     source: Path
@@ -58,6 +60,7 @@ class PreprocessTask:
     columns: tuple[Column, ...]
     texts: tuple[TextColumn, ...]
     part: Path
+    selection: Selection | None
 
 
 def write_rows(task: PreprocessTask) -> None:
@@ -67,8 +70,11 @@ def write_rows(task: PreprocessTask) -> None:
         RldsError: the function raised.
         UsageError: it returned other columns than for the first rows.
     """
-    dataset = open_dataset(task.source, text=True)
-    rows = apply(dataset, cloudpickle.loads(task.function), task.seed, task.start, task.stop)
+    dataset, first = open_dataset(task.source, text=True), 0
+    if task.selection is not None:
+        dataset, first = dataset.select(task.selection), task.start
+    function = cloudpickle.loads(task.function)
+    rows = apply(dataset, function, task.seed, task.start, task.stop, first)
     found = {key: any_column(key, values) for key, values in rows.items()}
     expected: dict[Key, AnyColumn] = {column.key: column for column in task.columns}
     expected |= {column.key: column for column in task.texts}
@@ -109,7 +115,7 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 
 def apply(
-    dataset: Dataset, function: Function, seed: int, start: int, stop: int
+    dataset: Dataset, function: Function, seed: int, start: int, stop: int, first: int = 0
 ) -> dict[Key, np.ndarray]:
     """Return the function's columns ``[stop - start, ...]`` of consecutive rows.
 
@@ -121,14 +127,15 @@ def apply(
         seed: of the run; with ``start`` it seeds torch.
         start: first row.
         stop: one past the last.
+        first: the row of the run that is the dataset's row 0.
 
     Raises:
         RldsError: the function raised; its file, line and trajectories are named.
         UsageError: it did not return one row for each row.
     """
-    trajectories = trajectories_named(dataset.offsets.numpy(), start, stop)
+    trajectories = trajectories_named(dataset, start - first, stop - first)
     rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
-    batch = DatasetStorage(dataset).run(start, stop)
+    batch = DatasetStorage(dataset).run(start - first, stop - first)
     # One thread and a seed of its own: the bytes must not depend on where a task runs.
     with torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))

@@ -69,6 +69,8 @@ class Condition:
             tree = ast.parse(source, mode="eval")
             with np.errstate(all="ignore"):  # NaN is a value, for which no comparison holds
                 found = self._flags(tree.body)
+        except UsageError:
+            raise
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise self._refused("it cannot be read") from error
         return np.broadcast_to(found, (len(self._table),)).copy()

@@ -50,7 +50,7 @@ class Selection:
             (*self.steps, step),
         )
 
-    def rows(self, start: int, stop: int, step: str) -> Selection:
+    def rows(self, start: int, stop: int, step: str = "") -> Selection:
         """Return the rows ``start`` to ``stop - 1`` of this selection; ends may cut a trajectory.
 
         Args:
@@ -68,7 +68,7 @@ class Selection:
             self.numbers[kept],
             (self.firsts + first - offsets[:-1])[kept],
             lengths[kept],
-            (*self.steps, step),
+            (*self.steps, step or f"rows({start}, {stop})"),
         )
 
     def are_whole(self, offsets: np.ndarray) -> np.ndarray:
@@ -79,6 +79,11 @@ class Selection:
         """
         whole: np.ndarray = self.lengths == lengths_of(offsets)[self.numbers]
         return whole
+
+    def ends_early(self, offsets: np.ndarray) -> np.ndarray:
+        """Return which trajectories do not have the last row of the dataset's, bool ``[K]``."""
+        early: np.ndarray = self.firsts + self.lengths < lengths_of(offsets)[self.numbers]
+        return early
 
     @property
     def digest(self) -> str:
