@@ -276,7 +276,11 @@ def origin_of(
     num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.
     task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
-    arguments = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
+    arguments: dict[str, str | int] = {
+        "num_frames": num_rows,
+        "chunksize": task_rows,
+        "per": options.per,
+    }
     parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
     if selection is not None:  # its rows decide the values, and not how they were chosen
         arguments["view"] = selection.digest

@@ -116,7 +116,9 @@ DIGEST = _is("64 hexadecimal digits", is_digest)
 STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
 FUNCTION = _object_of({"name": TEXT, "digest": DIGEST})
-PARENT = _object_of({"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE})
+PARENT = _object_of(
+    {"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE, "view": TEXT}
+)
 
 FIELDS: dict[str, Check] = {
     "id": TEXT,
