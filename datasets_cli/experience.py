@@ -141,6 +141,11 @@ class ExperienceReplay(TensorDictReplayBuffer):
         view = read_view(Path(dataset_id)) if is_view_file(dataset_id) else None
         dataset_id = os.fspath(dataset_id) if view is None else view.id
         if self.family and not dataset_id.startswith((f"{self.family}/", "demo/")):
+            if view is not None:
+                raise UsageError(
+                    f"{view.path} is a view of {view.id}, and {type(self).__name__} opens datasets "
+                    f"of {self.family}. Open it by ExperienceReplay."
+                )
             dataset_id = f"{self.family}/{dataset_id}"
         self.config = load_config(root=root)
         install_options = InstallOptions(

@@ -117,6 +117,17 @@ def test_the_python_of_the_page_on_numpy_and_jax_runs(door: str) -> None:
     assert set(np.asarray(flashbax["batch"]["index"]).tolist()) <= {*range(100)}
 
 
+def test_the_python_of_the_page_on_views_runs(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks("docs/views.md", "python"):
+        exec(block.replace("d4rl/hopper-medium-v2", door).replace("> 300", "> -1000"), names)
+    parts = len(names["training"]) + len(names["test"])
+    assert parts == len(names["good"]) > len(names["again"]) == len(names["training"])
+
+
 def test_the_page_for_those_who_come_from_elsewhere_runs(
     door_source: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

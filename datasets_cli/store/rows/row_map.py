@@ -29,6 +29,7 @@ class SelectedRowMap:
         # A row and the dataset's row differ by the same for all rows of a trajectory.
         self._shifts = starts - self.offsets[:-1]
         self._one_run = bool((self._shifts == self._shifts[:1]).all())
+        self._is_mapped = not self._one_run and self._num_rows <= MAPPED_ROWS
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``.
@@ -37,7 +38,7 @@ class SelectedRowMap:
             IndexError: there is no such row.
         """
         index = index.cpu()
-        if not self._one_run and self._num_rows <= MAPPED_ROWS:
+        if self._is_mapped:
             found = self._map.index_select(0, index)
             return found if found.dtype == torch.int64 else found.long()
         self._check(index)

@@ -1,0 +1,173 @@
+"""Which trajectories filter, split, take and drop_duplicates keep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datasets_cli import ExperienceReplay
+from datasets_cli.errors import UsageError
+from tests.replay.views.conftest import LENGTHS, install
+from tests.support.text_rows import ID, steps_of, write
+
+
+def numbers_of(view: ExperienceReplay) -> list[int]:
+    return view.trajectories["number"].tolist()
+
+
+# filter
+
+
+def test_a_function_of_the_table_gives_a_mask_or_numbers(toy: ExperienceReplay) -> None:
+    longest = toy.filter(lambda table: table["length"] == table["length"].max())
+    assert numbers_of(longest) == [2, 4]
+    assert numbers_of(toy.filter(lambda table: np.argsort(-table["return"])[:2])) == [4, 2]
+    assert numbers_of(longest.filter("number > 2")) == [4]
+
+
+@pytest.mark.parametrize("wrong", [3, None, [True] * 5])
+def test_a_filter_that_is_neither_text_nor_function_is_refused(
+    toy: ExperienceReplay, wrong: Any
+) -> None:
+    with pytest.raises(UsageError, match="filtered by a text"):
+        toy.filter(wrong)
+
+
+def test_a_mask_of_another_length_is_refused(toy: ExperienceReplay) -> None:
+    with pytest.raises(UsageError, match="a mask of 5 bools"):
+        toy.filter(lambda table: np.ones(4, bool))
+
+
+# split
+
+
+@pytest.mark.parametrize(
+    ("fractions", "sizes"),
+    [
+        ((0.9,), [90, 10]),
+        ((0.8, 0.1), [80, 10, 10]),
+        ((0.5, 0.5), [50, 50]),
+        ((0.333,) * 3, [33, 34, 33, 0]),
+    ],
+)
+def test_parts_of_a_split_are_disjoint_and_together_all(
+    root: Path, fractions: tuple[float, ...], sizes: list[int]
+) -> None:
+    replay = ExperienceReplay(install(root, "ted", (1,) * 100), root=root, download=False)
+    parts = replay.split(*fractions)
+    assert [len(part) for part in parts] == sizes
+    assert sorted(number for part in parts for number in numbers_of(part)) == [*range(100)]
+    assert all(numbers_of(part) == sorted(numbers_of(part)) for part in parts)
+
+
+def test_a_seed_decides_a_split(root: Path) -> None:
+    replay = ExperienceReplay(install(root, "ted", (1,) * 100), root=root, download=False)
+    first, again, other = (replay.split(0.5, seed=seed)[0] for seed in (0, 0, 1))
+    assert numbers_of(first) == numbers_of(again) != numbers_of(other)
+    # Kept by everyone who wrote it down, so it never changes.
+    assert numbers_of(first)[:8] == SPLIT_OF_SEED_0
+
+
+SPLIT_OF_SEED_0 = [1, 2, 4, 5, 6, 8, 10, 18]
+
+
+@pytest.mark.parametrize("wrong", [(), (-0.1,), (0.6, 0.6), ("0.5",), (float("nan"),)])
+def test_fractions_that_are_none_are_refused(toy: ExperienceReplay, wrong: Any) -> None:
+    with pytest.raises(UsageError, match="fractions from 0 on"):
+        toy.split(*wrong)
+
+
+# take
+
+
+@pytest.mark.parametrize(
+    ("arguments", "numbers"),
+    [
+        ({"count": 2}, [0, 1]),
+        ({"count": 2, "by": "length"}, [2, 4]),
+        ({"count": 3, "by": "return"}, [4, 2, 3]),
+        ({"count": 2, "by": "return", "smallest": True}, [1, 0]),
+        ({"count": 0.4, "by": "return"}, [4, 2]),
+        ({"count": 1.0, "by": "number", "smallest": True}, [0, 1, 2, 3, 4]),
+        ({"count": 0}, []),
+    ],
+)
+def test_the_best_are_taken_best_first(
+    toy: ExperienceReplay, arguments: Any, numbers: list[int]
+) -> None:
+    assert numbers_of(toy.take(**arguments)) == numbers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"count": 6}, "There are 5 trajectories"),
+        ({"count": -1}, "whole number from 0 on"),
+        ({"count": 1.5}, "from 0 to 1"),
+        ({"count": float("nan")}, "from 0 to 1"),
+        ({"count": 2, "by": "score"}, "no column 'score'"),
+        ({"count": 2, "smallest": True}, "by='return'"),
+    ],
+)
+def test_what_cannot_be_taken_is_refused(toy: ExperienceReplay, arguments: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        toy.take(**arguments)
+
+
+# drop_duplicates
+
+
+def repeated(root: Path, changed: int | None) -> ExperienceReplay:
+    """Install trajectories 0, 1, 0, 2, 1 of three steps; a row of the last one may be changed."""
+    steps = steps_of(["go"], (3,) * 5)
+    rows = np.array([0, 1, 2, 3, 4, 5, 0, 1, 2, 6, 7, 8, 3, 4, 5])
+    ends = steps["next", "terminated"]
+    steps = {key: values[rows] for key, values in steps.items()} | {("next", "terminated"): ends}
+    if changed is not None:
+        steps["next", "reward"] = steps["next", "reward"].copy()
+        steps["next", "reward"][changed] += 1
+    folder = write(root / "staging", "compact", steps)
+    (root / "datasets" / "toy").mkdir(parents=True)
+    folder.rename(root / "datasets" / ID)
+    return ExperienceReplay(ID, 4, root=root, download=False)
+
+
+def test_trajectories_that_repeat_an_earlier_one_are_dropped(root: Path) -> None:
+    replay = repeated(root, None)
+    assert numbers_of(replay.drop_duplicates()) == [0, 1, 3]
+    assert numbers_of(replay.episodes_at([4, 1, 2, 0]).drop_duplicates()) == [4, 2]
+
+
+@pytest.mark.parametrize("row", [12, 13, 14])
+def test_a_difference_in_any_row_keeps_a_trajectory(root: Path, row: int) -> None:
+    replay = repeated(root, row)
+    assert numbers_of(replay.drop_duplicates()) == [0, 1, 3, 4]
+    assert numbers_of(replay.drop_duplicates(["action", "observation"])) == [0, 1, 3]
+
+
+def test_trajectories_of_other_lengths_are_no_duplicates(root: Path) -> None:
+    steps = steps_of(["go"], (3, 4))
+    alike = {key: values * 0 for key, values in steps.items() if key[-1] == "action"}
+    folder = write(root / "staging", "ted", {**steps, **alike})
+    (root / "datasets" / "toy").mkdir(parents=True)
+    folder.rename(root / "datasets" / ID)
+    replay = ExperienceReplay(ID, 4, root=root, download=False)
+    assert numbers_of(replay.drop_duplicates(["action"])) == [0, 1]
+
+
+def test_leaves_that_are_none_are_refused(toy: ExperienceReplay) -> None:
+    for key in "score", ("observation", "mission"):
+        with pytest.raises(UsageError, match="of numbers to compare"):
+            toy.drop_duplicates([key])
+
+
+# rows
+
+
+@pytest.mark.parametrize("wrong", [(-1, 3), (3, 2), (0, sum(LENGTHS) + 1)])
+def test_rows_that_are_none_are_refused(toy: ExperienceReplay, wrong: tuple[int, int]) -> None:
+    with pytest.raises(IndexError):
+        toy.rows(*wrong)

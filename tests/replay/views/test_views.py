@@ -1,0 +1,272 @@
+"""Views: every way to draw from one gives the dataset's own rows, those of the view alone."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli import (
+    BatchStream,
+    BlockShuffleSampler,
+    DistributedSampler,
+    ExperienceReplay,
+    FrameStack,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.store.rows import row_map
+from tests.replay.views.conftest import LENGTHS, MISSIONS, install
+
+STARTS = np.cumsum([0, *LENGTHS])
+
+
+def rows_of(numbers: list[int]) -> list[int]:
+    """Return the dataset's rows of trajectories, one after the other."""
+    return [row for number in numbers for row in range(STARTS[number], STARTS[number + 1])]
+
+
+def assert_rows(batch: Any, rows: list[int]) -> None:
+    """Check a batch, value by value, against what ``conftest.install`` wrote of these rows."""
+    assert batch["action"].flatten().tolist() == rows
+    right = np.arange(2.0 * STARTS[-1]).reshape(-1, 2)[rows]
+    np.testing.assert_array_equal(batch["observation", "x"], right)
+    np.testing.assert_array_equal(
+        batch["observation", "frame"].flatten(1), np.arange(STARTS[-1] * 8).reshape(-1, 8)[rows]
+    )
+    assert batch["observation", "mission"] == [MISSIONS[row % len(MISSIONS)] for row in rows]
+
+
+# Rows
+
+
+@pytest.mark.parametrize("numbers", [[2], [1, 2], [4, 0], [3, 3, 1], [], [0, 1, 2, 3, 4]])
+def test_a_view_has_the_rows_of_its_trajectories_in_its_order(
+    replay: ExperienceReplay, numbers: list[int]
+) -> None:
+    view = replay.episodes_at(numbers)
+    rows = rows_of(numbers)
+    assert len(view) == len(rows)
+    if rows:
+        assert_rows(view[:], rows)
+        assert_rows(view[[-1, 0]], [rows[-1], rows[0]])
+        assert view["action"].flatten().tolist() == rows
+    for episode, number in zip(view.episodes(), numbers, strict=True):
+        assert_rows(episode, rows_of([number]))
+
+
+def test_rows_that_a_view_does_not_have_are_refused(replay: ExperienceReplay) -> None:
+    for view in replay.episodes_at([1, 2]), replay.episodes_at([4, 0]):
+        for row in len(view), -len(view) - 1:
+            with pytest.raises(IndexError):
+                view[row]
+        with pytest.raises(IndexError):
+            view.storage.gather(torch.tensor([len(view)]))
+
+
+def test_a_view_of_many_rows_searches_for_their_trajectory(
+    replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_map, "MAPPED_ROWS", 3)
+    view = replay.episodes_at([4, 0, 4, 1])
+    assert_rows(view[:], rows_of([4, 0, 4, 1]))
+    with pytest.raises(IndexError, match="from 0 to 16; found 17 to 17"):
+        view.storage.gather(torch.tensor([17]))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_views_of_views_are_those_of_a_list_of_rows(
+    data: st.DataObject, toy: ExperienceReplay
+) -> None:
+    view = toy
+    episodes = [rows_of([number]) for number in range(len(LENGTHS))]  # what a slow view would keep
+    for _ in range(data.draw(st.integers(1, 4))):
+        if data.draw(st.booleans()):
+            places = st.integers(0, max(0, len(episodes) - 1))
+            numbers = data.draw(st.lists(places, max_size=6)) if episodes else []
+            view = view.episodes_at(numbers)
+            episodes = [episodes[number] for number in numbers]
+        else:
+            total = sum(map(len, episodes))
+            start, stop = sorted(data.draw(st.tuples(*[st.integers(0, total)] * 2)))
+            view = view.rows(start, stop)
+            episodes = _cut(episodes, start, stop)
+    assert len(view) == sum(map(len, episodes))
+    found = [batch["action"].flatten().tolist() for batch in view.episodes()]
+    assert found == episodes
+    table = view.trajectories
+    assert table["length"].tolist() == [len(rows) for rows in episodes]
+    assert table["return"].tolist() == [sum(rows) / 2 for rows in episodes]
+    assert table["terminated"].tolist() == [rows[-1] + 1 in STARTS for rows in episodes]
+
+
+def _cut(episodes: list[list[int]], start: int, stop: int) -> list[list[int]]:
+    found, row = [], 0
+    for rows in episodes:
+        kept = [each for place, each in enumerate(rows, row) if start <= place < stop]
+        row += len(rows)
+        found += [kept] if kept else []
+    return found
+
+
+# Samplers
+
+
+SAMPLERS: dict[str, Callable[[], Any]] = {
+    "without replacement": SamplerWithoutReplacement,
+    "distributed": lambda: DistributedSampler(num_replicas=1, rank=0),
+    "blocks": lambda: BlockShuffleSampler(block_len=2, window=2),
+    "prioritised": lambda: PrioritizedSampler(20, alpha=0.7, beta=0.5),
+    "slices": lambda: SliceSampler(slice_len=3),
+    "slices once": lambda: SliceSamplerWithoutReplacement(slice_len=3),
+    "prioritised slices": lambda: PrioritizedSliceSampler(20, 0.7, 0.5, slice_len=3),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_draws_the_rows_of_a_view_alone(replay: ExperienceReplay, name: str) -> None:
+    numbers = [4, 0, 2]
+    rows = rows_of(numbers)
+    replay.set_sampler(SAMPLERS[name]())
+    view = replay.episodes_at(numbers)
+    seen: set[int] = set()
+    for _ in range(40):
+        batch = view.sample()
+        drawn = [rows[place] for place in batch["index"].flatten().tolist()]
+        assert_rows(batch, drawn)
+        seen |= {*drawn}
+        if "slices" in name:
+            for run in np.array(drawn).reshape(-1, 3):
+                assert (np.diff(run) == 1).all()
+    assert seen == {*rows}
+
+
+def test_an_epoch_of_a_view_has_each_of_its_rows_once(replay: ExperienceReplay) -> None:
+    replay.set_sampler(SamplerWithoutReplacement())
+    next(iter(replay))  # the dataset's own epoch is another one
+    view = replay.episodes_at([3, 4])
+    drawn = [row for batch in view for row in batch["action"].flatten().tolist()]
+    assert sorted(drawn) == rows_of([3, 4])
+    assert len([*replay]) == 3  # of 20 rows in batches of 6 the first was drawn before
+
+
+def test_a_view_draws_by_itself_and_from_the_same_seed(replay: ExperienceReplay) -> None:
+    first = [replay.episodes_at([0, 2]).sample()["index"].tolist() for _ in range(2)]
+    before = replay.sample()["index"].tolist()
+    again = ExperienceReplay(replay.dataset_id, 6, root=replay.config.root, seed=0, download=False)
+    assert first[0] == first[1]
+    assert before == again.sample()["index"].tolist()
+
+
+def test_priorities_of_a_view_are_its_own(replay: ExperienceReplay) -> None:
+    replay.set_sampler(PrioritizedSampler(20, alpha=1.0, beta=1.0))
+    replay.update_priority(torch.arange(20), 1e-9)
+    view = replay.episodes_at([2])
+    view.update_priority(torch.arange(6), torch.tensor([0.0, 0, 0, 0, 1e6, 0]))
+    assert {*view.sample(100)["index"].tolist()} == {4}
+    assert len({*replay.sample(100)["index"].tolist()}) > 4
+
+
+# Formats, frames, workers
+
+
+@pytest.mark.parametrize("format", ["numpy", "jax"])
+def test_a_view_gives_arrays_too(replay: ExperienceReplay, format: str) -> None:
+    view = replay.with_format(format, cast=format == "jax").episodes_at([2, 0])
+    batch = view.sample()
+    rows = rows_of([2, 0])
+    right = [rows[place] for place in np.asarray(batch["index"]).tolist()]
+    assert np.asarray(batch["action"]).flatten().tolist() == right
+
+
+def test_stacks_of_a_view_have_no_step_that_is_not_in_it(root: Path) -> None:
+    id = install(root, "compact")
+    whole = ExperienceReplay(id, 6, root=root, download=False)
+    stacks = FrameStack(whole.storage, 3, key=("observation", "x"))
+    replay = whole.over(stacks)
+    replay._rows, replay._stored = whole._rows, stacks
+    view = replay.rows(6, 11)  # from the second step of the trajectory that begins at row 5
+    found = view[:]["observation", "x"][:, :, 0].tolist()
+    assert found == [[0, 0, 12], [0, 12, 14], [12, 14, 16], [14, 16, 18], [16, 18, 20]]
+
+
+def test_transforms_of_a_view_are_added_to_it_alone(replay: ExperienceReplay) -> None:
+    replay.append_transform(lambda batch: batch.set("twice", batch["action"] * 2))
+    view = replay.episodes_at([1, 3])
+    view.append_transform(lambda batch: batch.set("thrice", batch["action"] * 3))
+    batch = view.sample()
+    assert torch.equal(batch["twice"] * 3, batch["thrice"] * 2)
+    assert "thrice" not in replay.sample()
+
+
+def test_a_copy_of_a_stream_draws_from_the_view(replay: ExperienceReplay) -> None:
+    stream = BatchStream(replay.episodes_at([2, 4]), num_batches=20, seed=0)
+    of_worker = pickle.loads(pickle.dumps(stream))  # as a loader hands it to a worker
+    rows = {row for batch in of_worker for row in batch["action"].flatten().tolist()}
+    assert rows == {*rows_of([2, 4])}
+
+
+def test_a_view_pickles_as_numbers_of_trajectories(root: Path) -> None:
+    id = install(root, "ted", (3,) * 4000)
+    view = ExperienceReplay(id, 6, root=root, download=False).episodes_at(np.arange(0, 4000, 2))
+    assert len(pickle.dumps(view.storage)) < 2000 * 5 + 1000
+    again = pickle.loads(pickle.dumps(view))
+    assert torch.equal(again["action"], view["action"])
+
+
+def test_a_state_of_another_view_is_refused(replay: ExperienceReplay) -> None:
+    state = replay.episodes_at([0, 2]).state_dict()
+    replay.episodes_at([0, 2]).load_state_dict(state)
+    for other in replay.episodes_at([2, 0]), replay:
+        with pytest.raises(UsageError, match="is of a view"):
+            other.load_state_dict(state)
+
+
+# What is refused
+
+
+def test_an_empty_view_says_so_when_it_is_drawn_from(replay: ExperienceReplay) -> None:
+    empty = replay.filter("return > 1000")
+    assert len(empty) == 0 == len(empty.trajectories)
+    assert "0 transitions in 0 trajectories" in repr(empty)
+    assert "chosen by filter('return > 1000')" in repr(empty)
+    for sampler in SAMPLERS.values():
+        view = replay.episodes_at([])
+        view.set_sampler(sampler())
+        with pytest.raises((EmptyBuffer, UsageError)):
+            view.sample()
+
+
+def test_a_view_s_dataset_is_not_deleted_by_it(replay: ExperienceReplay) -> None:
+    with pytest.raises(UsageError, match="no files to delete"):
+        replay.episodes_at([0]).delete()
+    assert replay.data_path.exists()
+
+
+def test_a_view_stays_readable_after_its_dataset_was_deleted(replay: ExperienceReplay) -> None:
+    view = replay.episodes_at([2])
+    view.sample()
+    replay.delete()
+    assert_rows(view[:], rows_of([2]))
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickle.dumps(view.storage))
+
+
+def test_a_view_of_other_rows_than_the_dataset_s_is_refused(replay: ExperienceReplay) -> None:
+    buffer = TensorDictReplayBuffer()
+    replay.set_storage(buffer.storage)
+    with pytest.raises(UsageError, match="set_storage"):
+        replay.episodes_at([0])
