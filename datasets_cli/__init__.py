@@ -34,6 +34,7 @@ _LAZY_IMPORTS = {
     "plan_preprocess": "api",
     "run_plan": "api",
     "open_dataset": "api",
+    "declared_datasets": "api",
     "run_demo": "api",
     # what they return
     "DatasetRecord": "installed.records",
@@ -57,6 +58,7 @@ _LAZY_IMPORTS = {
     "PreprocessPlan": "preparation.results",
     "PlannedDataset": "preparation.results",
     "PreprocessResults": "preparation.results",
+    "DeclaredDataset": "declarations.declared",
     "DemoResult": "demo.results",
     # what they take, and what a dataset is described by
     "Config": "config",

@@ -8,6 +8,7 @@ from datasets_cli import torchrl as torchrl
 from datasets_cli.api import convert as convert
 from datasets_cli.api import dataset_info as dataset_info
 from datasets_cli.api import dataset_path as dataset_path
+from datasets_cli.api import declared_datasets as declared_datasets
 from datasets_cli.api import delete as delete
 from datasets_cli.api import disk_usage as disk_usage
 from datasets_cli.api import download as download
@@ -26,6 +27,7 @@ from datasets_cli.api import scan as scan
 from datasets_cli.api import verify as verify
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
+from datasets_cli.declarations.declared import DeclaredDataset as DeclaredDataset
 from datasets_cli.demo.results import DemoResult as DemoResult
 from datasets_cli.errors import AccessError as AccessError
 from datasets_cli.errors import DamagedDataset as DamagedDataset

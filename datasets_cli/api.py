@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from datasets_cli.config import Config, choose_config
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from datasets_cli.declarations.declared import DeclaredDataset
     from datasets_cli.demo.results import DemoResult
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
+    from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
 
 __all__ = [
     "convert",
     "dataset_info",
     "dataset_path",
+    "declared_datasets",
     "delete",
     "disk_usage",
     "download",
@@ -583,6 +586,17 @@ def run_plan(
     )
 
 
+@overload
+def open_dataset(
+    id: str,
+    *,
+    project: str | os.PathLike[str],
+    root: Root = None,
+    config: Config | None = None,
+) -> TensorDictReplayBuffer: ...
+
+
+@overload
 def open_dataset(
     id: str,
     *,
@@ -592,17 +606,36 @@ def open_dataset(
     text: bool = False,
     root: Root = None,
     config: Config | None = None,
-) -> DatasetStorage:
-    """Open the rows of an installed dataset, read-only.
+) -> DatasetStorage: ...
 
-    The result is a storage: ``len`` counts the rows, ``get`` and ``run`` return copies of some rows
-    as a TensorDict, ``column`` one key of all rows, ``offsets`` where trajectories begin; and every
-    replay buffer takes it as its ``storage``. It is not an ``ExperienceReplay``, which downloads
-    what is missing and draws batches: to open a dataset is to read its rows in their order, and
-    batches have a class with a name of its own.
+
+def open_dataset(
+    id: str,
+    *,
+    project: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    pin_memory: bool = False,
+    contiguous: bool = False,
+    text: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> DatasetStorage | TensorDictReplayBuffer:
+    """Open the rows of an installed dataset, read-only; or the data that a project declares.
+
+    Of a dataset the result is a storage: ``len`` counts the rows, ``get`` and ``run`` return copies
+    of some rows as a TensorDict, ``column`` one key of all rows, ``offsets`` where trajectories
+    begin; and every replay buffer takes it as its ``storage``. It is not an ``ExperienceReplay``,
+    which downloads what is missing and draws batches: to open a dataset is to read its rows in
+    their order, and batches have a class with a name of its own.
+
+    With ``project`` it is the buffer that a table ``[data.NAME]`` of ``rlds.toml`` declares: a
+    dataset, or a view or a mixture of some, with its transforms; datasets that are missing are
+    installed. See docs/declarations.md.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique.
+        id: ``family/name``; the family may be left out where the name is unique. With ``project``,
+            the name of the table.
+        project: an ``rlds.toml``, or its folder, whose functions are imported.
         device: copy the rows into this device's memory, and give batches there; None reads them
             from the disk.
         pin_memory: leave the rows on the disk and gather batches into page-locked memory.
@@ -616,16 +649,43 @@ def open_dataset(
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    from datasets_cli.replay.storages.dataset import open_installed
+    from datasets_cli.declarations.opening import open_named
 
-    return open_installed(
+    return open_named(
         id,
+        project,
         choose_config(root, config),
         device=device,
         pin_memory=pin_memory,
         contiguous=contiguous,
         text=text,
     )
+
+
+def declared_datasets(
+    names: str | Iterable[str] = (),
+    *,
+    project: str | os.PathLike[str] = "rlds.toml",
+    download: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[DeclaredDataset]:
+    """Return what a project's declared data are, each with the digest that a paper can give.
+
+    Args:
+        names: of tables ``[data.NAME]``; all of them by default.
+        project: an ``rlds.toml``, or its folder, whose functions are imported.
+        download: install datasets that are missing; fail instead by default.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: there is no such file or table, or it cannot be made of the data.
+        DatasetNotInstalled: a dataset is missing.
+    """
+    from datasets_cli.declarations.opening import describe_project
+
+    return describe_project(names, project, choose_config(root, config), download=download)
 
 
 def run_demo(

@@ -296,8 +296,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def filter(self, where: Where) -> Self:
         """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
 
-        >>> good = replay.filter("return > 300 and length >= 100")
-        >>> good = replay.filter(lambda table: table["return"] > table["return"].mean())
+        Such as ``replay.filter("return > 300 and length >= 100")``.
 
         Args:
             where: a text of the columns of ``trajectories`` and reductions of leaves; or a function
@@ -311,8 +310,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Self, ...]:
         """Return disjoint views, trajectories drawn at random for each; see ``episodes_at``.
-
-        >>> training, test = replay.split(0.9)
 
         Args:
             fractions: of all trajectories; what they leave is a view more.
@@ -330,8 +327,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def take(self, count: int | float, by: str | None = None, *, smallest: bool = False) -> Self:
         """Return a view of the best trajectories, best first; see ``episodes_at``.
-
-        >>> best = replay.take(0.1, by="return")
 
         Args:
             count: how many; or a float up to 1, for a part of all of them.

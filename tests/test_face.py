@@ -146,7 +146,8 @@ def test_the_command_line_calls_the_verbs_and_nothing_else_of_the_library(path: 
 
 def functions() -> list[ast.FunctionDef]:
     tree = ast.parse(Path(api.__file__).read_text(encoding="utf-8"))
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [node for node in found if not node.decorator_list]  # overloads have no body
 
 
 @pytest.mark.parametrize("function", functions(), ids=lambda node: node.name)

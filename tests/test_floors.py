@@ -38,7 +38,7 @@ FLOORS = [
     ["replay.persistence"],
     ["replay.buffers"],
     ["replay.ensembles", "experience"],
-    ["replay.loaders", "torchrl", "torchrl.families", "demo"],
+    ["replay.loaders", "torchrl", "torchrl.families", "demo", "declarations"],
     ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],
     ["torchrl.envs.transforms"],
     ["api"],

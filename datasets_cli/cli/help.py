@@ -23,6 +23,7 @@ EXAMPLES = {
     "verify": ("rlds verify", "rlds verify hopper-medium-v2 --deep"),
     "delete": ("rlds delete hopper-medium-v2", "rlds delete 'derived/*' --dry-run"),
     "convert": ("rlds convert hopper-medium-v2 --layout compact",),
+    "data": ("rlds data", "rlds data train --json"),
     "preprocess": (
         "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
         "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",

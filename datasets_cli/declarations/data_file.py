@@ -9,9 +9,8 @@ from typing import Any
 
 from datasets_cli.declarations.declaration import Declaration, declaration_of
 from datasets_cli.errors import UsageError
+from datasets_cli.preparation.step_file import DATA as TABLE
 from datasets_cli.preparation.step_file import FILENAME
-
-TABLE = "data"
 
 
 class DataFile:

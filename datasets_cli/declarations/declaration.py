@@ -61,7 +61,7 @@ def declaration_of(name: str, table: Mapping[str, Any]) -> Declaration:
     members = table.get("members", {})
     if "members" in table and (isinstance(members, list) != ("weights" in table)):
         raise UsageError(
-            'expected members with their weights, { a = 0.7, b = 0.3 }, or a list of them and '
+            "expected members with their weights, { a = 0.7, b = 0.3 }, or a list of them and "
             'weights = "rows" or "trajectories"'
         )
     only = [key for key in ("weights", "epoch") if key in table and "dataset" in table]

@@ -12,6 +12,7 @@ from datasets_cli.preparation.steps import PreprocessStep, step_of
 
 FILENAME = "rlds.toml"
 TABLE = "preprocess"
+DATA = "data"
 
 
 class StepFile:
@@ -91,8 +92,11 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
     found = tables.pop(TABLE, [])
+    tables.pop(DATA, None)  # declarations, which preparation does not read
     if tables:
-        raise UsageError(f"{path} has {', '.join(tables)}; expected tables [[{TABLE}]] alone.")
+        raise UsageError(
+            f"{path} has {', '.join(tables)}; expected tables [[{TABLE}]] and [{DATA}.NAME] alone."
+        )
     if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
         raise UsageError(
             f"{path} has a {TABLE} that is no list; write [[{TABLE}]] above each step."

@@ -20,7 +20,7 @@ HOSTILE = {
     "preprocess = 3\n": "write [[preprocess]] above each step",
     "preprocess = [1]\n": "write [[preprocess]] above each step",
     "[preprocess]\ninput = 'a'\n": "write [[preprocess]] above each step",
-    "[other]\n": "expected tables [[preprocess]] alone",
+    "[other]\n": "expected tables [[preprocess]] and [data.NAME] alone",
     "[[preprocess]]\n": "input and fn and out is missing; expected at least input, fn and out",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nworkers=4\n": "no key workers; expected input",
     "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected text",

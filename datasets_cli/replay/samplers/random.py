@@ -19,6 +19,9 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 class RandomSampler(AheadSampler):
     """Draws rows uniformly, with replacement."""
 
+    def __init__(self) -> None:
+        """Take no argument: otherwise a protocol's own signature would be shown, of any."""
+
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:

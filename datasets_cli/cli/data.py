@@ -1,0 +1,55 @@
+"""``rlds data``: the data that an experiment declares, and their digests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from datasets_cli import api
+from datasets_cli.cli.state import state_of
+from datasets_cli.cli.terminal import table
+from datasets_cli.quantities import human_count
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("data")(data)
+
+
+def data(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Tables [data.NAME]; all of them by default."),
+    ] = None,
+    project: Annotated[
+        str, typer.Option(metavar="PATH", help="An rlds.toml, or its folder.")
+    ] = "rlds.toml",
+    download: Annotated[
+        bool, typer.Option("--download", help="Install the datasets that are missing first.")
+    ] = False,
+) -> None:
+    """Show the data that rlds.toml declares in tables [data.NAME], and the digest of each.
+
+    The digest is equal wherever the batches are: it is of the content of the datasets, of the
+    trajectories of views, of weights, of the text of functions and of the draws. Write it into a
+    paper, and whoever has the file and the same digest has the same data.
+
+    Functions that the file names are imported: run it only in a folder whose code you trust.
+    """
+    state = state_of(context)
+    found = api.declared_datasets(
+        names or (), project=project, download=download, config=state.config
+    )
+    rows = [
+        {
+            "NAME": each.name,
+            ">STEPS": human_count(each.num_transitions),
+            ">EPISODES": human_count(each.num_trajectories),
+            "DIGEST": each.digest,
+        }
+        for each in found
+    ]
+    lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
+    state.emit([each.to_json() for each in found], lines, [each.digest for each in found])
