@@ -34,6 +34,8 @@ from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutRep
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.sequences.sequences import Sequences
+from datasets_cli.replay.sequences.windows import Padding
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
@@ -411,6 +413,65 @@ class ExperienceReplay(TensorDictReplayBuffer):
             return
         offsets = self._rows.dataset.whole.offsets.numpy()
         save_view(Path(path), self.dataset_id, self._selection, offsets)
+
+    def sequences(
+        self,
+        length: int,
+        batch_size: int | None = None,
+        *,
+        gamma: float = 1.0,
+        padding: Padding = "left",
+        action_padding: float = 0.0,
+        replacement: bool = True,
+        sampler: Sampler | None = None,
+        transform: TransformLike | None = None,
+        prefetch: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+        format: str | None = None,
+    ) -> TensorDictReplayBuffer:
+        """Return a buffer of sequences ``[B, T]``, as Decision Transformers are trained on.
+
+        Beside the leaves of the rows they have ``returns_to_go``, ``timesteps`` and
+        ``attention_mask``; see ``Sequences``.
+
+        Args:
+            length: T.
+            batch_size: sequences in a batch; ``sample`` can override it.
+            gamma: the discount a step of the returns to go.
+            padding: the side that is padded where a trajectory ends, ``"left"`` or ``"right"``.
+            action_padding: what is below ``"action"`` in padding; elsewhere it is zeros.
+            replacement: draw with replacement; otherwise each row begins a sequence once an epoch.
+            sampler: draws the rows that sequences begin with; overrides ``replacement``.
+            transform: applied to every batch; this buffer's own and its ``collate_fn`` by default.
+            prefetch: batches that a thread makes ahead of time.
+            generator: draws them; one of that buffer's own by default.
+            seed: seeds that.
+            format: what batches are made of; as those of this buffer by default.
+
+        Raises:
+            UsageError: as ``Sequences``.
+        """
+        root = CacheRoot(self.config.root)
+        return TensorDictReplayBuffer(
+            storage=Sequences(
+                self.storage,
+                length,
+                gamma=gamma,
+                padding=padding,
+                action_padding=action_padding,
+                root=root,
+            ),
+            sampler=sampler or choose_sampler(None, None, True, replacement),
+            transform=transform or self.transform or None,
+            collate_fn=self.reader.collate_fn if transform is None else None,
+            prefetch=prefetch,
+            batch_size=batch_size,
+            priority_key=self.priority_key,
+            generator=generator,
+            seed=seed,
+            format=format or self.format,
+        )
 
     def delete(self) -> None:
         """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid.

@@ -34,7 +34,7 @@ FLOORS = [
         "replay.writers",
     ],
     ["replay.transforms", "preparation", "replay.views"],
-    ["replay.rows"],
+    ["replay.rows", "replay.sequences"],
     ["replay.persistence"],
     ["replay.buffers"],
     ["replay.ensembles", "experience"],

@@ -10,7 +10,10 @@ what was written, is as good as absent.
 from __future__ import annotations
 
 import hashlib
+import math
+import mmap
 import uuid
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from datasets_cli.sources.disk import disk_errors, make_folder, open_regular, re
 from datasets_cli.store.cache_root import CacheRoot
 
 DIGEST_BYTES = 32
+PIECE_BYTES = 1 << 16
 
 
 def save_array(root: CacheRoot, content: str, name: str, array: np.ndarray) -> None:
@@ -35,15 +39,47 @@ def save_array(root: CacheRoot, content: str, name: str, array: np.ndarray) -> N
         UsageError: a file is where the folder would be.
         OSError: neither the root nor the user's cache can be written.
     """
-    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    write_array(root, content, name, array.dtype, array.shape, [(0, array)])
+
+
+def write_array(
+    root: CacheRoot,
+    content: str,
+    name: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    blocks: Iterable[tuple[int, np.ndarray]],
+) -> None:
+    """Keep an array of which there is a block at a time, as ``save_array`` keeps a whole one.
+
+    Args:
+        root: the cache root.
+        content: identity of the data that it is about.
+        name: of the array.
+        dtype: its element type.
+        shape: its shape.
+        blocks: the first row of each, and its rows ``[n, *shape[1:]]``; all of them, in any order.
+
+    Raises:
+        DiskFull, UsageError, OSError: as ``save_array``.
+    """
+    row_bytes = math.prod(shape[1:]) * dtype.itemsize
     folder = root.tables(content)
     with disk_errors(folder):
         make_folder(folder)
         new = folder / f".{name}.{uuid.uuid4().hex}"
         try:
-            with new.open("xb") as file:
-                file.write(_digest(content, name, values))
-                file.write(values.reshape(-1).view(np.uint8).data)
+            with new.open("x+b") as file:
+                for first, rows in blocks:
+                    values = np.ascontiguousarray(rows, dtype.newbyteorder("<"))
+                    file.seek(DIGEST_BYTES + first * row_bytes)
+                    file.write(values.reshape(-1).view(np.uint8).data)
+                file.seek(DIGEST_BYTES)
+                found = _kind(content, name, dtype, shape)
+                while piece := file.read(PIECE_BYTES):
+                    found.update(piece)
+                file.seek(0)
+                file.write(found.digest())
             replace_file(new, folder / f"{name}.array")
         finally:
             new.unlink(missing_ok=True)
@@ -53,22 +89,35 @@ def load_array(
     root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray | None:
     """Return an array, or None where there is none of this type and shape that was not changed."""
-    values = np.empty(shape, dtype.newbyteorder("<"))
+    found = map_array(root, content, name, dtype, shape)
+    return None if found is None else found.astype(dtype)
+
+
+def map_array(
+    root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Return an array as ``load_array`` does, little-endian and read from its file when used.
+
+    Processes that use the same one share the memory that it takes; it cannot be written.
+    """
+    size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):
         try:
             with open_regular(folder / f"{name}.array") as file:
-                digest = file.read(DIGEST_BYTES)
-                size = file.readinto(values.reshape(-1).view(np.uint8).data)
-                is_whole = size == values.nbytes and not file.read(1)
-        except (OSError, DamagedDataset):
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError, DamagedDataset):  # ValueError: the file is empty
             continue
-        if is_whole and digest == _digest(content, name, values):
-            return values.astype(dtype, copy=False)
+        if len(mapped) != size:
+            continue
+        found = _kind(content, name, dtype, shape)
+        found.update(memoryview(mapped)[DIGEST_BYTES:])
+        if mapped[:DIGEST_BYTES] == found.digest():
+            flat = np.frombuffer(mapped, dtype.newbyteorder("<"), offset=DIGEST_BYTES)
+            return flat.reshape(shape)
     return None
 
 
-def _digest(content: str, name: str, values: np.ndarray) -> bytes:
-    what = f"{content} {name} {values.dtype.str} {list(values.shape)}\n"
-    found = hashlib.sha256(what.encode())
-    found.update(values.reshape(-1).view(np.uint8).data)
-    return found.digest()
+def _kind(content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> hashlib._Hash:
+    """Return the hash of what an array is, to which its values are added."""
+    what = f"{content} {name} {dtype.newbyteorder('<').str} {list(shape)}\n"
+    return hashlib.sha256(what.encode())

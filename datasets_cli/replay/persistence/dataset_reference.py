@@ -6,6 +6,7 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
@@ -15,8 +16,10 @@ def dataset_of(storage: Storage) -> StateDict | None:
     """Return id, content and number of rows of a storage's dataset; None if it has rows of its own.
 
     Args:
-        storage: of a dataset, perhaps with stacked frames, or of rows.
+        storage: of a dataset, perhaps with stacked frames or as sequences, or of rows.
     """
+    if isinstance(storage, Sequences):
+        return dataset_of(storage.rows)
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None
     manifest, selection = storage.dataset.manifest, storage.dataset.selection

@@ -45,7 +45,8 @@ def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.T
     """
     time = ends.ndim - 1
     total = (values if values.is_floating_point() else values.long()).movedim(time, 0).clone()
-    link = torch.where(ends, 0.0, gamma).to(total.dtype).movedim(time, 0)
+    # Of the sums' own type from the start: 0.99 of float32 is another number than of float64.
+    link = torch.full_like(ends, gamma, dtype=total.dtype).masked_fill_(ends, 0).movedim(time, 0)
     link = link.reshape(*link.shape, *[1] * (values.ndim - ends.ndim))
     reach = 1
     while reach < len(total) and bool(link.any()):

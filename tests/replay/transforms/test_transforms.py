@@ -212,6 +212,13 @@ def test_rewards_to_go_want_an_end_and_leave_what_is_read_alone() -> None:
         stored.inv(data[2:])
 
 
+def test_rewards_of_float64_are_discounted_by_a_gamma_of_float64() -> None:
+    data = steps([1.0] * 1000, [0] * 999 + [1])
+    data[REWARD] = data[REWARD].double()
+    found = Reward2Go(gamma=0.99).inv(data)[REWARD]
+    assert float(found[0]) == pytest.approx((1 - 0.99**1000) / (1 - 0.99), rel=1e-13)
+
+
 def test_a_transform_turned_round_inverts_what_is_read() -> None:
     data = steps([1.0, 2.0], [0, 1])
     turned = Inverted(Reward2Go())

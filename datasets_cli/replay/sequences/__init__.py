@@ -1,0 +1,1 @@
+"""Sequences of a trajectory's rows with returns to go, timesteps and masks; padded at its edge."""

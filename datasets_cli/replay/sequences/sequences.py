@@ -1,0 +1,230 @@
+"""Sequences as rows: row r of this storage is the sequence that begins at row r of another one."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, get_args
+
+import torch
+from tensordict import NonTensorStack, TensorDict
+
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.forms.texts import stack_texts
+from datasets_cli.replay.sequences.kept import dataset_of_rows, returns_to_go
+from datasets_cli.replay.sequences.windows import Padding, SequenceRows, sequence_rows
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.schema.bits import MOVABLE, bits_of
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.tree import Tree, entry
+
+ACTION: Key = ("action",)
+RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"
+
+
+class Sequences(Storage):
+    """A storage whose rows are sequences, as Decision Transformers are trained on.
+
+        rows         0 1 2 3 4 | 5 6 7        two trajectories
+        sequences    0 1 2   1 2 3   2 3 4   . 3 4   . . 4   5 6 7   . 6 7   . . 7
+
+    There is a sequence for each row, which it begins with. A sampler that draws rows alike thus
+    draws a trajectory by its length and a beginning in it uniformly; one without replacement draws
+    each beginning once. A batch ``[B, T]`` has every leaf of the rows, and
+
+    - ``returns_to_go`` ``[B, T, 1]``: the sum of the row's reward and of those after it up to the
+      end of the trajectory, as far as it was recorded; for each number of the rewards by itself;
+    - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
+    - ``attention_mask`` bool ``[B, T]``: which rows are no padding. That is zeros, and text ``""``.
+
+    Args:
+        storage: rows that do not change: a dataset's, perhaps with stacked frames, or others.
+        length: T.
+        gamma: the discount a step of the returns to go, from 0 to 1.
+        padding: on which side a sequence is padded that the end of its trajectory cuts short.
+        action_padding: what is below ``"action"`` in padding.
+        root: the cache root, to keep a dataset's returns to go under, so that they are worked out
+            once; None for nowhere.
+
+    Raises:
+        UsageError: the rows can be written, are not TensorDicts, or have no rewards; they have an
+            entry of the three names already; their trajectories are not one after the other; or
+            an argument is out of range.
+
+    Attributes:
+        rows: as given.
+        dataset: the dataset whose rows these are; None where they are others.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        length: int,
+        *,
+        gamma: float = 1.0,
+        padding: Padding = "left",
+        action_padding: float = 0.0,
+        root: CacheRoot | None = None,
+    ) -> None:
+        self.length = whole_number("length", length, 1)
+        if padding not in get_args(Padding):
+            raise UsageError(f"padding is 'left' or 'right', not {padding!r}.")
+        if isinstance(gamma, str) or not 0 <= gamma <= 1:
+            raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
+        _check_rows(storage)
+        self.rows = storage
+        self.gamma = float(gamma)
+        self.padding = padding
+        self.action_padding = action_padding
+        if action_padding:
+            _check_fits(action_padding, entry(storage.gather(torch.tensor([0])), ACTION))
+        self.root = root
+        self.dataset = dataset_of_rows(storage)
+        self.device, self.device_options = storage.device, storage.device_options
+        self.row_batch_size = (self.length,)
+        self._offsets = _offsets_of(storage)
+        self._returns = returns_to_go(storage, self._offsets.numpy(), self.gamma, root)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = functools.partial(
+            Sequences,
+            gamma=self.gamma,
+            padding=self.padding,
+            action_padding=self.action_padding,
+            root=self.root,
+        )
+        return made, (self.rows, self.length)  # what was kept is read where this is opened
+
+    def __repr__(self) -> str:
+        return f"Sequences({self.rows!r}, {self.length}, gamma={self.gamma})"
+
+    def has(self, key: Key) -> bool:
+        """Tell whether sequences have an entry."""
+        return key in ((RETURNS,), (TIMESTEPS,), (MASK,)) or self.rows.has(key)
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
+        found = sequence_rows(index, self._offsets, self.length, self.padding)
+        tree: Tree = self.rows.gather(found.rows)
+        self._shape(tree, found, ())
+        returns = torch.from_numpy(self._returns.take(found.rows.numpy(), 0))
+        returns.index_fill_(0, found.padding, 0)
+        to_output = self.device_options.to_output
+        tree[RETURNS] = to_output(returns.view(*found.is_row.shape, *returns.shape[1:]))
+        tree[TIMESTEPS] = to_output(found.timesteps)
+        tree[MASK] = to_output(found.is_row)
+        return tree
+
+    def _shape(self, tree: Tree, found: SequenceRows, key: Key) -> None:
+        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``."""
+        for name, leaf in tree.items():
+            if isinstance(leaf, dict):
+                self._shape(leaf, found, (*key, name))
+            elif isinstance(leaf, NonTensorStack):
+                tree[name] = _texts(leaf, found, self.length)
+            else:
+                if len(found.padding):
+                    is_action = (*key, name)[:1] == ACTION and self.action_padding
+                    fill, filled = (self.action_padding, leaf) if is_action else (0, bits_of(leaf))
+                    filled.index_fill_(0, found.padding.to(leaf.device), fill)
+                tree[name] = leaf.view(-1, self.length, *leaf.shape[1:])
+
+    def get(self, index: torch.Tensor) -> TensorDict:
+        """Return copies of the sequences ``index`` int64 ``[B]`` as a TensorDict ``[B, T]``.
+
+        Raises:
+            UsageError: they would take more than half of the free memory.
+        """
+        if self.dataset is not None:
+            self.dataset.check_memory(len(index) * self.length)
+        found: TensorDict = self.as_batch(self.gather(index), index.shape)
+        return found
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Refuse: a sequence has several numbers of any entry."""
+        raise UsageError(f"A sequence has {self.length} rows, not one number of {show_key(key)}.")
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Refuse: sequences are cut already, and overlap."""
+        raise UsageError(
+            "These rows are sequences already, and slices of them would overlap. Draw them by a "
+            "sampler of rows, such as RandomSampler() or SamplerWithoutReplacement()."
+        )
+
+
+def _check_rows(storage: Storage) -> None:
+    """Check that sequences can be made of rows."""
+    if storage.is_writable:
+        raise UsageError(
+            "Sequences are made of rows that do not change, such as a dataset's, and a "
+            f"{type(storage).__name__} can be written. Write whole trajectories there with "
+            "append_transform(Reward2Go(out_keys=...)), and sample slices."
+        )
+    if not storage.is_tensordict or storage.row_batch_size:
+        raise UsageError(
+            "Sequences are made of TensorDicts that are single rows; those of this "
+            f"{type(storage).__name__} are "
+            + (f"{list(storage.row_batch_size)} each." if storage.is_tensordict else "others.")
+        )
+    if not len(storage):
+        raise EmptyBuffer("Sequences are made of rows, and this storage does not have any.")
+    for name in (RETURNS, TIMESTEPS, MASK):
+        if storage.has((name,)):
+            raise UsageError(
+                f"The rows have {name} already, in whose place sequences would have their own. "
+                "Rename it with preprocess() first."
+            )
+
+
+def _offsets_of(storage: Storage) -> torch.Tensor:
+    """Return the trajectories' offsets int64 ``[K + 1]``."""
+    found = storage.trajectories(FROM_STORAGE)
+    offsets = torch.cat((found.starts, torch.tensor([len(storage)])))
+    # Each has its rows one after the other, up to where the next one begins.
+    if (
+        found.order is not None
+        or found.stride != 1
+        or not torch.equal(offsets.diff(), found.lengths)
+    ):
+        raise UsageError(
+            "Sequences need trajectories whose rows are next to each other, one trajectory after "
+            "the other; those of this storage are apart."
+        )
+    return offsets
+
+
+def _check_fits(value: float, actions: Any) -> None:
+    """Check that every leaf of actions, a leaf or a nested dict, can hold a number."""
+    if isinstance(actions, dict):
+        for leaf in actions.values():
+            _check_fits(value, leaf)
+        return
+    if not isinstance(actions, torch.Tensor):
+        raise UsageError(f"action_padding={value}: the rows have no numbers under action.")
+    dtype = actions.dtype
+    fits = dtype in MOVABLE and torch.tensor(value).to(dtype).double().item() == value
+    if not fits and not (dtype.is_floating_point and dtype in MOVABLE):
+        raise UsageError(
+            f"action_padding={value} is no {dtype}, as the actions are. Take a number that is one; "
+            "attention_mask says what is padding."
+        )
+
+
+def _texts(texts: NonTensorStack, found: SequenceRows, length: int) -> NonTensorStack:
+    """Return texts ``[B * T, *shape]`` as ``[B, T, *shape]``, with ``""`` as padding."""
+    shape = tuple(texts.batch_size[1:])
+    values = texts.tolist()
+    for place in found.padding.tolist():
+        values[place] = _empty(shape)
+    grouped = [values[start : start + length] for start in range(0, len(values), length)]
+    return stack_texts(grouped, (length, *shape))
+
+
+def _empty(shape: tuple[int, ...]) -> Any:
+    return [_empty(shape[1:]) for _ in range(shape[0])] if shape else ""

@@ -1,0 +1,68 @@
+"""The rows of sequences: each from its first row to its length, or to the trajectory's end.
+
+trajectory of 5, sequences of 3
+
+first row      0        3          3
+padding                 left       right
+rows           0 1 2    . 3 4      3 4 .
+timesteps      0 1 2    0 3 4      3 4 0        . is padding, which reads a row that is there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Padding = Literal["left", "right"]
+
+
+@dataclass(frozen=True)
+class SequenceRows:
+    """The rows of some sequences.
+
+    Args:
+        rows: their numbers, int64 ``[B * T]``; those of padding are of the sequence, too.
+        timesteps: of each row in its trajectory, int64 ``[B, T]``; 0 where there is padding.
+        is_row: which are no padding, bool ``[B, T]``.
+        padding: places of padding in ``rows``, int64 ``[n]``.
+    """
+
+    rows: torch.Tensor
+    timesteps: torch.Tensor
+    is_row: torch.Tensor
+    padding: torch.Tensor
+
+
+def sequence_rows(
+    first: torch.Tensor, offsets: torch.Tensor, length: int, side: Padding
+) -> SequenceRows:
+    """Return the rows of sequences.
+
+    Args:
+        first: the first row of each, int64 ``[B]``.
+        offsets: of trajectories, int64 ``[K + 1]``.
+        length: T.
+        side: where short ones are padded.
+
+    Raises:
+        IndexError: there is no such row.
+    """
+    first = first.cpu().contiguous()  # or searchsorted warns
+    number = torch.searchsorted(offsets, first, right=True) - 1
+    start = offsets.index_select(0, number).unsqueeze(1)
+    stop = offsets.index_select(0, number + 1).unsqueeze(1)
+    first = first.unsqueeze(1)
+    places = torch.arange(length)
+    missing = (first + length - stop).clamp_(min=0)  # rows beyond the end, [B, 1]
+    if side == "left":
+        # The last place has the last row; the first `missing` ones read the first row again.
+        rows = torch.maximum(first + places - missing, first)
+        is_row = places >= missing
+    else:
+        rows = torch.minimum(first + places, stop - 1)
+        is_row = places < length - missing
+    timesteps = (rows - start).mul_(is_row)
+    padding = is_row.logical_not().view(-1).nonzero().view(-1)
+    return SequenceRows(rows.view(-1), timesteps, is_row, padding)
