@@ -105,6 +105,7 @@ _LAZY_IMPORTS = {
     "PrioritizedReplayBuffer": "torchrl.buffers",
     # storages
     "FrameStack": "replay.storages.frame_stack",
+    "Sequences": "replay.sequences.sequences",
     "Storage": "replay.storages.protocol",
     "WritableStorage": "replay.storages.protocol",
     "open_storage": "replay.storages.dataset",

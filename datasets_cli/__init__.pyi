@@ -88,6 +88,7 @@ from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
 from datasets_cli.replay.samplers.random import (
     SamplerWithoutReplacement as SamplerWithoutReplacement,
 )
+from datasets_cli.replay.sequences.sequences import Sequences as Sequences
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.given import TensorStorage as TensorStorage

@@ -463,7 +463,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 root=root,
             ),
             sampler=sampler or choose_sampler(None, None, True, replacement),
-            transform=transform or self.transform or None,
+            transform=(self.transform or None) if transform is None else transform,
             collate_fn=self.reader.collate_fn if transform is None else None,
             prefetch=prefetch,
             batch_size=batch_size,

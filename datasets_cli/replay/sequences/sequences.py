@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from numbers import Real
 from typing import Any, get_args
 
 import torch
@@ -72,13 +73,15 @@ class Sequences(Storage):
         self.length = whole_number("length", length, 1)
         if padding not in get_args(Padding):
             raise UsageError(f"padding is 'left' or 'right', not {padding!r}.")
-        if isinstance(gamma, str) or not 0 <= gamma <= 1:
+        if not _is_number(gamma) or not 0 <= gamma <= 1:
             raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
         _check_rows(storage)
         self.rows = storage
         self.gamma = float(gamma)
         self.padding = padding
         self.action_padding = action_padding
+        if not _is_number(action_padding):
+            raise UsageError(f"action_padding is a number, not {action_padding!r}.")
         if action_padding:
             _check_fits(action_padding, entry(storage.gather(torch.tensor([0])), ACTION))
         self.root = root
@@ -199,6 +202,10 @@ def _offsets_of(storage: Storage) -> torch.Tensor:
     return offsets
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real)
+
+
 def _check_fits(value: float, actions: Any) -> None:
     """Check that every leaf of actions, a leaf or a nested dict, can hold a number."""
     if isinstance(actions, dict):
@@ -208,8 +215,9 @@ def _check_fits(value: float, actions: Any) -> None:
     if not isinstance(actions, torch.Tensor):
         raise UsageError(f"action_padding={value}: the rows have no numbers under action.")
     dtype = actions.dtype
-    fits = dtype in MOVABLE and torch.tensor(value).to(dtype).double().item() == value
-    if not fits and not (dtype.is_floating_point and dtype in MOVABLE):
+    is_whole = not dtype.is_floating_point and not dtype.is_complex
+    # Unsigned and narrow integers wrap around, which changes the number.
+    if dtype not in MOVABLE or (is_whole and torch.tensor(value).to(dtype).item() != value):
         raise UsageError(
             f"action_padding={value} is no {dtype}, as the actions are. Take a number that is one; "
             "attention_mask says what is padding."

@@ -1,0 +1,96 @@
+"""A loader of sequences written by hand in numpy: one sequence after the other, one sum at a time.
+
+Its conventions are those of the paper's experiments (Chen et al. 2021, gym/experiment.py), from
+which it takes the meaning and no line: a sequence begins at a step of a trajectory and ends with
+it, what is missing is padded, and the return to go counts the rest of the whole trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+Trajectory = Mapping[str, np.ndarray]
+"""``states``, ``actions`` and ``rewards`` of one trajectory, each ``[steps, ...]``."""
+
+
+def read_minari(path: Path) -> list[Trajectory]:
+    """Return the trajectories of a file of Minari, in their order."""
+    with h5py.File(path) as file:
+        return [
+            {
+                "states": file[f"episode_{number}/observations"][:-1],
+                "actions": file[f"episode_{number}/actions"][:],
+                "rewards": file[f"episode_{number}/rewards"][:],
+            }
+            for number in range(len(file))
+        ]
+
+
+def read_d4rl(path: Path) -> list[Trajectory]:
+    """Return the trajectories of a file of D4RL without next observations.
+
+    The last step of one that is cut off has no successor, and is no transition.
+    """
+    with h5py.File(path) as file:
+        names = {"states": "observations", "actions": "actions", "rewards": "rewards"}
+        columns = {name: file[theirs][:] for name, theirs in names.items()}
+        terminals, timeouts = file["terminals"][:], file["timeouts"][:]
+    found, start = [], 0
+    for step in range(len(terminals)):
+        if terminals[step] or timeouts[step] or step == len(terminals) - 1:
+            stop = step + 1 if terminals[step] else step
+            if stop > start:
+                found.append({name: column[start:stop] for name, column in columns.items()})
+            start = step + 1
+    return found
+
+
+def returns_to_go(rewards: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the return to go of each step of one trajectory."""
+    found = rewards.astype(np.float64)
+    for step in reversed(range(len(rewards) - 1)):
+        found[step] += gamma * found[step + 1]
+    return found
+
+
+def make_batch(
+    trajectories: Sequence[Trajectory],
+    begins: Sequence[tuple[int, int]],
+    length: int,
+    *,
+    gamma: float = 1.0,
+    pad_left: bool = True,
+    action_padding: float = 0.0,
+) -> dict[str, np.ndarray]:
+    """Return the sequences that begin at some steps, each ``(trajectory, step)``, ``[B, T, ...]``.
+
+    A state of zeros, a reward of zero and so on are padding; actions are ``action_padding`` there.
+    """
+    batch: dict[str, list[np.ndarray]] = {}
+    for number, first in begins:
+        whole = trajectories[number]
+        parts = {name: column[first : first + length] for name, column in whole.items()}
+        steps = len(parts["rewards"])
+        parts["returns_to_go"] = returns_to_go(whole["rewards"], gamma)[first : first + steps]
+        parts["timesteps"] = np.arange(first, first + steps)
+        parts["attention_mask"] = np.ones(steps, bool)
+        for name, part in parts.items():
+            fill = action_padding if name == "actions" else 0
+            padding = np.full((length - steps, *part.shape[1:]), fill, part.dtype)
+            both = (padding, part) if pad_left else (part, padding)
+            batch.setdefault(name, []).append(np.concatenate(both))
+    return {name: np.stack(parts) for name, parts in batch.items()}
+
+
+def begins_of(trajectories: Sequence[Trajectory], rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Return trajectory and step of rows that are counted over all trajectories."""
+    every = [
+        (number, step)
+        for number, trajectory in enumerate(trajectories)
+        for step in range(len(trajectory["rewards"]))
+    ]
+    return [every[row] for row in rows]
