@@ -128,6 +128,21 @@ def test_the_python_of_the_page_on_views_runs(
     assert parts == len(names["good"]) > len(names["again"]) == len(names["training"])
 
 
+def test_the_python_of_the_page_on_sequences_runs(door: str) -> None:
+    first, loop = (
+        block.replace("d4rl/hopper-medium-v2", door)
+        for block in blocks("docs/sequences.md", "python")
+    )
+    names: dict[str, Any] = {}
+    exec(first, names)
+    assert names["batch"].shape == (64, 20) and names["batch"]["returns_to_go"].shape == (64, 20, 1)
+    assert sum(len(batch) for batch in names["epoch"]) == 1495
+    padded = [names["arrays"].sample() for _ in range(3)][-1]
+    assert (padded["action"][~padded["attention_mask"]] == -10).all()
+    exec(loop, names)
+    assert len(names["losses"]) == 3 and np.isfinite(names["losses"]).all()
+
+
 def test_the_page_for_those_who_come_from_elsewhere_runs(
     door_source: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.dataset import Dataset, check_memory, leaf_at
+from datasets_cli.store.rows.row_map import SelectedRowMap
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import REWARD, rows_per_block, show_key
 from datasets_cli.store.table_arrays import map_array, write_array
 
@@ -33,7 +35,8 @@ def returns_to_go(
     """Return the returns to go of every row, ``[N, *shape]``, to be read only.
 
     They are float32, or float64 where the rewards have numbers that float32 does not have; summed
-    in float64 in any case.
+    in float64 in any case. Those of a view are of its trajectories: where it has cut one, of the
+    rows that are left.
 
     Args:
         storage: the rows.
@@ -46,22 +49,42 @@ def returns_to_go(
         UsageError: the rows have no rewards, or no real numbers; or what is to be in memory would
             take more than half of what is free.
     """
-    dataset = dataset_of_rows(storage)
     if not storage.has(REWARD):
         raise UsageError(
             f"These rows have no {show_key(REWARD)}, of which returns to go are the sums. Take "
             "slices instead: slice_len=."
         )
+    dataset = dataset_of_rows(storage)
     if dataset is None:
         returns = _Returns(_rewards_of_storage(storage), offsets, gamma, OTHER_BLOCK_ROWS)
         return returns.work_out("returns to go")
+    if dataset.selection is None or root is None:
+        return _of_dataset(dataset, gamma, root)
+    return _of_view(dataset, dataset.selection, gamma, root)
+
+
+def _of_view(dataset: Dataset, selection: Selection, gamma: float, root: CacheRoot) -> np.ndarray:
+    """Return copies of those of the dataset's rows, but of trajectories that the view has cut."""
+    whole = dataset.whole
+    offsets = whole.offsets.numpy()
+    is_cut = ~selection.are_whole(offsets)
+    if is_cut.all():
+        return _of_dataset(dataset, gamma, None)
+    rows = SelectedRowMap(selection, offsets).rows(torch.arange(len(dataset)))
+    found = _of_dataset(whole, gamma, root).take(rows.numpy(), 0)
+    if is_cut.any():
+        cut = dataset.select(selection.at(np.flatnonzero(is_cut), ""))
+        found[np.repeat(is_cut, selection.lengths)] = _of_dataset(cut, gamma, None)
+    return found
+
+
+def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
     # By the size of whole rows: the compact layout copies records to give one leaf of them.
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     block_rows = min(BLOCK_ROWS, rows_per_block(row_bytes))
+    offsets = dataset.offsets.numpy()
     returns = _Returns(_rewards_of_dataset(dataset), offsets, gamma, block_rows)
-    found = None
-    if root is not None and len(dataset) == dataset.manifest.num_transitions:
-        found = returns.keep(dataset, root)
+    found = None if root is None else returns.keep(dataset, root)
     return returns.work_out(dataset.manifest.id) if found is None else found
 
 

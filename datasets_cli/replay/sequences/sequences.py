@@ -6,6 +6,7 @@ import functools
 from numbers import Real
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
@@ -13,7 +14,7 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.forms.texts import stack_texts
 from datasets_cli.replay.sequences.kept import dataset_of_rows, returns_to_go
-from datasets_cli.replay.sequences.windows import Padding, SequenceRows, sequence_rows
+from datasets_cli.replay.sequences.windows import Padding, sequence_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -42,7 +43,8 @@ class Sequences(Storage):
     - ``attention_mask`` bool ``[B, T]``: which rows are no padding. That is zeros, and text ``""``.
 
     Args:
-        storage: rows that do not change: a dataset's, perhaps with stacked frames, or others.
+        storage: rows that do not change: of a dataset or a view, perhaps with stacked frames, or
+            others.
         length: T.
         gamma: the discount a step of the returns to go, from 0 to 1.
         padding: on which side a sequence is padded that the end of its trajectory cuts short.
@@ -89,7 +91,7 @@ class Sequences(Storage):
         self.device, self.device_options = storage.device, storage.device_options
         self.row_batch_size = (self.length,)
         self._offsets = _offsets_of(storage)
-        self._returns = returns_to_go(storage, self._offsets.numpy(), self.gamma, root)
+        self._returns = returns_to_go(storage, self._offsets, self.gamma, root)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -113,29 +115,38 @@ class Sequences(Storage):
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
-        found = sequence_rows(index, self._offsets, self.length, self.padding)
-        tree: Tree = self.rows.gather(found.rows)
-        self._shape(tree, found, ())
-        returns = torch.from_numpy(self._returns.take(found.rows.numpy(), 0))
-        returns.index_fill_(0, found.padding, 0)
-        to_output = self.device_options.to_output
-        tree[RETURNS] = to_output(returns.view(*found.is_row.shape, *returns.shape[1:]))
-        tree[TIMESTEPS] = to_output(found.timesteps)
-        tree[MASK] = to_output(found.is_row)
+        found = sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
+        tree: Tree = self.rows.gather(torch.from_numpy(found.rows))
+        self._shape(tree, torch.from_numpy(found.padding), ())
+        returns = self._returns.take(found.rows, 0)
+        returns[found.padding] = 0
+        more = {
+            RETURNS: returns.reshape(*found.is_row.shape, *returns.shape[1:]),
+            TIMESTEPS: found.timesteps,
+            MASK: found.is_row,
+        }
+        for name, values in more.items():
+            tree[name] = self.device_options.to_output(torch.from_numpy(values))
         return tree
 
-    def _shape(self, tree: Tree, found: SequenceRows, key: Key) -> None:
-        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``."""
+    def _shape(self, tree: Tree, padding: torch.Tensor, key: Key) -> None:
+        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``.
+
+        Args:
+            tree: the leaves.
+            padding: places of padding, int64 ``[n]``.
+            key: of the tree.
+        """
         for name, leaf in tree.items():
             if isinstance(leaf, dict):
-                self._shape(leaf, found, (*key, name))
+                self._shape(leaf, padding, (*key, name))
             elif isinstance(leaf, NonTensorStack):
-                tree[name] = _texts(leaf, found, self.length)
+                tree[name] = _texts(leaf, padding, self.length)
             else:
-                if len(found.padding):
+                if padding.numel():
                     is_action = (*key, name)[:1] == ACTION and self.action_padding
                     fill, filled = (self.action_padding, leaf) if is_action else (0, bits_of(leaf))
-                    filled.index_fill_(0, found.padding.to(leaf.device), fill)
+                    filled.index_fill_(0, padding.to(leaf.device), fill)
                 tree[name] = leaf.view(-1, self.length, *leaf.shape[1:])
 
     def get(self, index: torch.Tensor) -> TensorDict:
@@ -185,16 +196,13 @@ def _check_rows(storage: Storage) -> None:
             )
 
 
-def _offsets_of(storage: Storage) -> torch.Tensor:
+def _offsets_of(storage: Storage) -> np.ndarray:
     """Return the trajectories' offsets int64 ``[K + 1]``."""
     found = storage.trajectories(FROM_STORAGE)
-    offsets = torch.cat((found.starts, torch.tensor([len(storage)])))
+    offsets = np.append(found.starts.numpy(), len(storage))
     # Each has its rows one after the other, up to where the next one begins.
-    if (
-        found.order is not None
-        or found.stride != 1
-        or not torch.equal(offsets.diff(), found.lengths)
-    ):
+    is_run = found.order is None and found.stride == 1
+    if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), found.lengths.numpy()):
         raise UsageError(
             "Sequences need trajectories whose rows are next to each other, one trajectory after "
             "the other; those of this storage are apart."
@@ -224,11 +232,11 @@ def _check_fits(value: float, actions: Any) -> None:
         )
 
 
-def _texts(texts: NonTensorStack, found: SequenceRows, length: int) -> NonTensorStack:
+def _texts(texts: NonTensorStack, padding: torch.Tensor, length: int) -> NonTensorStack:
     """Return texts ``[B * T, *shape]`` as ``[B, T, *shape]``, with ``""`` as padding."""
     shape = tuple(texts.batch_size[1:])
     values = texts.tolist()
-    for place in found.padding.tolist():
+    for place in padding.tolist():
         values[place] = _empty(shape)
     grouped = [values[start : start + length] for start in range(0, len(values), length)]
     return stack_texts(grouped, (length, *shape))

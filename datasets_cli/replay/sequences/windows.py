@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
+import numpy as np
 
 Padding = Literal["left", "right"]
 
@@ -29,14 +29,14 @@ class SequenceRows:
         padding: places of padding in ``rows``, int64 ``[n]``.
     """
 
-    rows: torch.Tensor
-    timesteps: torch.Tensor
-    is_row: torch.Tensor
-    padding: torch.Tensor
+    rows: np.ndarray
+    timesteps: np.ndarray
+    is_row: np.ndarray
+    padding: np.ndarray
 
 
 def sequence_rows(
-    first: torch.Tensor, offsets: torch.Tensor, length: int, side: Padding
+    first: np.ndarray, offsets: np.ndarray, length: int, side: Padding
 ) -> SequenceRows:
     """Return the rows of sequences.
 
@@ -49,20 +49,18 @@ def sequence_rows(
     Raises:
         IndexError: there is no such row.
     """
-    first = first.cpu().contiguous()  # or searchsorted warns
-    number = torch.searchsorted(offsets, first, right=True) - 1
-    start = offsets.index_select(0, number).unsqueeze(1)
-    stop = offsets.index_select(0, number + 1).unsqueeze(1)
-    first = first.unsqueeze(1)
-    places = torch.arange(length)
-    missing = (first + length - stop).clamp_(min=0)  # rows beyond the end, [B, 1]
+    next_number = offsets.searchsorted(first, side="right")  # of the trajectory after
+    start = offsets[next_number - 1][:, None]
+    stop = offsets[next_number][:, None]
+    first = first[:, None]
+    places = np.arange(length)
+    missing = np.maximum(first + length - stop, 0)  # rows beyond the end, [B, 1]
     if side == "left":
         # The last place has the last row; the first `missing` ones read the first row again.
-        rows = torch.maximum(first + places - missing, first)
+        rows = np.maximum(first + places - missing, first)
         is_row = places >= missing
     else:
-        rows = torch.minimum(first + places, stop - 1)
+        rows = np.minimum(first + places, stop - 1)
         is_row = places < length - missing
-    timesteps = (rows - start).mul_(is_row)
-    padding = is_row.logical_not().view(-1).nonzero().view(-1)
-    return SequenceRows(rows.view(-1), timesteps, is_row, padding)
+    timesteps = (rows - start) * is_row
+    return SequenceRows(rows.reshape(-1), timesteps, is_row, np.flatnonzero(~is_row))

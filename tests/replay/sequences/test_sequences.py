@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.replay.sequences import kept
+from datasets_cli.store.cache_root import CacheRoot
 from tests.support import minari_files, text_rows
 from tests.support.d4rl_files import DEMONSTRATIONS
 from tests.support.decision_transformer import (
@@ -52,10 +55,12 @@ KEYS: dict[str, Any] = {
 }
 
 
-def assert_same(batch: Any, expected: dict[str, np.ndarray]) -> None:
+def assert_same(
+    batch: Any, expected: dict[str, np.ndarray], keys: Mapping[str, Any] | None = None
+) -> None:
     """Compare a batch with that of the loader; sums may differ in their last digits."""
     for name, right in expected.items():
-        found = np.asarray(batch[KEYS[name]])
+        found = np.asarray(batch[(KEYS | dict(keys or {}))[name]])
         if name == "returns_to_go":
             scale = np.abs(right).max() + 1
             np.testing.assert_allclose(found, right.reshape(found.shape), atol=1e-6 * scale, rtol=0)
@@ -138,6 +143,16 @@ def test_a_trajectory_is_drawn_by_its_length_and_a_step_of_it_uniformly() -> Non
 
 
 # As a buffer
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> ExperienceReplay:
+    """Trajectories of 4, 1, 6, 3 and 6 rows, installed."""
+    root = tmp_path_factory.mktemp("toy")
+    folder = text_rows.write(root, "compact", text_rows.steps_of([""], (4, 1, 6, 3, 6)))
+    (root / "datasets" / "toy").mkdir(parents=True)
+    folder.rename(root / "datasets" / text_rows.ID)
+    return ExperienceReplay(text_rows.ID, 6, root=root, download=False, seed=0)
 
 
 @pytest.fixture
@@ -283,6 +298,56 @@ def test_text_is_padded_with_empty_text(tmp_path: Path, layout: str) -> None:
         ["go 5", "go 6", "go 7"],
     ]
     assert batch["attention_mask"].sum(1).tolist() == [2, 1, 3]
+
+
+# Views
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), gamma=st.sampled_from([1.0, 0.5]), is_kept=st.booleans())
+def test_sequences_of_a_view_are_those_of_its_own_trajectories(
+    toy: ExperienceReplay, data: Any, gamma: float, is_kept: bool
+) -> None:
+    numbers = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=6))
+    view = toy.episodes_at(numbers)
+    start = data.draw(st.integers(0, len(view) - 1))
+    view = view.rows(start, data.draw(st.integers(start + 1, len(view))))
+    trajectories = [
+        {
+            "states": episode["observation", "x"].numpy(),
+            "actions": episode["action"].numpy(),
+            "rewards": episode["next", "reward"].numpy(),
+        }
+        for episode in view.episodes()
+    ]
+    root = CacheRoot(toy.config.root) if is_kept else None
+    batch = Sequences(view.storage, 4, gamma=gamma, root=root).get(torch.arange(len(view)))
+    right = make_batch(trajectories, begins_of(trajectories, range(len(view))), 4, gamma=gamma)
+    assert_same(batch, right, {"states": ("observation", "x")})
+
+
+def test_a_view_reads_what_was_kept_of_its_dataset(
+    toy: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.sequences(4)
+    monkeypatch.setattr(kept, "returns_in_blocks", None)
+    best = toy.take(2, by="return").sequences(4, 5, padding="right")
+    batch, numbers = best[:], toy.take(2, by="return").trajectories["number"].tolist()
+    assert len(numbers) == 2 and set(batch["episode"][:, 0].tolist()) == {*numbers}
+    firsts = batch[batch["timesteps"][:, 0] == 0]
+    returns = toy.trajectories["return"][numbers]
+    assert firsts["returns_to_go"][:, 0, 0].tolist() == returns.tolist()
+
+
+def test_a_state_of_sequences_of_another_view_is_refused(toy: ExperienceReplay) -> None:
+    first, second = toy.episodes_at([0, 2]).sequences(4, 5), toy.episodes_at([2, 3]).sequences(4, 5)
+    with pytest.raises(UsageError, match="Make the same view first"):
+        second.load_state_dict(first.state_dict())
+
+
+def test_an_empty_view_has_no_sequences(toy: ExperienceReplay) -> None:
+    with pytest.raises(EmptyBuffer, match="does not have any"):
+        toy.episodes_at([]).sequences(4)
 
 
 # What is refused
