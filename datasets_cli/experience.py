@@ -34,8 +34,8 @@ from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutRep
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.sequences.sequence_rows import Padding
 from datasets_cli.replay.sequences.sequences import Sequences
-from datasets_cli.replay.sequences.windows import Padding
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns

@@ -70,8 +70,10 @@ def _of_view(dataset: Dataset, selection: Selection, gamma: float, root: CacheRo
     is_cut = ~selection.are_whole(offsets)
     if is_cut.all():
         return _of_dataset(dataset, gamma, None)
+    returns = _of_dataset(whole, gamma, root)
+    check_memory(len(dataset) * returns[0].nbytes, dataset.manifest.id)
     rows = SelectedRowMap(selection, offsets).rows(torch.arange(len(dataset)))
-    found = _of_dataset(whole, gamma, root).take(rows.numpy(), 0)
+    found = returns.take(rows.numpy(), 0)
     if is_cut.any():
         cut = dataset.select(selection.at(np.flatnonzero(is_cut), ""))
         found[np.repeat(is_cut, selection.lengths)] = _of_dataset(cut, gamma, None)
@@ -79,6 +81,7 @@ def _of_view(dataset: Dataset, selection: Selection, gamma: float, root: CacheRo
 
 
 def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
+    """Return those of a whole dataset; without a root, of a view too."""
     # By the size of whole rows: the compact layout copies records to give one leaf of them.
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     block_rows = min(BLOCK_ROWS, rows_per_block(row_bytes))

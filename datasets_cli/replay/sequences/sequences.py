@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import functools
-from numbers import Real
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.forms.texts import stack_texts
+from datasets_cli.replay.sequences.checks import (
+    check_padding,
+    check_rows,
+    checked_discount,
+    consecutive_offsets,
+)
 from datasets_cli.replay.sequences.kept import dataset_of_rows, returns_to_go
-from datasets_cli.replay.sequences.windows import Padding, sequence_rows
+from datasets_cli.replay.sequences.sequence_rows import Padding, sequence_rows
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.schema.bits import MOVABLE, bits_of
+from datasets_cli.store.schema.bits import bits_of
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree, entry
+from datasets_cli.store.schema.tree import Tree
 
 ACTION: Key = ("action",)
 RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"
@@ -75,22 +79,17 @@ class Sequences(Storage):
         self.length = whole_number("length", length, 1)
         if padding not in get_args(Padding):
             raise UsageError(f"padding is 'left' or 'right', not {padding!r}.")
-        if not _is_number(gamma) or not 0 <= gamma <= 1:
-            raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
-        _check_rows(storage)
+        check_rows(storage, (RETURNS, TIMESTEPS, MASK))
+        check_padding(storage, ACTION, action_padding)
         self.rows = storage
-        self.gamma = float(gamma)
+        self.gamma = checked_discount(gamma)
         self.padding = padding
         self.action_padding = action_padding
-        if not _is_number(action_padding):
-            raise UsageError(f"action_padding is a number, not {action_padding!r}.")
-        if action_padding:
-            _check_fits(action_padding, entry(storage.gather(torch.tensor([0])), ACTION))
         self.root = root
         self.dataset = dataset_of_rows(storage)
         self.device, self.device_options = storage.device, storage.device_options
         self.row_batch_size = (self.length,)
-        self._offsets = _offsets_of(storage)
+        self._offsets = consecutive_offsets(storage)
         self._returns = returns_to_go(storage, self._offsets, self.gamma, root)
 
     def __len__(self) -> int:
@@ -169,66 +168,6 @@ class Sequences(Storage):
         raise UsageError(
             "These rows are sequences already, and slices of them would overlap. Draw them by a "
             "sampler of rows, such as RandomSampler() or SamplerWithoutReplacement()."
-        )
-
-
-def _check_rows(storage: Storage) -> None:
-    """Check that sequences can be made of rows."""
-    if storage.is_writable:
-        raise UsageError(
-            "Sequences are made of rows that do not change, such as a dataset's, and a "
-            f"{type(storage).__name__} can be written. Write whole trajectories there with "
-            "append_transform(Reward2Go(out_keys=...)), and sample slices."
-        )
-    if not storage.is_tensordict or storage.row_batch_size:
-        raise UsageError(
-            "Sequences are made of TensorDicts that are single rows; those of this "
-            f"{type(storage).__name__} are "
-            + (f"{list(storage.row_batch_size)} each." if storage.is_tensordict else "others.")
-        )
-    if not len(storage):
-        raise EmptyBuffer("Sequences are made of rows, and this storage does not have any.")
-    for name in (RETURNS, TIMESTEPS, MASK):
-        if storage.has((name,)):
-            raise UsageError(
-                f"The rows have {name} already, in whose place sequences would have their own. "
-                "Rename it with preprocess() first."
-            )
-
-
-def _offsets_of(storage: Storage) -> np.ndarray:
-    """Return the trajectories' offsets int64 ``[K + 1]``."""
-    found = storage.trajectories(FROM_STORAGE)
-    offsets = np.append(found.starts.numpy(), len(storage))
-    # Each has its rows one after the other, up to where the next one begins.
-    is_run = found.order is None and found.stride == 1
-    if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), found.lengths.numpy()):
-        raise UsageError(
-            "Sequences need trajectories whose rows are next to each other, one trajectory after "
-            "the other; those of this storage are apart."
-        )
-    return offsets
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real)
-
-
-def _check_fits(value: float, actions: Any) -> None:
-    """Check that every leaf of actions, a leaf or a nested dict, can hold a number."""
-    if isinstance(actions, dict):
-        for leaf in actions.values():
-            _check_fits(value, leaf)
-        return
-    if not isinstance(actions, torch.Tensor):
-        raise UsageError(f"action_padding={value}: the rows have no numbers under action.")
-    dtype = actions.dtype
-    is_whole = not dtype.is_floating_point and not dtype.is_complex
-    # Unsigned and narrow integers wrap around, which changes the number.
-    if dtype not in MOVABLE or (is_whole and torch.tensor(value).to(dtype).item() != value):
-        raise UsageError(
-            f"action_padding={value} is no {dtype}, as the actions are. Take a number that is one; "
-            "attention_mask says what is padding."
         )
 
 

@@ -372,14 +372,14 @@ def test_a_padding_that_actions_cannot_have_is_refused() -> None:
     rows = columns_of(random_trajectories([3]))
     for dtype, value in ((torch.uint8, -10), (torch.int64, 0.5), (torch.bool, 2)):
         rows.columns["action"] = torch.zeros(3, 2).to(dtype)
-        with pytest.raises(UsageError, match=f"action_padding={value} is no {dtype}"):
+        with pytest.raises(UsageError, match=f"action cannot be padded with {value}, .* {dtype}"):
             Sequences(rows, 2, action_padding=value)
     rows.columns["action"] = {"arm": torch.zeros(3, 2), "hand": torch.zeros(3, dtype=torch.int8)}
     batch = Sequences(rows, 4, action_padding=-1).get(torch.tensor([0]))
     assert batch["action", "arm"][0, 0].tolist() == [-1, -1]
     assert batch["action", "hand"][0].tolist() == [-1, 0, 0, 0]
     del rows.columns["action"]
-    with pytest.raises(UsageError, match="no numbers under action"):
+    with pytest.raises(UsageError, match="no numbers at action to pad with -1"):
         Sequences(rows, 2, action_padding=-1)
 
 
@@ -392,7 +392,7 @@ def test_rows_that_sequences_cannot_be_made_of_are_refused() -> None:
     rows = columns_of(random_trajectories([3, 2]))
     with pytest.raises(UsageError, match="rows that do not change"):
         Sequences(LazyTensorStorage(10), 2)
-    with pytest.raises(UsageError, match=r"single rows; .* are \[2\] each"):
+    with pytest.raises(UsageError, match=r"those of a Sequences are TensorDicts \[2\]"):
         Sequences(Sequences(rows, 2), 2)
     with pytest.raises(EmptyBuffer, match="does not have any"):
         Sequences(Columns({"next": {"done": torch.zeros(0, 1)}}), 2)
