@@ -33,14 +33,14 @@ def check_rows(storage: Storage, names: Iterable[str]) -> None:
         raise UsageError(
             f"Sequences are made of rows that do not change, such as a dataset's, and a {kind} can "
             "be written. Write whole trajectories there with "
-            "append_transform(Reward2Go(out_keys=...)), and sample slices."
+            'append_transform(Reward2Go(out_keys=["to_go"])), and sample slices.'
         )
     if not storage.is_tensordict or storage.row_batch_size:
         size = list(storage.row_batch_size)
         found = f"TensorDicts {size}" if storage.is_tensordict else "no TensorDicts"
         raise UsageError(
-            f"Sequences are made of rows that are TensorDicts without a batch size; those of a {kind} "
-            f"are {found}."
+            "Sequences are made of rows that are TensorDicts without a batch size; those of a "
+            f"{kind} are {found}."
         )
     if not len(storage):
         raise EmptyBuffer(f"Sequences are made of rows, and this {kind} does not have any.")
