@@ -32,6 +32,7 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.sequences import kept
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support import minari_files, text_rows
 from tests.support.d4rl_files import DEMONSTRATIONS
@@ -404,10 +405,17 @@ def test_rows_that_sequences_cannot_be_made_of_are_refused() -> None:
         Sequences(rows, 2)
 
 
-def test_trajectories_whose_rows_are_apart_are_refused() -> None:
+@pytest.mark.parametrize(
+    "found",
+    [
+        TrajectoryIndex(torch.tensor([0, 1]), torch.tensor([4, 4]), 2, 8),  # side by side
+        TrajectoryIndex(torch.tensor([0, 4]), torch.tensor([4, 4]), 1, 8, torch.arange(8).flip(0)),
+        TrajectoryIndex(torch.tensor([6, 2]), torch.tensor([4, 4]), 1, 8),  # a ring
+    ],
+)
+def test_trajectories_whose_rows_are_apart_are_refused(found: TrajectoryIndex) -> None:
     rows = columns_of(random_trajectories([4, 4]))
-    rows.columns["next"]["done"] = torch.eye(4, 2, dtype=torch.bool)
-    rows.scalar_column = lambda key: torch.eye(4, 2, dtype=torch.bool)  # type: ignore[method-assign]
+    rows.trajectories = lambda keys: found  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="next to each other"):
         Sequences(rows, 2)
 
