@@ -25,7 +25,6 @@ from datasets_cli.replay.ensembles.member_batches import (
     check_sizes,
     draw_member_batch,
     joined,
-    numbers_of,
     stacked,
 )
 from datasets_cli.replay.ensembles.members import (
@@ -42,6 +41,7 @@ from datasets_cli.replay.ensembles.persistence import (
     members_state,
     restore_members,
 )
+from datasets_cli.replay.ensembles.priorities import update_batch_priorities
 from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
@@ -232,14 +232,7 @@ class ReplayBufferEnsemble:
 
     def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
         """Give the rows of a batch, of either form, the priorities that their members look for."""
-        flat = (numbers_of(batch, self.buffers) if isinstance(batch, dict) else batch).reshape(-1)
-        owner = flat["index", "buffer_ids"]
-        for number, buffer in enumerate(self.buffers):
-            if (update := getattr(buffer, "update_tensordict_priority", None)) is None:
-                continue
-            own = flat[owner == number]
-            if len(own):
-                update(own.exclude("index").set("index", own["index", "index"]))
+        update_batch_priorities(self.buffers, batch)
 
     def append_transform(
         self, transform: TransformLike, *, invert: bool = False

@@ -11,18 +11,17 @@ from tensordict import (
     LazyStackedTensorDict,
     TensorDict,
     TensorDictBase,
-    is_leaf_nontensor,
     is_tensor_collection,
 )
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, as_tensor, key_of
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.ensembles.agreement import differing
 from datasets_cli.replay.forms.leaves import outline
 from datasets_cli.replay.rows.sample_info import expand_to_rows
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree, entry, grow_tree
+from datasets_cli.store.schema.columns import show_key
 
 
 @dataclass(frozen=True)
@@ -88,36 +87,18 @@ def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
     """Return what members gave as one, ``[B]``.
 
     Raises:
-        UsageError: they do not have the same keys, or not the same shapes after the rows.
+        UsageError: they do not have the same keys, or not the same shapes after the rows and
+            element types.
     """
-    forms = [_form(part) for part in parts]
-    for member, form in zip(members, forms, strict=True):
-        if odd := forms[0].items() ^ form.items():
-            names = ", ".join(sorted({show_key(key) for key, _ in odd}))
+    for member, part in zip(members[1:], parts[1:], strict=True):
+        if odd := differing(parts[0], part):
+            names = ", ".join(map(show_key, odd))
             raise UsageError(
-                f"Buffers {members[0]} and {member} differ in {names}: give these the same shape, "
-                "or leave them out, with a transform of each; or sample() parts that may differ."
+                f"Buffers {members[0]} and {member} differ in {names}: give these the same shape "
+                "and element type, or leave them out, with a transform of each; or sample() parts "
+                "that may differ."
             )
     return _each(torch.cat, list(parts))
-
-
-def numbers_of(batch: Tree, buffers: Sequence[ReplayBuffer]) -> TensorDict:
-    """Return what priorities need of a batch that is a nested dict of arrays.
-
-    Args:
-        batch: of an ensemble.
-        buffers: its members, whose priorities are taken along.
-
-    Raises:
-        UsageError: the batch does not say which rows it has.
-    """
-    own = ("index", "buffer_ids"), ("index", "index")
-    keys = {key_of(getattr(buffer, "priority_key", own[0])) for buffer in buffers}
-    entries = {key: entry(batch, key) for key in {*own, *keys}}
-    found = {key: as_tensor(leaf) for key, leaf in entries.items() if leaf is not None}
-    if not found.keys() >= {*own}:
-        raise UsageError("The batch has no 'index', which its rows' priorities need.")
-    return TensorDict(grow_tree(found), found[own[0]].shape)
 
 
 def _size(rows: Rows) -> torch.Size:
@@ -167,14 +148,6 @@ def _of_one_device(parts: list[Any]) -> list[Any]:
     if len({part.device for part in parts}) > 1:
         return [part.copy().clear_device_() for part in parts]
     return parts
-
-
-def _form(part: Rows) -> dict[Key, torch.Size]:
-    """Return the shape of each entry after the row dimension; nothing where rows are tensors."""
-    if not is_tensor_collection(part):
-        return {}
-    leaves = part.items(True, True, is_leaf=is_leaf_nontensor)  # text too
-    return {key_of(key): leaf.shape[1:] for key, leaf in leaves}
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
