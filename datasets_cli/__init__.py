@@ -99,6 +99,8 @@ _LAZY_IMPORTS = {
     "SamplerEnsemble": "replay.ensembles.members",
     "StorageEnsemble": "replay.ensembles.members",
     "WriterEnsemble": "replay.ensembles.members",
+    "OfflineToOnline": "replay.ensembles.offline_to_online",
+    "LinearAnneal": "replay.ensembles.shares",
     "TensorDictReplayBuffer": "replay.buffers.tensordict",
     "BatchStream": "replay.loaders",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",

@@ -77,6 +77,8 @@ from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as Repla
 from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
 from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
+from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as OfflineToOnline
+from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
 from datasets_cli.replay.episodes.table import Trajectories as Trajectories
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler

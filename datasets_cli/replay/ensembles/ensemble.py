@@ -171,10 +171,11 @@ class ReplayBufferEnsemble:
         drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
         batches = self._drawn(drawn)
         check_sizes(batches)
+        details = [part.info() for part in batches] if return_info else []
         batch = self.transform(self._collate_fn([part.rows for part in batches]))
         if not return_info:
             return self._formatted(batch)
-        info = LazyStackedTensorDict.lazy_stack([part.info for part in batches])
+        info = LazyStackedTensorDict.lazy_stack(details)
         return self._formatted(batch), self._formatted(info)
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
@@ -190,10 +191,11 @@ class ReplayBufferEnsemble:
         drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
         batches = self._drawn(drawn)
         members = [part.member for part in batches]
-        batch = self.transform(joined(members, [part.rows for part in batches]))
+        rows = joined(members, [part.rows for part in batches])
         if not return_info:
-            return self._formatted(batch)
-        info = joined(members, [part.info for part in batches])
+            return self._formatted(self.transform(rows))
+        info = joined(members, [part.info() for part in batches])
+        batch = self.transform(rows)
         return self._formatted(batch), self._formatted(info)
 
     def __iter__(self) -> Iterator[Rows]:

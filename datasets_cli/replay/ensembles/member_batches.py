@@ -16,12 +16,14 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.arguments import NestedKey, Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.ensembles.agreement import differing
+from datasets_cli.replay.ensembles.agreement import differing, plain_leaves
+from datasets_cli.replay.forms.batch import make_batch
 from datasets_cli.replay.forms.leaves import outline
 from datasets_cli.replay.rows.sample_info import expand_to_rows
 from datasets_cli.store.schema.columns import show_key
+from datasets_cli.store.schema.tree import grow_tree
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,23 @@ class MemberBatch:
         member: which one.
         rows: a batch of its own; of TensorDicts with ``index`` as one of ``buffer_ids`` and
             ``index``.
-        info: what its sampler says of the rows it drew, with an ``index`` of theirs.
+        marks: what its sampler says of the n rows it drew, ``[n, ...]``, with their ``index``.
         is_last: whether its epoch ended.
     """
 
     member: int
     rows: Any
-    info: TensorDict
+    marks: dict[NestedKey, torch.Tensor]
     is_last: bool
+
+    def __len__(self) -> int:
+        return len(self.marks["index"])
+
+    def info(self) -> TensorDict:
+        """Return the marks as a batch of their own, with ``index`` as in the rows."""
+        size = torch.Size([len(self)])
+        numbers = _owned(self.member, self.marks["index"], size)
+        return TensorDict({**self.marks, "index": numbers}, size).clone()
 
 
 def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -> MemberBatch:
@@ -52,10 +63,11 @@ def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -
         UsageError: its rows have something else than tensors, or it cannot give that many.
     """
     part = _sampled(buffers[member], member, size)
-    while len(part.info) < size and part.is_last and not _has_slices(buffers[member]):
-        rest = _sampled(buffers[member], member, size - len(part.info))
-        rows = _each(torch.cat, [part.rows, rest.rows])
-        part = MemberBatch(member, rows, torch.cat((part.info, rest.info)), is_last=True)
+    while len(part) < size and part.is_last and not _has_slices(buffers[member]):
+        rest = _sampled(buffers[member], member, size - len(part))
+        rows = concatenated([part.rows, rest.rows])
+        marks = {key: torch.cat((mark, rest.marks[key])) for key, mark in part.marks.items()}
+        part = MemberBatch(member, rows, marks, is_last=True)
     return part
 
 
@@ -98,7 +110,25 @@ def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
                 "and element type, or leave them out, with a transform of each; or sample() parts "
                 "that may differ."
             )
-    return _each(torch.cat, list(parts))
+    return concatenated(parts)
+
+
+def concatenated(parts: Sequence[Rows]) -> Rows:
+    """Return batches one after the other; those of TensorDicts have the same entries.
+
+    Raises:
+        UsageError: some are TensorDicts and others are not, or tensors do not fit together.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    plain = [leaves for leaves in map(plain_leaves, parts) if leaves is not None]
+    if len(plain) < len(parts):
+        return _each(torch.cat, list(parts))
+    # Leaf by leaf takes a third of the time that tensordict does.
+    joint = {key: torch.cat([leaves[key] for leaves in plain]) for key in plain[0]}
+    devices = {part.device for part in parts}
+    size = torch.Size([sum(map(len, parts)), *parts[0].batch_size[1:]])
+    return make_batch(grow_tree(joint), size, devices.pop() if len(devices) == 1 else None)
 
 
 def _size(rows: Rows) -> torch.Size:
@@ -151,9 +181,8 @@ def _of_one_device(parts: list[Any]) -> list[Any]:
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
-    rows, info = buffer.with_format("torch").sample(size, return_info=True)
-    drawn = info["index"]
-    marks = TensorDict({**info, "index": _owned(member, drawn, drawn.shape[:1])}, drawn.shape[:1])
+    rows, marks = buffer.with_format("torch").sample(size, return_info=True)
+    part = MemberBatch(member, rows, marks, buffer.ran_out)
     if not isinstance(rows, TensorDictBase):  # these have no place for an index
         leaves = [rows] if is_tensor_collection(rows) else _pytree.tree_leaves(rows)
         if not all(isinstance(leaf, torch.Tensor) or leaf is rows for leaf in leaves):
@@ -161,22 +190,24 @@ def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
                 f"Buffer {member} has rows that are not TensorDicts or tensors but {outline(rows)}."
                 " Give that buffer a collate_fn that makes such of them."
             )
-        return MemberBatch(member, rows, marks.clone(), buffer.ran_out)
+        return part
     # A transform may have made other rows of those that were drawn.
-    numbers = rows.get("index", expand_to_rows(drawn, buffer.reader.storage.row_batch_size))
+    numbers = rows.get("index", None)
+    if numbers is None:
+        numbers = expand_to_rows(marks["index"], buffer.reader.storage.row_batch_size)
     if numbers.shape[: rows.ndim] != rows.batch_size:
         raise UsageError(
-            f"Buffer {member} drew {len(drawn)} rows, and its transform made a batch "
+            f"Buffer {member} drew {len(part)} rows, and its transform made a batch "
             f"{list(rows.batch_size)} of them. Make it a TensorDictReplayBuffer: its batches carry "
             "the index through transforms."
         )
     rows.set("index", _owned(member, numbers, rows.batch_size))
-    return MemberBatch(member, rows, marks.clone(), buffer.ran_out)
+    return part
 
 
 def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
     ids = torch.full(shape, member, device=numbers.device)
-    return TensorDict({"buffer_ids": ids, "index": numbers}, shape)
+    return make_batch({"buffer_ids": ids, "index": numbers}, shape)
 
 
 def _has_slices(buffer: ReplayBuffer) -> bool:

@@ -45,7 +45,7 @@ def load_members(
     """
     is_own = generator is not torch.default_generator
     state = read_generator(folder, generator) if is_own else None
-    with _all_or_none(buffers) as plans:
+    with all_or_none(buffers) as plans:
         for number, buffer in enumerate(buffers):
             plans.append(buffer.persistence.plan_load(folder / str(number), tensorclass))
     if state is not None:
@@ -83,14 +83,14 @@ def restore_members(
             "one of the same members."
         )
     drawn = generator_in(state, generator)
-    with _all_or_none(buffers) as plans:
+    with all_or_none(buffers) as plans:
         for buffer, own in zip(buffers, found, strict=True):
             plans.append(buffer.persistence.plan_restore(own, tensorclass))
     generator.set_state(drawn)
 
 
 @contextmanager
-def _all_or_none(buffers: Sequence[ReplayBuffer]) -> Iterator[list[Callable[[], None]]]:
+def all_or_none(buffers: Sequence[ReplayBuffer]) -> Iterator[list[Callable[[], None]]]:
     """Let changes of members be planned; they are made at the end, if none was refused."""
     plans: list[Callable[[], None]] = []
     with ExitStack() as locks:

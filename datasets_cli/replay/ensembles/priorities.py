@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import as_tensor, key_of
+from datasets_cli.replay.arguments import Numbers, as_tensor, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.store.schema.tree import Tree, entry, grow_tree
 
 
@@ -21,7 +24,37 @@ def update_batch_priorities(buffers: Sequence[ReplayBuffer], batch: TensorDictBa
             continue
         own = flat[owner == number]
         if len(own):
-            update(own.exclude("index").set("index", own["index", "index"]))
+            numbers = _own_numbers(buffer, own["index", "index"])
+            update(own.exclude("index").set("index", numbers))
+
+
+def update_row_priorities(
+    buffers: Sequence[ReplayBuffer], index: TensorDictBase | Mapping[str, Any], priority: Numbers
+) -> None:
+    """Give rows of several buffers priorities; see ``OfflineToOnline.update_priority``."""
+    found = [index.get(name, None) for name in ("buffer_ids", "index")] if _has_names(index) else []
+    if len(found) != 2 or any(part is None for part in found):
+        raise UsageError(
+            "Rows of several buffers are named by buffer_ids and index, as batch['index'] has "
+            f"them; found {type(index).__name__}."
+        )
+    owner, rows = (as_tensor(part) for part in found)
+    values = as_tensor(priority)
+    for number, buffer in enumerate(buffers):
+        own = owner == number
+        if own.any():
+            numbers = _own_numbers(buffer, rows[own])
+            buffer.update_priority(numbers, values[own] if values.ndim else values)
+
+
+def _has_names(index: object) -> bool:
+    return isinstance(index, TensorDictBase | Mapping)
+
+
+def _own_numbers(buffer: ReplayBuffer, rows: torch.Tensor) -> torch.Tensor:
+    """Return rows as their buffer names them, which several dimensions may have been taken from."""
+    storage = buffer.reader.storage
+    return unravel_rows(storage, rows) if rows.ndim == 1 else rows
 
 
 def _numbers_of(batch: TensorDictBase | Tree, buffers: Sequence[ReplayBuffer]) -> TensorDict:

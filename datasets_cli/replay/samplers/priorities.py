@@ -76,6 +76,7 @@ class Priorities(Generic[Array]):
         self._raw: Array = tree.array(unknown)  # -1 marks a row without a priority
         self._allowed: Array | None = None  # bool [capacity], or None where every row may be drawn
         self._num_known = 0  # no row from here on has a priority
+        self._num_allowed = 0  # rows that may be drawn, where not every one may be
         self._num_covered = 0  # rows that the storage had when it was last looked at
 
     @property
@@ -172,6 +173,7 @@ class Priorities(Generic[Array]):
             everything = torch.ones(self.capacity, dtype=torch.bool, device=allowed.device)
             self._allowed = self._tree.array(everything)
         self._allowed[: len(allowed)] = self._tree.array(allowed)
+        self._num_allowed = int(allowed.sum())
         self._weigh(0, len(allowed))
 
     def draw(
@@ -198,6 +200,19 @@ class Priorities(Generic[Array]):
         row = self._tree.scan(self._tree.array(chance) * total)
         likelier = self._tree.weights(row) / self._tree.least(self._num_known)
         return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
+
+    def greatest_weight(self, beta: float) -> float:
+        """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p.
+
+        By it ``draw`` divides the weights ``(n * p)^-beta`` of all n rows, so that they are at most
+        1; times it, weights of rows that were drawn by several samplers compare. It is 1 where all
+        are drawn alike, as before any row has a priority.
+        """
+        total = self._tree.total
+        if not total:
+            return 1.0
+        count = self._num_known if self._allowed is None else self._num_allowed
+        return float((count * self._tree.least(self._num_known) / total) ** -beta)
 
     def _weigh(self, start: int, stop: int) -> None:
         """Work out the weights of the rows ``start`` to ``stop - 1`` from their priorities."""

@@ -113,6 +113,11 @@ class Prioritized(PrioritySampler):
             highest = float(known.max()) if len(known) else -1.0
         return highest if highest >= 0 else 1.0
 
+    @property
+    def greatest_weight(self) -> float:
+        """What importance weights were divided by; see ``Priorities.greatest_weight``."""
+        return self.priorities.greatest_weight(self.beta)
+
     def follow(self, storage: Storage) -> None:
         """Take the rows of a storage from now on.
 
