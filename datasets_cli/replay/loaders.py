@@ -17,6 +17,7 @@ from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
+from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline
 from datasets_cli.replay.samplers.distributed import SharedEpochs, process_rank, share
 
 
@@ -39,11 +40,11 @@ class BatchStream(IterableDataset[Rows]):
 
     def __init__(
         self,
-        buffer: ReplayBuffer | ReplayBufferEnsemble,
+        buffer: ReplayBuffer | ReplayBufferEnsemble | OfflineToOnline,
         num_batches: int | None = None,
         seed: int = 0,
     ) -> None:
-        if not isinstance(buffer, ReplayBuffer | ReplayBufferEnsemble):
+        if not isinstance(buffer, ReplayBuffer | ReplayBufferEnsemble | OfflineToOnline):
             raise UsageError(f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.")
         self.buffer = buffer
         self.num_batches = num_batches
@@ -81,7 +82,8 @@ class BatchStream(IterableDataset[Rows]):
     def advance_epoch(self) -> None:
         """Continue with the next epoch: copies of this stream in workers draw what was next."""
         self.epoch += 1
-        sampler = self.buffer.sampler
+        buffer = self.buffer
+        sampler = (buffer.offline if isinstance(buffer, OfflineToOnline) else buffer).sampler
         if isinstance(sampler, SharedEpochs):
             sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
 

@@ -1,0 +1,274 @@
+"""Offline and online rows in one batch: how many of each, in which order, and who is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from datasets_cli import (
+    ExperienceReplay,
+    LazyTensorStorage,
+    LinearAnneal,
+    ListStorage,
+    OfflineToOnline,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.ensembles.shares import OfflineShare
+
+ROOM = 1000
+
+
+def rows(numbers: Any) -> TensorDict:
+    number = torch.as_tensor(numbers)
+    return TensorDict({"number": number, ("next", "number"): number + 1}, number.shape)
+
+
+def buffer(num_rows: int, start: int = 0, **arguments: Any) -> TensorDictReplayBuffer:
+    made = TensorDictReplayBuffer(storage=LazyTensorStorage(ROOM), **arguments)
+    if num_rows:
+        made.extend(rows(range(start, start + num_rows)))
+    return made
+
+
+def pair(num_online: int = 50, **arguments: Any) -> OfflineToOnline:
+    """Offline rows have numbers below 500, online ones from 500 on."""
+    return OfflineToOnline(buffer(100), buffer(num_online, 500), seed=0, **arguments)
+
+
+def num_offline(batch: Any) -> int:
+    return int((batch["index"]["buffer_ids"] == 0).sum())
+
+
+def test_offline_rows_come_first_and_the_index_says_which_row_of_which() -> None:
+    batch = pair(fraction=0.25, batch_size=8).sample()
+    ids, index = batch["index", "buffer_ids"], batch["index", "index"]
+    assert batch.shape == (8,) and ids.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
+    assert torch.equal(batch["number"], index + 500 * ids)
+    assert torch.equal(batch["next", "number"], batch["number"] + 1)
+
+
+def test_a_dataset_is_mixed_with_rows_that_are_written(door: str) -> None:
+    replay = ExperienceReplay(door, seed=0)
+    both = OfflineToOnline(replay, buffer(0), batch_size=64)
+    assert num_offline(both.sample()) == 64 and both.fraction == 1
+    both.extend(replay[:100])
+    batch = both.sample()
+    assert num_offline(batch) == 32 and both.fraction == 0.5
+    expected = replay[batch["index", "index"]]
+    assert torch.equal(batch["observation"], expected["observation"])
+
+
+@given(st.floats(0, 1), st.lists(st.tuples(st.integers(1, 600), st.floats(0, 1)), max_size=40))
+def test_the_offline_rows_of_all_batches_are_their_fractions_to_half_a_row(
+    fraction: float, batches: list[tuple[int, float]]
+) -> None:
+    share, due, drawn = OfflineShare(fraction, None, 1), 0.0, 0
+    for size, now in batches:
+        count, share.carried = share.split(size, now)
+        assert 0 <= count <= size
+        due, drawn = due + size * now, drawn + count
+        assert abs(due - drawn) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(("fraction", "size"), [(0.1, 4), (0.95, 4), (1 / 3, 7), (0, 5), (1, 5)])
+def test_a_fraction_of_less_than_a_row_is_not_rounded_away(fraction: float, size: int) -> None:
+    both = pair(fraction=fraction, batch_size=size)
+    found = sum(num_offline(both.sample()) for _ in range(60))
+    assert found == pytest.approx(60 * size * fraction, abs=0.5)
+
+
+def test_batches_are_all_offline_until_there_are_enough_online_rows() -> None:
+    both = pair(0, fraction=0.5, min_online=10, batch_size=5)
+    for count in range(9):
+        both.add(rows(500 + count))
+        assert num_offline(both.sample()) == 5 and both.fraction == 1
+    both.add(rows(509))
+    assert [num_offline(both.sample()) for _ in range(4)] == [3, 2, 3, 2]
+
+
+def test_the_fraction_follows_the_rows_that_were_written() -> None:
+    both = pair(0, fraction=0.9, anneal=LinearAnneal(to=0.1, over=200), batch_size=100)
+    found = []
+    for start in range(0, 300, 50):
+        both.extend(rows(range(500 + start, 550 + start)))
+        found.append(num_offline(both.sample()))
+    assert found == [70, 50, 30, 10, 10, 10]
+
+
+def test_a_function_moves_the_fraction_too() -> None:
+    both = pair(10, fraction=0.8, anneal=lambda start, written: start / written, batch_size=50)
+    assert both.fraction == 0.08 and num_offline(both.sample()) == 4
+    wrong = pair(10, anneal=lambda start, written: start + written, batch_size=50)
+    with pytest.raises(UsageError, match=r"What anneal returns must be .* not 10\.5"):
+        wrong.sample()
+
+
+def test_what_is_written_goes_online_and_offline_rows_stay() -> None:
+    both = pair(0)
+    before = both.offline[:]
+    assert both.extend(rows([500, 501])).tolist() == [0, 1] and both.add(rows(502)) == 2
+    assert both.online[:]["number"].tolist() == [500, 501, 502]
+    assert (len(both), both.write_count) == (103, 3)
+    assert bool((both.offline[:] == before).all())
+
+
+def test_transforms_of_both_run_before_that_of_the_batch() -> None:
+    both = OfflineToOnline(
+        buffer(10, transform=lambda batch: batch.set("x", batch["number"] * 0)),
+        buffer(10, transform=lambda batch: batch.set("x", batch["number"] * 0 + 1)),
+        transform=lambda batch: batch.set("y", batch["x"] * 2),
+    )
+    both.append_transform(lambda batch: batch.set("z", batch["y"] + 1))
+    assert both.sample(4)["z"].tolist() == [1, 1, 3, 3]
+
+
+def test_what_samplers_say_comes_beside_the_batch() -> None:
+    batch, info = pair(batch_size=6).sample(return_info=True)
+    assert info.shape == (6,)
+    assert bool((info["index"] == batch["index"]).all())
+
+
+@pytest.mark.parametrize("name", ["numpy", "jax"])
+def test_arrays_are_those_of_torch(name: str) -> None:
+    found = pair(batch_size=9).with_format(name, cast=name == "jax")
+    expected = pair(batch_size=9)
+    for _ in range(3):  # what is carried is, too
+        batch, right = found.sample(), expected.sample()
+        assert np.array_equal(batch["number"], right["number"])
+        assert np.array_equal(batch["index"]["buffer_ids"], right["index", "buffer_ids"])
+    assert (found.format, expected.format) == (name, "torch")
+
+
+def test_whole_slices_come_from_each() -> None:
+    both = slices(fraction=0.5)
+    counts = []
+    for _ in range(6):
+        batch = both.sample(12)
+        cut = batch.reshape(-1, 4)
+        assert torch.equal(cut["number"].diff(), torch.ones(3, 3, dtype=torch.int64))
+        counts.append(num_offline(batch) // 4)
+    assert counts == [2, 1, 2, 1, 2, 1]
+
+
+def slices(**arguments: Any) -> OfflineToOnline:
+    made = [buffer(0, sampler=SliceSampler(slice_len=4)) for _ in range(2)]
+    for each, start in zip(made, (0, 500), strict=True):
+        number = torch.arange(start, start + 20)
+        each.extend(rows(number).set(("next", "done"), (number % 10 == 9).unsqueeze(-1)))
+    return OfflineToOnline(*made, seed=0, **arguments)
+
+
+def test_slices_that_do_not_fit_together_are_refused() -> None:
+    both = slices()
+    with pytest.raises(UsageError, match=r"10 rows is no whole number of slices of 4\. Ask for 8"):
+        both.sample(10)
+    both.online.set_sampler(SliceSampler(slice_len=5))
+    with pytest.raises(UsageError, match="slices of 4 rows and online of 5"):
+        both.sample(20)
+    for sampler in (SliceSampler(num_slices=5), SamplerWithoutReplacement()):
+        both.online.set_sampler(sampler)
+        with pytest.raises(UsageError, match=r"online draws by .* Give both a sampler with slice"):
+            both.sample(20)
+
+
+def test_iteration_ends_with_an_epoch_of_offline_rows() -> None:
+    offline = buffer(10, sampler=SamplerWithoutReplacement(), seed=0)
+    both = OfflineToOnline(offline, buffer(3, 500), batch_size=5)
+    batches = list(both)
+    drawn = torch.cat([batch["number"][batch["number"] < 500] for batch in batches])
+    # 3, 2, 3 and 2 offline rows; the online ones have no epoch to end
+    assert len(batches) == 4 and drawn.sort().values.tolist() == list(range(10))
+    with pytest.raises(UsageError, match="Give OfflineToOnline a batch_size"):
+        next(iter(pair()))
+
+
+def test_rows_of_a_storage_of_several_dimensions_have_one_number() -> None:
+    storage = LazyTensorStorage(40, ndim=2)
+    online = TensorDictReplayBuffer(storage=storage)
+    online.extend(rows(torch.arange(500, 520).reshape(2, 10)))  # 2 environments, 10 steps
+    batch = OfflineToOnline(buffer(30), online, seed=0).sample(40)
+    ids, index = batch["index", "buffer_ids"], batch["index", "index"]
+    # row t * 2 + w of the storage is step t of environment w
+    expected = torch.where(ids == 0, index, 500 + index % 2 * 10 + index // 2)
+    assert torch.equal(batch["number"], expected)
+
+
+def test_rows_that_are_tensors_are_joined_and_their_index_is_in_the_info() -> None:
+    made = [ReplayBuffer(storage=LazyTensorStorage(20)) for _ in range(2)]
+    for start, each in enumerate(made):
+        each.extend(torch.arange(100 * start, 100 * start + 20))
+    batch, info = OfflineToOnline(*made).sample(6, return_info=True)
+    index = info["index"]
+    assert torch.equal(batch, index["index"] + 100 * index["buffer_ids"])
+
+
+def test_a_seed_repeats_a_run_and_another_one_does_not(door: str) -> None:
+    def drawn(seed: int) -> list[int]:
+        replay, online = ExperienceReplay(door), buffer(0)
+        online.extend(replay[:200])
+        both = OfflineToOnline(replay, online, seed=seed)
+        return both.sample(64)["index", "index"].tolist()
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+def test_both_are_told_apart_in_the_representation() -> None:
+    text = repr(pair(fraction=0.25, anneal=LinearAnneal(to=0, over=5), keys=["number"]))
+    for part in ("fraction=0.25", "LinearAnneal(to=0.0, over=5)", "keys=[('number',)]"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fraction": 1.5}, r"fraction must be a number from 0 to 1, not 1\.5"),
+        ({"fraction": float("nan")}, "fraction must be"),
+        ({"fraction": True}, "fraction must be"),
+        ({"anneal": 0.1}, r"anneal is a function .* not 0\.1"),
+        ({"min_online": 0}, "min_online must be a whole number from 1 on, not 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
+        ({"format": "tf"}, "tf"),
+    ],
+)
+def test_arguments_out_of_their_range_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        OfflineToOnline(buffer(5), buffer(5), **arguments)
+    with pytest.raises(UsageError, match="No batch size is given"):
+        pair().sample()
+
+
+def test_a_straight_line_needs_an_end() -> None:
+    for arguments, name in (({"to": 2, "over": 5}, "to"), ({"to": 0.5, "over": 0}, "over")):
+        with pytest.raises(UsageError, match=f"{name} must be"):
+            LinearAnneal(**arguments)
+
+
+def test_buffers_that_are_no_pair_are_refused(door: str) -> None:
+    replay, one = ExperienceReplay(door), buffer(5)
+    with pytest.raises(UsageError, match="online must be a buffer that can be written"):
+        OfflineToOnline(one, replay)
+    with pytest.raises(UsageError, match="the same rows"):
+        OfflineToOnline(one, one)
+    with pytest.raises(UsageError, match=r"offline must be a replay buffer.*not str"):
+        OfflineToOnline(door, one)  # type: ignore[arg-type]
+    both = OfflineToOnline(buffer(0), buffer(5))
+    with pytest.raises(UsageError, match="empty storage"):
+        both.sample(4)
+
+
+def test_rows_of_lists_are_refused_with_keys() -> None:
+    online = ReplayBuffer(storage=ListStorage(5), collate_fn=torch.stack)
+    online.extend([torch.ones(2)])
+    both = OfflineToOnline(buffer(5), online, keys=["number"])
+    with pytest.raises(UsageError, match="keys= chooses entries of TensorDicts; online has rows"):
+        both.sample(4)
