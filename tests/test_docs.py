@@ -291,3 +291,15 @@ def test_every_test_that_the_page_on_reliability_names_is_there() -> None:
         if f"def test_{name}(" not in (PROJECT / "tests" / file).read_text(encoding="utf-8")
     ]
     assert len(named) > 100 and missing == []
+
+
+def test_the_python_of_the_page_on_offline_to_online_runs(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks("docs/offline-to-online.md", "python"):
+        code = block.replace("d4rl/hopper-medium-v2", door).replace("1_000_000", "10_000")
+        exec(code, names)
+    assert int(names["is_offline"].sum()) == 128 and len(names["online"]) == 100
+    assert len(names["earlier"]) == 100 and names["batch"].shape == (256,)

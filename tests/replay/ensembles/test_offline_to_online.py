@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import (
+    BatchStream,
     ExperienceReplay,
     LazyTensorStorage,
     LinearAnneal,
@@ -272,3 +273,11 @@ def test_rows_of_lists_are_refused_with_keys() -> None:
     both = OfflineToOnline(buffer(5), online, keys=["number"])
     with pytest.raises(UsageError, match="keys= chooses entries of TensorDicts; online has rows"):
         both.sample(4)
+
+
+def test_a_loader_gives_batches_of_both() -> None:
+    stream = BatchStream(pair(batch_size=8), num_batches=3)
+    batches = list(stream.loader())
+    assert [num_offline(batch) for batch in batches] == [4, 4, 4]
+    again = list(BatchStream(pair(batch_size=8), num_batches=3))
+    assert all(bool((one == two).all()) for one, two in zip(batches, again, strict=True))
