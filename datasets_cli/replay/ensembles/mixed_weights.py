@@ -38,8 +38,8 @@ def balance_weights(
     known = [part.marks[WEIGHT] for part in parts if WEIGHT in part.marks]
     if not known:
         return
-    samplers = {number: buffers[number].reader.sampler for number in drawn}
-    scales = {number: _greatest_weight(sampler) for number, sampler in samplers.items()}
+    numbers = {*drawn, *(part.member for part in parts)}
+    scales = {number: _greatest_weight(buffers[number].reader.sampler) for number in numbers}
     in_rows = any(_carries(part.rows) for part in parts)
     for part in parts:
         factor = scales[part.member] / max(scales.values())

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import (
     NestedKeys,
     Numbers,
@@ -144,6 +144,10 @@ class OfflineToOnline:
         buffers, unit = self._pair, unit_of(self._pair, size)
         fraction = self.fraction
         num_offline, carried = self._share.split(size // unit, fraction)
+        if num_offline and not len(self.offline):
+            raise EmptyBuffer(
+                "There are no offline rows to draw. Fill the offline buffer, or give fraction=0."
+            )
         counts = {OFFLINE: num_offline * unit, ONLINE: size - num_offline * unit}
         parts = [
             draw_member_batch(buffers, member, count) for member, count in counts.items() if count

@@ -153,5 +153,5 @@ def checked_fraction(name: str, value: float) -> float:
 def _is_part(value: float) -> bool:
     try:
         return 0 <= float(value) <= 1
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors
         return False

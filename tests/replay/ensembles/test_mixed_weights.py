@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import (
@@ -46,8 +48,8 @@ def test_weights_are_those_of_a_slow_computation(betas: tuple[float, float]) -> 
     both = OfflineToOnline(
         prioritized(30, 0, 0.7, betas[0]), prioritized(30, 500, 0.5, betas[1]), fraction=0.5
     )
-    for member, given in zip((both.offline, both.online), priorities, strict=True):
-        member.update_priority(torch.arange(30), given)
+    for member, values in zip((both.offline, both.online), priorities, strict=True):
+        member.update_priority(torch.arange(30), values)
     slow = [slow_weights(priorities[0], 0.7, betas[0]), slow_weights(priorities[1], 0.5, betas[1])]
     batch = both.sample(200)
     expected = [
@@ -126,6 +128,21 @@ def test_priorities_go_back_to_both(name: str) -> None:
     assert set(both.sample(200)["number"].tolist()) == {3, 507}
     with pytest.raises(UsageError, match=r"named by buffer_ids and index.*found int"):
         both.update_priority(3, 1.0)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5), st.floats(0, 9, width=32)), min_size=1)
+)
+def test_each_row_has_the_last_priority_that_it_was_given(
+    given_rows: list[tuple[int, int, float]],
+) -> None:
+    both = OfflineToOnline(prioritized(6, 0, 1, 1), prioritized(6, 500, 1, 1))
+    ids, index, priority = (torch.tensor(part) for part in zip(*given_rows, strict=True))
+    both.update_priority({"buffer_ids": ids, "index": index}, priority)
+    slow = {(member, row): value for member, row, value in given_rows}
+    for member, each in enumerate((both.offline, both.online)):
+        known = each.sampler.state_dict()["priorities"]
+        assert known.tolist() == [slow.get((member, row), 1.0) for row in range(6)]
 
 
 def test_one_priority_is_for_all_rows_of_an_index() -> None:

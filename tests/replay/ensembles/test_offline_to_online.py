@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
@@ -23,8 +23,7 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.ensembles.shares import OfflineShare
+from datasets_cli.errors import EmptyBuffer, UsageError
 
 ROOM = 1000
 
@@ -69,16 +68,33 @@ def test_a_dataset_is_mixed_with_rows_that_are_written(door: str) -> None:
     assert torch.equal(batch["observation"], expected["observation"])
 
 
-@given(st.floats(0, 1), st.lists(st.tuples(st.integers(1, 600), st.floats(0, 1)), max_size=40))
-def test_the_offline_rows_of_all_batches_are_their_fractions_to_half_a_row(
-    fraction: float, batches: list[tuple[int, float]]
+@settings(deadline=None, max_examples=60)
+@given(
+    st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(1, 40), st.integers(1, 12)),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30)), min_size=1, max_size=25),
+)
+def test_rows_and_shares_are_those_of_a_slow_loop(
+    arguments: tuple[float, float, int, int], steps: list[tuple[int, int]]
 ) -> None:
-    share, due, drawn = OfflineShare(fraction, None, 1), 0.0, 0
-    for size, now in batches:
-        count, share.carried = share.split(size, now)
-        assert 0 <= count <= size
-        due, drawn = due + size * now, drawn + count
-        assert abs(due - drawn) <= 0.5 + 1e-9
+    first, last, over, least = arguments
+    online = TensorDictReplayBuffer(storage=LazyTensorStorage(15))  # a ring
+    both = OfflineToOnline(
+        buffer(9), online, fraction=first, anneal=LinearAnneal(last, over), min_online=least
+    )
+    written, due, drawn = 0, 0.0, 0
+    for num_new, size in steps:
+        if num_new:
+            both.extend(rows(range(500 + written, 500 + written + num_new)))
+        written += num_new
+        batch = both.sample(size)
+        ids, number = batch["index", "buffer_ids"].tolist(), batch["number"].tolist()
+        done = min(written / over, 1.0)
+        share = 1.0 if min(written, 15) < least else first * (1 - done) + last * done
+        due, drawn = due + share * size, drawn + ids.count(0)
+        assert abs(due - drawn) <= 0.5 + 1e-9, "no batch is further from its share than half a row"
+        assert ids == sorted(ids), "offline rows come first"
+        there = {*range(500 + max(0, written - 15), 500 + written)}
+        assert {*number[: ids.count(0)]} <= {*range(9)} and {*number[ids.count(0) :]} <= there
 
 
 @pytest.mark.parametrize(("fraction", "size"), [(0.1, 4), (0.95, 4), (1 / 3, 7), (0, 5), (1, 5)])
@@ -263,7 +279,7 @@ def test_buffers_that_are_no_pair_are_refused(door: str) -> None:
     with pytest.raises(UsageError, match=r"offline must be a replay buffer.*not str"):
         OfflineToOnline(door, one)  # type: ignore[arg-type]
     both = OfflineToOnline(buffer(0), buffer(5))
-    with pytest.raises(UsageError, match="empty storage"):
+    with pytest.raises(EmptyBuffer, match="There are no offline rows to draw"):
         both.sample(4)
 
 
