@@ -19,6 +19,7 @@ from datasets_cli import (
     PrioritizedSliceSampler,
     PrioritySampler,
     ReplayBuffer,
+    SliceSampler,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
@@ -86,13 +87,16 @@ def test_rows_that_are_drawn_uniformly_have_the_weight_of_the_mean() -> None:
 
 
 def test_weights_of_slices_compare_too() -> None:
-    def cut(start: int) -> TensorDictReplayBuffer:
-        made = buffer(0, sampler=PrioritizedSliceSampler(1000, 1.0, 1.0, slice_len=2))
+    def cut(start: int, sampler: Any) -> TensorDictReplayBuffer:
+        made = buffer(0, sampler=sampler)
         ends = torch.arange(9) % 3 == 2  # three trajectories of 3, two rows of each begin a slice
         made.extend(rows(range(start, start + 9)).set(("next", "done"), ends.unsqueeze(-1)))
         return made
 
-    both = OfflineToOnline(cut(0), cut(500))
+    both = OfflineToOnline(
+        cut(0, PrioritizedSliceSampler(1000, 1.0, 1.0, slice_len=2)),
+        cut(500, SliceSampler(slice_len=2)),
+    )
     priorities = torch.arange(1.0, 10.0)
     both.offline.update_priority(torch.arange(9), priorities)
     first = both.sample(40).reshape(-1, 2)[:, 0]
@@ -108,9 +112,11 @@ def test_weights_of_slices_compare_too() -> None:
     assert np.allclose(first["priority_weight"], expected, rtol=1e-5)
 
 
-def test_batches_before_any_online_row_have_the_weights_of_the_offline_sampler() -> None:
-    both = OfflineToOnline(prioritized(10, 0, 1.0, 0.5), prioritized(0, 500, 1.0, 0.5), seed=0)
+def test_batches_before_online_rows_are_drawn_have_the_weights_of_the_offline_sampler() -> None:
+    made = [prioritized(10, start, 1.0, 0.5) for start in (0, 500)]
+    both = OfflineToOnline(*made, min_online=11)
     both.offline.update_priority(torch.arange(10), torch.arange(1.0, 11.0))
+    both.online.update_priority(torch.arange(10), torch.arange(10) ** 4 + 1.0)  # more uneven
     batch = both.sample(20)
     expected = (batch["number"] + 1.0) ** -0.5
     assert torch.allclose(batch["priority_weight"], expected)
