@@ -34,11 +34,15 @@ from datasets_cli.store.schema.tree import Tree
 class OfflineToOnline:
     """Draws batches from a dataset and from a buffer that is written, by a fraction.
 
+    >>> from datasets_cli import ExperienceReplay, LazyTensorStorage, TensorDictReplayBuffer
     >>> replay = ExperienceReplay("d4rl/door-human-v0")
     >>> online = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000_000))
-    >>> both = OfflineToOnline(replay, online, fraction=0.5, batch_size=256)
-    >>> both.sample()["index", "buffer_ids"].unique()  # nothing was written yet: all is offline
-    tensor([0])
+    >>> both = OfflineToOnline(replay, online, fraction=0.5, batch_size=6)
+    >>> both.sample()["index", "buffer_ids"]  # nothing was written yet
+    tensor([0, 0, 0, 0, 0, 0])
+    >>> _ = both.extend(replay[:100])
+    >>> both.sample()["index", "buffer_ids"]
+    tensor([0, 0, 0, 1, 1, 1])
 
     The offline rows of a batch come first, then the online ones. ``("index", "buffer_ids")`` is 0
     for offline rows and 1 for online ones, ``("index", "index")`` is the row's number there, as one
