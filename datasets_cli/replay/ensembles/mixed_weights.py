@@ -35,40 +35,51 @@ def balance_weights(
     Raises:
         UsageError: a sampler of the user's own gives weights, and not what they were divided by.
     """
-    known = [part.marks[WEIGHT] for part in parts if WEIGHT in part.marks]
-    if not known:
+    samplers = [buffer.reader.sampler for buffer in buffers]
+    for part in parts:
+        if WEIGHT in part.marks and not isinstance(samplers[part.member], Prioritized):
+            raise _unknown(samplers[part.member])
+    dtypes = [sampler.dtype for sampler in samplers if isinstance(sampler, Prioritized)]
+    if not dtypes:
         return
     numbers = {*drawn, *(part.member for part in parts)}
-    scales = {number: _greatest_weight(buffers[number].reader.sampler) for number in numbers}
-    in_rows = any(_carries(part.rows) for part in parts)
+    scales = {number: _greatest_weight(buffers[number]) for number in numbers}
+    in_rows = any(buffer.reader.sample_info.marks for buffer in buffers)
     for part in parts:
         factor = scales[part.member] / max(scales.values())
-        if WEIGHT not in part.marks:  # drawn uniformly
-            part.marks[WEIGHT] = known[0].new_ones(len(part))
-        part.marks[WEIGHT] = part.marks[WEIGHT] * factor
-        if in_rows:
-            _scale(part.rows, factor, known[0])
+        size = torch.Size([len(part)])
+        part.marks[WEIGHT] = _scaled(part.marks.get(WEIGHT), factor, size, part, dtypes[0])
+        if in_rows and isinstance(part.rows, TensorDictBase):
+            size = part.rows.batch_size
+            weights = _scaled(part.rows.get(WEIGHT, None), factor, size, part, dtypes[0])
+            part.rows.set(WEIGHT, weights)
 
 
-def _carries(rows: object) -> bool:
-    return isinstance(rows, TensorDictBase) and WEIGHT in rows.keys()  # noqa: SIM118
+def _scaled(
+    weights: torch.Tensor | None,
+    factor: float,
+    size: torch.Size,
+    part: MemberBatch,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Return weights times a factor; where there are none, rows were drawn uniformly: 1 each."""
+    if weights is None:  # also in a batch without a part of the buffer that draws by priority
+        return torch.full(size, factor, dtype=dtype, device=part.marks["index"].device)
+    return weights * factor
 
 
-def _scale(rows: TensorDictBase, factor: float, like: torch.Tensor) -> None:
-    """Multiply the weights in rows; those without any were drawn uniformly, and have 1."""
-    weights = rows.get(WEIGHT, None)
-    if weights is None:
-        weights = like.new_ones(rows.batch_size)
-    rows.set(WEIGHT, weights * factor)
-
-
-def _greatest_weight(sampler: Sampler) -> float:
+def _greatest_weight(buffer: ReplayBuffer) -> float:
+    sampler = buffer.reader.sampler
     if isinstance(sampler, Prioritized):
-        return sampler.greatest_weight
+        with buffer.reader.lock:  # another thread may write
+            return sampler.greatest_weight
     if sampler.has_priorities:
-        raise UsageError(
-            f"{type(sampler).__name__} draws rows by priority and cannot say what it divides their "
-            "weights by. Take a PrioritizedSampler or a PrioritizedSliceSampler, or derive from "
-            "one."
-        )
+        raise _unknown(sampler)
     return 1.0
+
+
+def _unknown(sampler: Sampler) -> UsageError:
+    return UsageError(
+        f"{type(sampler).__name__} draws rows by priority and cannot say what it divides their "
+        "weights by. Take a PrioritizedSampler or a PrioritizedSliceSampler, or derive from one."
+    )

@@ -69,7 +69,8 @@ class OfflineToOnline:
         format: what batches are made of; see ``with_format``. Those of the two do not matter.
 
     Raises:
-        UsageError: an argument is out of its range, or ``online`` cannot be written.
+        UsageError: an argument is out of its range, or ``online`` cannot be written or never has
+            ``min_online`` rows.
 
     Attributes:
         offline: the first buffer.
@@ -92,17 +93,17 @@ class OfflineToOnline:
         seed: int | None = None,
         format: str = "torch",
     ) -> None:
-        check_pair(offline, online)
+        self._share = OfflineShare(fraction, anneal, min_online)
+        check_pair(offline, online, self._share.min_online)
         self.offline = offline
         self.online = online
         self.keys = None if keys is None else keys_of(keys)
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self.transform = Compose() if transform is None else Compose(transform)
         self.ran_out = False
-        self._share = OfflineShare(fraction, anneal, min_online)
         self._format = choose_format(format)
         if seed is not None:
-            self._seed(seeded(seed))
+            self.set_rng(seeded(seed))
 
     @property
     def fraction(self) -> float:
@@ -216,7 +217,10 @@ class OfflineToOnline:
 
     def set_rng(self, generator: torch.Generator) -> None:
         """Seed the draws of both buffers from a generator."""
-        self._seed(generator)
+        for buffer in self._pair:
+            # A seed, and no generator to hand out, so that a dataset is still read ahead.
+            seed = int(torch.randint(2**62, (), generator=generator))
+            buffer.reader.use_generator(None, seed)
 
     def dumps(self, path: str | Path) -> None:
         """Write both buffers, and where the fraction stands, into a folder.
@@ -256,12 +260,6 @@ class OfflineToOnline:
     @property
     def _pair(self) -> tuple[ReplayBuffer, ReplayBuffer]:
         return self.offline, self.online
-
-    def _seed(self, generator: torch.Generator) -> None:
-        for buffer in self._pair:
-            # A seed, and no generator to hand out, so that a dataset is still read ahead.
-            seed = int(torch.randint(2**62, (), generator=generator))
-            buffer.reader.use_generator(None, seed)
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

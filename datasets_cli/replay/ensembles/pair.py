@@ -15,6 +15,7 @@ from datasets_cli.replay.ensembles.member_batches import MemberBatch, concatenat
 from datasets_cli.replay.ensembles.mixed_weights import WEIGHT, balance_weights
 from datasets_cli.replay.rows.row_numbers import flat_rows
 from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.storages.protocol import is_writable
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import entry
 
@@ -22,11 +23,17 @@ OFFLINE, ONLINE = 0, 1
 NAMES = ("offline", "online")
 
 
-def check_pair(offline: Any, online: Any) -> None:
+def check_pair(offline: Any, online: Any, min_online: int) -> None:
     """Check that two buffers can be an offline and an online one.
 
+    Args:
+        offline: what was given as the first.
+        online: what was given as the second.
+        min_online: rows that this must have to be drawn from.
+
     Raises:
-        UsageError: one is no buffer, or the second cannot be written, or they are the same.
+        UsageError: one is no buffer, or the second cannot be written or has no room for so many
+            rows, or they are the same.
     """
     for name, buffer in zip(NAMES, (offline, online), strict=True):
         if not isinstance(buffer, ReplayBuffer):
@@ -34,13 +41,19 @@ def check_pair(offline: Any, online: Any) -> None:
                 f"{name} must be a replay buffer, such as ExperienceReplay(...) or "
                 f"TensorDictReplayBuffer(...), not {type(buffer).__name__}."
             )
-    if not online.reader.storage.is_writable:
+    storage = online.reader.storage
+    if not is_writable(storage):
         raise UsageError(
             "online must be a buffer that can be written; the rows of this one are a dataset. Give "
             "TensorDictReplayBuffer(storage=LazyTensorStorage(...)), and the dataset as offline."
         )
-    if offline.reader.storage is online.reader.storage:
+    if offline.reader.storage is storage:
         raise UsageError("offline and online are the same rows. Give two buffers.")
+    if storage.max_size < min_online:
+        raise UsageError(
+            f"online has room for {storage.max_size} rows and would never have min_online="
+            f"{min_online}. Give it a larger storage, or a smaller min_online."
+        )
 
 
 def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
@@ -71,9 +84,9 @@ def _slice_len(name: str, sampler: Sampler) -> int:
     found = getattr(sampler, "slice_len", None) if sampler.has_slices else None
     if not isinstance(found, int):
         raise UsageError(
-            f"{name} draws by {sampler!r}, and the other buffer slices: both parts of a batch need "
-            "slices of one length. Give both a sampler with slice_len=, such as "
-            "SliceSampler(slice_len=32); num_slices= would cut a part of a batch shorter."
+            f"{name} draws by {sampler!r}, and a batch of slices needs those of both buffers to "
+            "have one length. Give both a sampler with slice_len=, such as "
+            "SliceSampler(slice_len=32); num_slices= would cut the slices of a part shorter."
         )
     return found
 

@@ -127,7 +127,7 @@ class OfflineShare:
             found = ", ".join(f"{name}={ours[name]!r}" for name in odd)
             raise UsageError(
                 f"{what} was taken with {told}; this OfflineToOnline has {found}. Make it with the "
-                "same; to go on with another fraction, load its online part into the online buffer."
+                "same; to continue with another fraction, load its online part into the online one."
             )
         return partial(setattr, self, "carried", carried)
 

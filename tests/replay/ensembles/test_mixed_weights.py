@@ -86,6 +86,15 @@ def test_rows_that_are_drawn_uniformly_have_the_weight_of_the_mean() -> None:
     assert torch.equal(info["priority_weight"], batch["priority_weight"])
 
 
+def test_every_batch_has_weights_where_one_part_has_priorities() -> None:
+    both = OfflineToOnline(buffer(20), prioritized(0, 500, 1.0, 1.0), fraction=0.9, seed=0)
+    found = [both.sample(2)]
+    both.extend(rows(range(500, 510)))
+    found += [both.sample(2) for _ in range(9)]  # most of these have no online row
+    assert sum(int(batch["index", "buffer_ids"].sum()) for batch in found) == 2
+    assert all(batch["priority_weight"].tolist() == [1, 1] for batch in found)
+
+
 def test_weights_of_slices_compare_too() -> None:
     def cut(start: int, sampler: Any) -> TensorDictReplayBuffer:
         made = buffer(0, sampler=sampler)

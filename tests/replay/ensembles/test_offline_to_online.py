@@ -253,6 +253,7 @@ def test_both_are_told_apart_in_the_representation() -> None:
         ({"fraction": True}, "fraction must be"),
         ({"anneal": 0.1}, r"anneal is a function .* not 0\.1"),
         ({"min_online": 0}, "min_online must be a whole number from 1 on, not 0"),
+        ({"min_online": 1001}, "room for 1000 rows and would never have min_online=1001"),
         ({"batch_size": 0}, "batch_size must be a whole number from 1 on"),
         ({"format": "tf"}, "tf"),
     ],

@@ -115,6 +115,20 @@ def test_another_dataset_is_refused_and_nothing_changes(door: str, tmp_path: Pat
     assert torch.equal(before["online"]["generator"], other.state_dict()["online"]["generator"])
 
 
+def test_a_view_is_kept_as_a_reference_and_another_view_is_refused(door: str) -> None:
+    def of_view(count: int) -> OfflineToOnline:
+        both = OfflineToOnline(ExperienceReplay(door).take(count, by="return"), buffer(0), seed=0)
+        both.extend(ExperienceReplay(door)[:20])
+        return both
+
+    run, resumed = of_view(2), of_view(2)
+    run.sample(7)
+    resumed.load_state_dict(run.state_dict())
+    assert bool((resumed.sample(7) == run.sample(7)).all())
+    with pytest.raises(UsageError, match="state is of a view"):
+        of_view(3).load_state_dict(run.state_dict())
+
+
 def test_another_fraction_is_refused_with_both_named(tmp_path: Path) -> None:
     run = pair(fraction=0.5, anneal=LinearAnneal(to=0.1, over=10))
     run.dumps(tmp_path)
