@@ -17,6 +17,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.ensembles.agreement import differing, table
 from tests.replay.ensembles.test_offline_to_online import buffer, rows
 
 
@@ -84,6 +85,15 @@ def test_element_types_of_members_of_an_ensemble_are_not_cast() -> None:
     ensemble = ReplayBufferEnsemble(single, double, sample_from_all=True)
     with pytest.raises(UsageError, match="differ in x: give these the same shape and"):
         ensemble.sample_flat(4)
+
+
+def test_rows_on_different_devices_differ() -> None:
+    here, there = (
+        TensorDict({"x": torch.ones(2, 3, device=name)}, [2]) for name in ("cpu", "meta")
+    )
+    assert differing(here, there) == [("x",)] and differing(here, here.clone()) == []
+    line = "  x: float32 [3] offline, float32 [3] on meta online"
+    assert table([("x",)], ["offline", "online"], [here, there]) == line
 
 
 def test_text_and_tensors_under_one_key_differ() -> None:
