@@ -15,8 +15,10 @@ def dataset_of(storage: Storage) -> StateDict | None:
     """Return id, content and number of rows of a storage's dataset; None if it has rows of its own.
 
     Args:
-        storage: of a dataset, perhaps with stacked frames, or of rows.
+        storage: of a dataset, perhaps with stacked frames, of several, or of rows.
     """
+    if (reference := storage.reference) is not None:
+        return reference
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None
     manifest, selection = storage.dataset.manifest, storage.dataset.selection
