@@ -98,6 +98,8 @@ _LAZY_IMPORTS = {
     "StorageEnsemble": "replay.ensembles.members",
     "WriterEnsemble": "replay.ensembles.members",
     "TensorDictReplayBuffer": "replay.buffers.tensordict",
+    "Mixture": "replay.mixtures.mixture",
+    "Member": "replay.mixtures.member",
     "BatchStream": "replay.loaders",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",

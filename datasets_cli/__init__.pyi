@@ -77,6 +77,8 @@ from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnse
 from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
 from datasets_cli.replay.episodes.table import Trajectories as Trajectories
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.mixtures.member import Member as Member
+from datasets_cli.replay.mixtures.mixture import Mixture as Mixture
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
