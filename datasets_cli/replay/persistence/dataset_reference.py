@@ -17,7 +17,9 @@ def dataset_of(storage: Storage) -> StateDict | None:
     Args:
         storage: of a dataset, perhaps with stacked frames, of several, or of rows.
     """
-    if (reference := storage.reference) is not None:
+    # Storages of several datasets, or of other columns, say it themselves.
+    reference: StateDict | None = getattr(storage, "reference", None)
+    if reference is not None:
         return reference
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None
