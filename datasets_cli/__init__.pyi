@@ -81,6 +81,8 @@ from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as O
 from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
 from datasets_cli.replay.episodes.table import Trajectories as Trajectories
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.mixtures.member import Member as Member
+from datasets_cli.replay.mixtures.mixture import Mixture as Mixture
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler

@@ -9,8 +9,14 @@ from typing import Any
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.functions import split_function
 
-DRAWS = ("batch_size", "num_slices", "slice_len", "frame_stack", "replacement", "seed")
-"""Keys that are arguments of ``ExperienceReplay``, by the same names."""
+OF_BOTH = ("batch_size", "num_slices", "slice_len", "seed")
+OF_DATASETS = ("frame_stack", "replacement")
+OF_MIXTURES = ("weights", "epoch", "accept")
+DRAWS = (*OF_BOTH, *OF_DATASETS, *OF_MIXTURES)
+"""Keys that are arguments of ``ExperienceReplay`` or ``Mixture``, by the same names."""
+
+MAPPED = ("drop", "rename", "scale", "cast", "fill", "pad")
+"""Arguments of ``Member`` that map columns."""
 
 Views = tuple[Mapping[str, Any], ...]
 
@@ -22,21 +28,20 @@ class Declaration:
     Args:
         name: ``NAME`` of ``[data.NAME]``.
         dataset: an id, or the file of a view; None where there are members.
-        members: names of other declarations, or ids, each with its weight; empty of one dataset.
-        weights: ``"rows"`` or ``"trajectories"`` where members are given without weights.
+        members: names of other declarations, or ids, each with its weight, or None where there is
+            none; empty of one dataset.
+        maps: how columns of members are mapped, by their names: arguments of ``Member``.
         views: what is chosen, one after the other, such as ``{"take": 0.1, "by": "return"}``.
         transforms: functions ``module:function`` of batches, one after the other.
-        epoch: of a mixture without replacement; see ``Mixture``.
         draws: arguments of how batches are drawn, by name.
     """
 
     name: str
     dataset: str | None
-    members: Mapping[str, float]
-    weights: str | None
+    members: Mapping[str, float | None]
+    maps: Mapping[str, Mapping[str, Any]]
     views: Views
     transforms: tuple[str, ...]
-    epoch: str | None
     draws: Mapping[str, Any]
 
 
@@ -58,29 +63,45 @@ def declaration_of(name: str, table: Mapping[str, Any]) -> Declaration:
             raise UsageError(f"{key} is {value!r}; expected {expected}")
     if ("dataset" in table) == ("members" in table):
         raise UsageError("expected either dataset, of one dataset, or members, of a mixture")
-    members = table.get("members", {})
-    if "members" in table and (isinstance(members, list) != ("weights" in table)):
+    what, others = "a dataset", {*OF_MIXTURES, "map"}
+    if "members" in table:
+        what, others = "a mixture", {*OF_DATASETS, "views"}
+    if wrong := [key for key in table if key in others]:
         raise UsageError(
-            "expected members with their weights, { a = 0.7, b = 0.3 }, or a list of them and "
-            'weights = "rows" or "trajectories"'
+            f"{wrong[0]} is no key of {what}; expected some of {_keys_without(others)}"
         )
-    only = [key for key in ("weights", "epoch") if key in table and "dataset" in table]
-    only += [key for key in ("views", "frame_stack") if key in table and "members" in table]
-    if only:
-        where = "a mixture" if "dataset" in table else "one dataset: declare that as a member"
-        raise UsageError(f"{only[0]} is of {where}")
+    members = table.get("members", {})
+    if isinstance(members, dict) and "weights" in table:
+        raise UsageError("members have their weights, and weights gives others")
+    for member, arguments in table.get("map", {}).items():
+        if member not in members:
+            raise UsageError(f"map has {member}, which is no member")
+        _check_map(member, arguments)
     for text in table.get("transforms", ()):
         split_function(text)
     return Declaration(
         name=name,
         dataset=table.get("dataset"),
-        members=dict.fromkeys(members, 1.0) if isinstance(members, list) else members,
-        weights=table.get("weights"),
+        members=dict.fromkeys(members) if isinstance(members, list) else members,
+        maps=table.get("map", {}),
         views=tuple(map(_view_of, table.get("views", ()))),
         transforms=tuple(table.get("transforms", ())),
-        epoch=table.get("epoch"),
         draws={key: table[key] for key in DRAWS if key in table},
     )
+
+
+def _check_map(member: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse what cannot be arguments of ``Member``."""
+    for name, value in arguments.items():
+        if name not in MAPPED:
+            raise UsageError(f"map.{member} has no {name}; expected {', '.join(MAPPED)}")
+        expected, kind = ("a list", list) if name == "drop" else ("a table", dict)
+        if not isinstance(value, kind):
+            raise UsageError(f"map.{member}.{name} is {value!r}; expected {expected} of columns")
+
+
+def _keys_without(others: set[str]) -> str:
+    return ", ".join(key for key in KINDS if key not in others)
 
 
 def _view_of(table: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,8 +153,16 @@ KINDS: dict[str, Kind] = {
     "weights": ('"rows" or "trajectories"', lambda value: value in ("rows", "trajectories")),
     "views": ("a list of tables", _list_of(lambda value: isinstance(value, dict))),
     "transforms": ('a list of functions, such as "mycode:scale"', _list_of(_is_text)),
+    "replacement": _FLAG,
     "epoch": ('"all", "first" or "last"', lambda value: value in ("all", "first", "last")),
-    **{key: _FLAG if key == "replacement" else _WHOLE for key in DRAWS},
+    "accept": ("a list of what members may differ in", _list_of(_is_text)),
+    "map": (
+        "tables of arguments of Member, by member",
+        lambda value: (
+            isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
+        ),
+    ),
+    **dict.fromkeys(("batch_size", "num_slices", "slice_len", "frame_stack", "seed"), _WHOLE),
 }
 """The keys of a declaration."""
 

@@ -20,9 +20,13 @@ from datasets_cli.preparation.step_file import DATA
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.mixtures.member import Member
+from datasets_cli.replay.mixtures.mixture import Mixture
 from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_installed
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.views.view_file import is_view_file
+from datasets_cli.store.schema.columns import Key
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class OpenedData:
         described: what it is.
     """
 
-    buffer: ExperienceReplay
+    buffer: TensorDictReplayBuffer
     described: DeclaredDataset
 
 
@@ -53,29 +57,70 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
     """
     declared = file.get(name)
     try:
-        return _dataset(declared, file.folder, root, download)
+        buffer = _buffer(declared, file, root, download)
+        functions = [load_function(text, file.folder) for text in declared.transforms]
     except (UsageError, IndexError) as error:
         raise UsageError(f"[{DATA}.{name}] of {file.path}: {error}") from error
-
-
-def _dataset(declared: Declaration, folder: Path, root: Path, download: bool) -> OpenedData:
-    assert declared.dataset is not None
-    source = declared.dataset
-    source = str(folder / source) if is_view_file(source) else source
-    buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
-    for step in declared.views:
-        buffer = _chosen(buffer, step)
-    functions = [load_function(text, folder) for text in declared.transforms]
     for function in functions:
         buffer.append_transform(function)
     identity = {
-        "dataset": dataset_of(buffer.storage),
+        "data": dataset_of(buffer.storage),
+        "weights": [*declared.members.values()],
         "transforms": [function_entry(function)["digest"] for function in functions],
         "draws": dict(declared.draws),
     }
-    num_trajectories = len(buffer.trajectories)
-    described = DeclaredDataset(declared.name, len(buffer), num_trajectories, identity)
-    return OpenedData(buffer, described)
+    num_trajectories = len(buffer.storage.trajectories(TrajectoryKeys()).starts)
+    return OpenedData(buffer, DeclaredDataset(name, len(buffer), num_trajectories, identity))
+
+
+def _buffer(
+    declared: Declaration, file: DataFile, root: Path, download: bool
+) -> TensorDictReplayBuffer:
+    if declared.dataset is None:
+        return _mixture(declared, file, root, download)
+    return _dataset(declared.dataset, declared, file, root, download)
+
+
+def _mixture(
+    declared: Declaration, file: DataFile, root: Path, download: bool
+) -> TensorDictReplayBuffer:
+    """Return the members of a declaration as one buffer."""
+    members = []
+    for name in declared.members:
+        if name in file.declarations:
+            source = open_declared(name, file, root, download=download).buffer
+        else:
+            source = ExperienceReplay(name, root=root, download=download)
+        maps = declared.maps.get(name, {}).items()
+        mapped = {argument: _by_keys(argument, value) for argument, value in maps}
+        members.append(Member(source, name, **mapped))
+    weights = [weight for weight in declared.members.values() if weight is not None]
+    if weights:
+        return Mixture(dict(zip(members, weights, strict=True)), **declared.draws)
+    return Mixture(members, **declared.draws)
+
+
+def _by_keys(argument: str, value: Any) -> Any:
+    """Return an argument of ``Member``, whose keys are written with dots."""
+    if not isinstance(value, dict):
+        return [*map(_key, value)]
+    is_renamed = argument == "rename"
+    return {_key(name): _key(each) if is_renamed else each for name, each in value.items()}
+
+
+def _key(name: str) -> Key:
+    return tuple(name.split("."))
+
+
+def _dataset(
+    source: str, declared: Declaration, file: DataFile, root: Path, download: bool
+) -> ExperienceReplay:
+    """Return a dataset with the views of a declaration."""
+    source = str(file.folder / source) if is_view_file(source) else source
+    buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
+    for step in declared.views:
+        buffer = _chosen(buffer, step)
+    return buffer
 
 
 def _chosen(buffer: ExperienceReplay, step: Mapping[str, Any]) -> ExperienceReplay:

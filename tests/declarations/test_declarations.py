@@ -81,6 +81,64 @@ def test_a_view_s_file_is_beside_the_declarations(folder: Path, config: Config) 
     assert open_dataset("x", project=folder).trajectories["number"].tolist() == [0, 1]
 
 
+# Mixtures
+
+
+MEMBERS = """
+[data.long]
+dataset = "toy/missions"
+views = [{ filter = "length > 3" }]
+
+[data.short]
+dataset = "toy/missions"
+views = [{ filter = "length <= 3" }]
+
+[data.x]
+"""
+
+
+def test_members_are_drawn_by_their_weights(folder: Path) -> None:
+    declare(folder, f"{MEMBERS}members = {{ long = 0.9, short = 0.1 }}\nseed = 0")
+    batch = open_dataset("x", project=folder).sample(4000)
+    assert (batch["member"] == 0).float().mean() == pytest.approx(0.9, abs=0.03)
+    short = batch["action"][batch["member"] == 1].flatten()
+    assert {*short.tolist()} == {4, 11, 12, 13}  # trajectories 1 and 3
+
+
+def test_an_epoch_has_every_row_of_its_members_once(folder: Path) -> None:
+    declare(folder, f'{MEMBERS}members = ["long", "short"]\nepoch = "all"\nbatch_size = 7')
+    batches = [*open_dataset("x", project=folder)]
+    assert sorted(row for batch in batches for row in batch["action"].flatten()) == [*range(20)]
+
+
+def test_columns_of_members_are_mapped(folder: Path) -> None:
+    maps = 'map.short = { scale = { "next.reward" = 2.0 }, rename = { "observation.x" = "state" } }'
+    declare(folder, f"{MEMBERS}members = {{ long = 1, short = 1 }}\n{maps}\n")
+    with pytest.raises(UsageError, match="state"):
+        open_dataset("x", project=folder)
+    maps = 'map.short.scale = { "next.reward" = 2.0 }'
+    declare(folder, f"{MEMBERS}members = {{ long = 1, short = 1 }}\n{maps}\n")
+    batch = open_dataset("x", project=folder).sample(100)
+    factor = batch["next", "reward"].flatten() * 2 / batch["action"].flatten().clamp(min=1)
+    assert torch.equal(factor[batch["action"].flatten() > 0].unique(), torch.tensor([1.0, 2.0]))
+
+
+def test_a_mixture_s_digest_has_its_weights_and_members(folder: Path) -> None:
+    mixtures = ["{ long = 1, short = 1 }", "{ long = 1, short = 2 }", "{ short = 1, long = 1 }"]
+    found = []
+    for members in mixtures:
+        declare(folder, f"{MEMBERS}members = {members}\n")
+        found.append(declared_datasets("x", project=folder)[0])
+    assert len({each.digest for each in found}) == 3
+    assert {(each.num_transitions, each.num_trajectories) for each in found} == {(20, 5)}
+
+
+def test_a_member_of_itself_is_refused(folder: Path) -> None:
+    text = '[data.a]\nmembers = ["b"]\n[data.b]\nmembers = ["a"]\n'
+    with pytest.raises(UsageError, match="is a member of itself: a -> b -> a"):
+        DataFile(declare(folder, text))
+
+
 # Digests
 
 
@@ -161,7 +219,14 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
         ('[data.x]\ndataset = "a"\nviews = [{take = "all"}]', "take = 'all'; expected a number"),
         ('[data.x]\ndataset = "a"\nviews = [{rows = [1]}]', "expected two whole numbers"),
         ('[data.x]\ndataset = "a"\ntransforms = ["scale"]', "is not MODULE:FUNCTION"),
-        ('[data.x]\ndataset = "a"\nepoch = "all"', "epoch is of a mixture"),
+        ('[data.x]\ndataset = "a"\nepoch = "all"', "epoch is no key of a dataset"),
+        ('[data.x]\nmembers = ["a"]\nviews = [{take = 1}]', "views is no key of a mixture"),
+        ("[data.x]\nmembers = {a = 0}", "expected names with weights above 0"),
+        ('[data.x]\nmembers = {a = 1}\nweights = "rows"', "members have their weights"),
+        ('[data.x]\nmembers = ["a", "a"]', "members is"),
+        ('[data.x]\nmembers = ["a"]\nmap.b.drop = ["c"]', "map has b, which is no member"),
+        ('[data.x]\nmembers = ["a"]\nmap.a.size = ["c"]', "map.a has no size"),
+        ('[data.x]\nmembers = ["a"]\nmap.a.drop = "c"', "expected a list of columns"),
         ("[data.x", "is not valid TOML"),
     ],
 )
