@@ -80,6 +80,10 @@ from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemb
 from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as OfflineToOnline
 from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
 from datasets_cli.replay.episodes.table import Trajectories as Trajectories
+from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
+from datasets_cli.replay.goals.rules import GoalRule as GoalRule
+from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
+from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler

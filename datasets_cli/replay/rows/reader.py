@@ -330,6 +330,7 @@ class BatchReader:
             info.update({key: self._to_output(mark) for key, mark in info.items()})
         storage, collate_fn = self.storage, self.collate_fn
         if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
+            self.sampler.relabel(rows, info)
             self.sample_info.describe(rows, index, info, storage, self.sampler)
             if batch_format is not None and self._is_direct:
                 return batch_format.from_tree(rows)

@@ -1,0 +1,196 @@
+"""Relabelling: new goals put into gathered rows, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import as_tensor
+from datasets_cli.replay.forms.batch import make_batch
+from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.store.schema.bits import to_tensor
+from datasets_cli.store.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.store.schema.tree import Tree, entry, put
+
+RELABELLED = ("relabelled",)
+
+
+@dataclass(frozen=True)
+class GoalKeys:
+    """Where goals and what follows from them are.
+
+    Args:
+        achieved: what was achieved; below ``next`` what the step achieved.
+        desired: the goal; below ``next`` too, where it is there.
+        reward: the reward.
+        success: whether the step was a success, where it is there.
+    """
+
+    achieved: Key
+    desired: Key
+    reward: Key
+    success: Key
+
+    @property
+    def reached(self) -> Key:
+        """What the step achieved."""
+        return ("next", *self.achieved)
+
+    def check(self, storage: Storage, rule: GoalRule) -> None:
+        """Check that rows have what is read and changed.
+
+        Raises:
+            UsageError: they do not.
+        """
+        if not storage.is_tensordict or storage.row_batch_size:
+            raise UsageError(
+                "Goals need rows that are TensorDicts, each of a single step. Write such rows."
+            )
+        ends = () if rule.terminated is None else (TERMINATED, DONE)
+        needed = (self.reached, self.desired, self.reward, *ends)
+        if missing := [show_key(key) for key in needed if not storage.has(key)]:
+            raise UsageError(
+                f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
+                f"{', '.join(missing)} as one tensor. Name the keys that they have, with "
+                "achieved_goal_key, desired_goal_key and reward_key."
+            )
+        if storage.has(RELABELLED):
+            raise UsageError(
+                f"The rows have {show_key(RELABELLED)}, where batches say which goals are new. "
+                "Rename it."
+            )
+
+
+def relabel(rows: Tree, is_new: torch.Tensor, goals: Any, keys: GoalKeys, rule: GoalRule) -> None:
+    """Put goals into gathered rows, and what follows from them.
+
+    A trajectory still ends where it did: where its last step terminated and does not with the new
+    goal, it is truncated. One that now terminates earlier is done there.
+
+    Args:
+        rows: nested dict of leaves ``[B, ...]``; gets other leaves in place of those that change.
+        is_new: which rows get a goal, bool ``[B]``.
+        goals: of these rows, ``[M, ...]``.
+        keys: where things are.
+        rule: what follows.
+
+    Raises:
+        UsageError: goals have another form than those in the rows, or the rule returned something
+            else than is expected.
+    """
+    desired = _with_goals(rows, is_new, goals, keys)
+    put(rows, keys.desired, desired)
+    if entry(rows, ("next", *keys.desired)) is not None:
+        put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
+    consequences = _Consequences(rows, is_new, _leaf(rows, keys.reached), desired)
+    consequences.replace(keys.reward, rule.reward, "reward")
+    if rule.success is not None and entry(rows, keys.success) is not None:
+        consequences.replace(keys.success, rule.success, "success")
+    if rule.terminated is not None:
+        before = _flags(rows, TERMINATED)
+        consequences.replace(TERMINATED, rule.terminated, "terminated")
+        _mend_ends(rows, is_new, before)
+
+
+class _Consequences:
+    """Entries of rows that follow from goals.
+
+    Args:
+        rows: with the new goals.
+        is_new: which rows have one, bool ``[B]``.
+        achieved: what their steps achieved, ``[B, ...]``.
+        desired: their goals ``[B, ...]``.
+    """
+
+    def __init__(
+        self, rows: Tree, is_new: torch.Tensor, achieved: torch.Tensor, desired: torch.Tensor
+    ) -> None:
+        self._rows = rows
+        self._is_new = is_new
+        self._achieved = achieved
+        self._desired = desired
+        self._batch = make_batch(_tensors(rows), is_new.shape, is_new.device)
+
+    def replace(self, key: Key, function: GoalFunction, name: str) -> None:
+        """Put what a function of the rule returns for rows with new goals in place of an entry."""
+        stored = _leaf(self._rows, key)
+        found = as_tensor(function(self._achieved, self._desired, self._batch))
+        if found.shape not in (stored.shape, stored.shape[:1]) or (
+            not torch.can_cast(found.dtype, stored.dtype)
+        ):
+            raise UsageError(
+                f"The rule's {name} must be {stored.dtype} {list(stored.shape)}, as "
+                f"{show_key(key)} is, or {list(stored.shape[:1])}; it returned {found.dtype} "
+                f"{list(found.shape)}. Return one number a row."
+            )
+        fresh = found.to(stored).reshape(stored.shape)
+        put(self._rows, key, torch.where(_beside(self._is_new, stored), fresh, stored))
+
+
+def _with_goals(
+    rows: Tree, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
+) -> torch.Tensor:
+    """Return the desired goals ``[B, ...]`` with new ones in their places."""
+    stored = _leaf(rows, keys.desired)
+    if goals.dtype != stored.dtype or goals.shape[1:] != stored.shape[1:]:
+        raise UsageError(
+            f"{show_key(keys.reached)} is {goals.dtype} {list(goals.shape[1:])} a row, and cannot "
+            f"be a goal: {show_key(keys.desired)} is {stored.dtype} {list(stored.shape[1:])}. "
+            "Write rows in which both have the same form."
+        )
+    desired = stored.clone()
+    desired[is_new] = goals
+    return desired
+
+
+def _mend_ends(rows: Tree, is_new: torch.Tensor, before: torch.Tensor) -> None:
+    """Let the other flags be what they must beside other terminations.
+
+    Args:
+        rows: with the new ``terminated``.
+        is_new: which rows have a new goal, bool ``[B]``.
+        before: the stored ``terminated`` ``[B, ...]``.
+    """
+    terminated, done = _flags(rows, TERMINATED), _flags(rows, DONE)
+    put(rows, DONE, done | terminated & _beside(is_new, done))
+    if entry(rows, TRUNCATED) is not None:
+        put(rows, TRUNCATED, _flags(rows, TRUNCATED) | before & ~terminated)
+
+
+def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """Return a mask of rows ``[B]`` in as many dimensions as a leaf ``[B, ...]``."""
+    return is_new.view(-1, *(1,) * (leaf.ndim - 1))
+
+
+def _leaf(rows: Tree, key: Key) -> torch.Tensor:
+    """Return a leaf as a tensor, where it is an array of numpy too."""
+    found: torch.Tensor = _tensor(entry(rows, key))
+    return found
+
+
+def _flags(rows: Tree, key: Key) -> torch.Tensor:
+    """Return a leaf of flags.
+
+    Raises:
+        UsageError: they are no bool.
+    """
+    found = _leaf(rows, key)
+    if found.dtype != torch.bool:
+        raise UsageError(f"{show_key(key)} is {found.dtype}, which is no flag. Write it as bool.")
+    return found
+
+
+def _tensors(rows: Tree) -> Tree:
+    """Return the nested dict with tensors of the same memory in place of arrays."""
+    return {
+        name: _tensors(leaf) if type(leaf) is dict else _tensor(leaf) for name, leaf in rows.items()
+    }
+
+
+def _tensor(leaf: Any) -> Any:
+    return to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf

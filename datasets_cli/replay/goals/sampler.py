@@ -1,0 +1,281 @@
+"""HERSampler: rows with goals that were reached, in hindsight (Andrychowicz et al., 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
+from datasets_cli.replay.buffers.parts import as_sampler
+from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, check_rule, dataset_rule
+from datasets_cli.replay.goals.relabel import RELABELLED, GoalKeys, relabel
+from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
+from datasets_cli.replay.rows.row_numbers import unravel_rows
+from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.random import RandomSampler
+from datasets_cli.replay.samplers.slicing import MASK, trajectories_of
+from datasets_cli.replay.samplers.windows import slice_begins
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
+from datasets_cli.replay.trajectories.places import TrajectoryPlaces
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree, put
+
+GOAL_ROW = ("goal_row",)
+_GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
+
+
+class HERSampler(Sampler):
+    """Draws rows as another sampler does, and gives a share of them goals that were reached.
+
+        trajectory       s0 a0 s1 a1 s2 a2 s3        row 1 is (s1, a1, s2)
+        future, row 1    the goal is what s2 or s3 achieved
+
+    The goal of a row is what a step achieved, ``("next", *achieved_goal_key)`` of the step's row.
+    It becomes the desired goal of the row and of its successor, and reward, ``terminated`` and
+    success follow from it by a rule. Of a slice all rows get the same goal, by its last row: one in
+    the future is in the future of them all. Batches have ``relabelled``, bool ``[B, 1]``; info has
+    it too, and ``goal_row``, the row that gave the goal, -1 where it is the stored one.
+
+    Args:
+        rule: what follows from a goal, or a function that returns the reward alone; by default the
+            rule of the dataset's environment, where that is known, see ``dataset_rule``.
+        sampler: draws the rows; uniformly with replacement by default. It cannot have priorities.
+        strategy: which step gives a goal; see ``HindsightStrategy``.
+        ratio: how likely a row, or a slice, gets another goal.
+        gamma: with ``geometric``, how likely a step is compared with the one before it.
+        trajectories: where they are; see ``Slicing``.
+        achieved_goal_key: what was achieved.
+        desired_goal_key: the goal.
+        reward_key: the reward.
+        success_key: whether a step was a success, where rows have it.
+
+    Raises:
+        UsageError: a number is out of its range, there is no such strategy, or the sampler has
+            priorities.
+
+    Attributes:
+        sampler: the one that draws the rows.
+    """
+
+    def __init__(
+        self,
+        rule: GoalRule | GoalFunction | None = None,
+        *,
+        sampler: Sampler | None = None,
+        strategy: HindsightStrategy | str = "future",
+        ratio: float = 0.8,
+        gamma: float = 0.99,
+        trajectories: TrajectorySource = FROM_STORAGE,
+        achieved_goal_key: NestedKey = ("observation", "achieved_goal"),
+        desired_goal_key: NestedKey = ("observation", "desired_goal"),
+        reward_key: NestedKey = ("next", "reward"),
+        success_key: NestedKey = ("next", "info", "success"),
+    ) -> None:
+        self.rule = GoalRule(rule) if callable(rule) else rule
+        if not isinstance(self.rule, GoalRule | None):
+            raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}. {GIVE_ONE}")
+        self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
+        if self.sampler.has_priorities:
+            raise UsageError(
+                f"{type(sampler).__name__} draws by priorities, which say nothing of rows with "
+                "another goal. Give HERSampler one that does not."
+            )
+        self.strategy = _strategy(strategy)
+        self.ratio = ratio
+        self.gamma = _share("gamma", gamma)
+        if self.gamma == 1:
+            raise UsageError("gamma=1 makes each step as likely as the next: use 'future'.")
+        self.trajectories = trajectories
+        self.keys = GoalKeys(
+            *map(key_of, (achieved_goal_key, desired_goal_key, reward_key, success_key))
+        )
+        self.has_slices = self.sampler.has_slices
+        self._prepared: tuple[Storage, int, GoalRule, TrajectoryPlaces | None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"HERSampler({self.sampler!r}, strategy={str(self.strategy)!r}, ratio={self.ratio}, "
+            f"rule={self.rule!r})"
+        )
+
+    @property
+    def ratio(self) -> float:
+        """How likely a row, or a slice, gets another goal; it may be set between batches."""
+        return self._ratio
+
+    @ratio.setter
+    def ratio(self, ratio: float) -> None:
+        self._ratio = _share("ratio", ratio)
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]``, what is said of them, and goals for ``relabel``.
+
+        Raises:
+            UsageError: as the other sampler; or rows do not have goals, or no rule is known.
+        """
+        index, info = self.sampler.sample(storage, batch_size, generator)
+        _, _, _, places = self._prepare(storage)
+        if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
+            is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
+        else:
+            last, slice_of = self._slices(index, info)
+            is_new, goal_row = self._draw(storage, places, index[last], generator)
+            is_new, goal_row = is_new[slice_of], goal_row[slice_of]
+        if bool(is_new.any()):
+            goals = storage.entry(self.keys.reached, goal_row[is_new])
+            assert goals is not None, "it was there when the storage was prepared"
+            info[_GOALS] = goals
+        info[RELABELLED] = is_new.unsqueeze(1)
+        info[GOAL_ROW] = unravel_rows(storage, goal_row)
+        return index, info
+
+    def relabel(self, rows: Tree, info: Info) -> None:
+        """Put the goals that were drawn into the rows, and what follows from them.
+
+        Raises:
+            UsageError: see ``goals.relabel.relabel``.
+        """
+        is_new = info[RELABELLED]
+        goals = info.pop(_GOALS, None)
+        if goals is not None:
+            assert self._prepared is not None, "rows were drawn"
+            relabel(rows, is_new.squeeze(1), goals, self.keys, self._prepared[2])
+        put(rows, RELABELLED, is_new)
+
+    def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, TrajectoryPlaces | None]:
+        """Return what is known of a storage; worked out once after each write."""
+        known = self._prepared
+        if known is None or known[0] is not storage:
+            rule = self.rule or _own_rule(storage, self.keys)
+            self.keys.check(storage, rule)
+        elif known[1] == storage.revision:
+            return known
+        else:
+            rule = known[2]
+        places = None
+        if self.strategy is not HindsightStrategy.RANDOM:
+            places = TrajectoryPlaces(trajectories_of(storage, self.trajectories))
+        self._prepared = storage, storage.revision, rule, places
+        return self._prepared
+
+    def _draw(
+        self,
+        storage: Storage,
+        places: TrajectoryPlaces | None,
+        rows: torch.Tensor,
+        generator: torch.Generator,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them.
+
+        Args:
+            storage: whose rows.
+            places: where rows are in their trajectories; None where that does not matter.
+            rows: int64 ``[S]``, the last one of each slice.
+            generator: what to draw from.
+        """
+        chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
+        is_new = chance < self.ratio
+        if places is None:
+            given = uniform_below(torch.full_like(rows, len(storage)), uniform)
+        else:
+            number, step = places.of(rows)
+            lengths = places.trajectories.lengths[number]
+            step = goal_steps(self.strategy, step, lengths, uniform, self.gamma)
+            given = places.row(number, step)
+        return is_new, torch.where(is_new, given, -1)
+
+    def _slices(self, index: torch.Tensor, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return where in the batch slices end, int64 ``[S]``, and the slice of each row ``[B]``.
+
+        A row that was drawn by itself is a slice of one.
+
+        Raises:
+            UsageError: the sampler does not say where its slices end.
+        """
+        if not self.has_slices:
+            each = torch.arange(len(index))
+            return each, each
+        key = self.sampler.truncated_key
+        if key is None or key not in info:
+            raise UsageError(
+                f"{self.sampler!r} does not mark where its slices end, and rows of a slice share a "
+                "goal. Give it a truncated_key."
+            )
+        # The last row that is no padding is marked; padding follows it and is of the same slice.
+        is_last = info[key]
+        begins = slice_begins(is_last, info.get(MASK))
+        return is_last.view(-1).nonzero().squeeze(1), begins.view(-1).cumsum(0) - 1
+
+    # What follows is the other sampler's.
+
+    @property
+    def ran_out(self) -> bool:  # type: ignore[override]
+        """Whether the batch just drawn was the last of an epoch."""
+        return self.sampler.ran_out
+
+    @property
+    def truncated_key(self) -> Key | None:  # type: ignore[override]
+        """Where the last row of each slice is marked."""
+        return self.sampler.truncated_key
+
+    @property
+    def init_key(self) -> Key | None:  # type: ignore[override]
+        """Where the first row of each slice is marked."""
+        return self.sampler.init_key
+
+    def on_write(self, rows: torch.Tensor) -> None:
+        """Learn which rows int64 ``[n]`` were written."""
+        self.sampler.on_write(rows)
+
+    def on_clear(self) -> None:
+        """Learn that the storage does not have rows any more."""
+        self.sampler.on_clear()
+
+    def state_dict(self) -> StateDict:
+        """Return where the other sampler stands; goals are drawn from the buffer's generator."""
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was taken."""
+        self.sampler.load_state_dict(state)
+
+    def __getstate__(self) -> StateDict:
+        return {**self.__dict__, "_prepared": None}  # worked out again from the storage
+
+
+def _own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
+    """Return the rule of the dataset whose rows these are.
+
+    Raises:
+        UsageError: they are of none, or its rule is not known, or its rewards follow another one.
+    """
+    dataset: Dataset | None = getattr(storage, "dataset", None)
+    if dataset is None:
+        raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
+    rule = dataset_rule(dataset.manifest)
+    keys.check(storage, rule)
+    check_rule(rule, storage, keys)
+    return rule
+
+
+def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:
+    try:
+        return HindsightStrategy(name)
+    except ValueError:
+        raise UsageError(
+            f"There is no strategy {name!r}; expected one of {', '.join(HindsightStrategy)}."
+        ) from None
+
+
+def _share(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UsageError(f"{name} must be a number from 0 to 1, not {value!r}.")
+    return float(value)
