@@ -105,6 +105,7 @@ _LAZY_IMPORTS = {
     "BatchStream": "replay.loaders",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",
+    "HERReplayBuffer": "torchrl.her",
     # storages
     "FrameStack": "replay.storages.frame_stack",
     "Sequences": "replay.sequences.sequences",

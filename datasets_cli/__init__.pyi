@@ -146,6 +146,7 @@ from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as Atar
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.her import HERReplayBuffer as HERReplayBuffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
 from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.goals.relabel import GoalKeys
@@ -54,7 +54,7 @@ def dataset_rule(manifest: Manifest) -> GoalRule:
     return rule if reward == "sparse" else GoalRule(nearness, rule.terminated, rule.success)
 
 
-def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDict) -> torch.Tensor:
+def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase) -> torch.Tensor:
     """Return the dense rewards ``[B]`` of mazes: 1 at the goal, less with distance."""
     return (-distance(achieved, desired)).exp()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import as_tensor
@@ -47,9 +48,10 @@ class GoalKeys:
         Raises:
             UsageError: they do not.
         """
-        if not storage.is_tensordict or storage.row_batch_size:
+        if storage.row_batch_size:
             raise UsageError(
-                "Goals need rows that are TensorDicts, each of a single step. Write such rows."
+                f"Each row has a batch size of its own, {list(storage.row_batch_size)}, and a goal "
+                "is that of a single step. Write steps as rows."
             )
         ends = () if rule.terminated is None else (TERMINATED, DONE)
         needed = (self.reached, self.desired, self.reward, *ends)
@@ -66,14 +68,21 @@ class GoalKeys:
             )
 
 
-def relabel(rows: Tree, is_new: torch.Tensor, goals: Any, keys: GoalKeys, rule: GoalRule) -> None:
+def relabel(
+    rows: Tree | TensorDictBase,
+    is_new: torch.Tensor,
+    goals: torch.Tensor,
+    keys: GoalKeys,
+    rule: GoalRule,
+) -> None:
     """Put goals into gathered rows, and what follows from them.
 
     A trajectory still ends where it did: where its last step terminated and does not with the new
     goal, it is truncated. One that now terminates earlier is done there.
 
     Args:
-        rows: nested dict of leaves ``[B, ...]``; gets other leaves in place of those that change.
+        rows: the batch, or the nested dict of its leaves ``[B, ...]``; other leaves are put in
+            place of those that change.
         is_new: which rows get a goal, bool ``[B]``.
         goals: of these rows, ``[M, ...]``.
         keys: where things are.
@@ -108,13 +117,17 @@ class _Consequences:
     """
 
     def __init__(
-        self, rows: Tree, is_new: torch.Tensor, achieved: torch.Tensor, desired: torch.Tensor
+        self,
+        rows: Tree | TensorDictBase,
+        is_new: torch.Tensor,
+        achieved: torch.Tensor,
+        desired: torch.Tensor,
     ) -> None:
         self._rows = rows
         self._is_new = is_new
         self._achieved = achieved
         self._desired = desired
-        self._batch = make_batch(_tensors(rows), is_new.shape, is_new.device)
+        self._batch = _batch(rows, is_new)
 
     def replace(self, key: Key, function: GoalFunction, name: str) -> None:
         """Put what a function of the rule returns for rows with new goals in place of an entry."""
@@ -132,8 +145,15 @@ class _Consequences:
         put(self._rows, key, torch.where(_beside(self._is_new, stored), fresh, stored))
 
 
+def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
+    """Return rows as a batch ``[B]`` of the same tensors."""
+    if isinstance(rows, TensorDictBase):
+        return rows.copy()
+    return make_batch(_tensors(rows), is_new.shape, is_new.device)
+
+
 def _with_goals(
-    rows: Tree, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
+    rows: Tree | TensorDictBase, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
 ) -> torch.Tensor:
     """Return the desired goals ``[B, ...]`` with new ones in their places."""
     stored = _leaf(rows, keys.desired)
@@ -148,7 +168,7 @@ def _with_goals(
     return desired
 
 
-def _mend_ends(rows: Tree, is_new: torch.Tensor, before: torch.Tensor) -> None:
+def _mend_ends(rows: Tree | TensorDictBase, is_new: torch.Tensor, before: torch.Tensor) -> None:
     """Let the other flags be what they must beside other terminations.
 
     Args:
@@ -167,13 +187,13 @@ def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     return is_new.view(-1, *(1,) * (leaf.ndim - 1))
 
 
-def _leaf(rows: Tree, key: Key) -> torch.Tensor:
+def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     """Return a leaf as a tensor, where it is an array of numpy too."""
     found: torch.Tensor = _tensor(entry(rows, key))
     return found
 
 
-def _flags(rows: Tree, key: Key) -> torch.Tensor:
+def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     """Return a leaf of flags.
 
     Raises:

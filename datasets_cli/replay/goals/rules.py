@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDictBase
 
-GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDict], Any]
+GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Any]
 """Takes what rows achieved ``[B, ...]``, their desired goals ``[B, ...]`` and the batch ``[B]``."""
 
 
@@ -64,7 +64,7 @@ class Near:
     threshold: float
 
     def __call__(
-        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDict
+        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase
     ) -> torch.Tensor:
         """Return whether ``achieved`` ``[B, n]`` is near ``desired`` ``[B, n]``."""
         return distance(achieved, desired) <= self.threshold
@@ -79,7 +79,7 @@ class _Either:
     missed: float
 
     def __call__(
-        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDict
+        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase
     ) -> torch.Tensor:
         """Return the rewards float64 ``[B]``."""
         near = self.near(achieved, desired, batch).double()

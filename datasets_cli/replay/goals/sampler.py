@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
@@ -137,7 +138,7 @@ class HERSampler(Sampler):
         info[GOAL_ROW] = unravel_rows(storage, goal_row)
         return index, info
 
-    def relabel(self, rows: Tree, info: Info) -> None:
+    def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
         """Put the goals that were drawn into the rows, and what follows from them.
 
         Raises:

@@ -340,6 +340,7 @@ class BatchReader:
         else:
             batch = storage.collate(rows) if collate_fn is None else collate_fn(rows)
             if isinstance(batch, TensorDictBase):
+                self.sampler.relabel(batch, info)
                 self.sample_info.describe(batch, index, info, storage, self.sampler)
         if self._pin_memory:
             batch = map_rows(lambda part: part.pin_memory(), batch)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.files.json_files import STATE, read_state, write_state
@@ -56,12 +57,13 @@ class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
             generator: what to draw from; the same state gives the same rows.
         """
 
-    def relabel(self, rows: Tree, info: Info) -> None:
-        """Change what gathered rows say, before anything is made of them; by default nothing.
+    def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
+        """Change what gathered rows say, before transforms; by default nothing.
 
         Args:
-            rows: nested dict of leaves ``[B, ...]``, tensors or arrays of numpy; leaves may be put
-                in place of others, which stay as they are. Rows that are no TensorDicts never come.
+            rows: the batch, or the nested dict of its leaves ``[B, ...]``, tensors or arrays of
+                numpy; leaves may be put in place of others, which stay as they are. Batches of
+                something else than TensorDicts never come.
             info: what ``sample`` said of them.
         """
         return

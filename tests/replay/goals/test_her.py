@@ -16,6 +16,8 @@ from datasets_cli import (
     DistributedSampler,
     GoalRule,
     HERSampler,
+    LazyMemmapStorage,
+    LazyStackStorage,
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
@@ -141,6 +143,17 @@ def test_every_format_says_which_goals_are_new(kind: Any, format: str, prefetch:
     assert ((np.asarray(info["goal_row"]) == -1) == ~is_new[:, 0]).all()
     assert (np.asarray(info["relabelled"]) == is_new).all()
     assert set(info) == {"index", "relabelled", "goal_row"}
+
+
+@pytest.mark.parametrize("storage", [ListStorage, LazyStackStorage, LazyMemmapStorage])
+def test_rows_in_lists_and_files_get_the_same_goals(storage: Any) -> None:
+    batches = []
+    for kind in (storage, LazyTensorStorage):
+        buffer = ReplayBuffer(storage=kind(20), sampler=HERSampler(RULE, ratio=0.5), seed=4)
+        buffer.extend(goal_rows([4, 9]))
+        batches.append(buffer.sample(32))
+    assert (batches[0] == batches[1]).all() and batches[0]["relabelled"].any()
+    assert (buffer[:] == goal_rows([4, 9])).all()  # what is stored stays
 
 
 def test_a_ratio_of_0_gives_the_batches_of_the_other_sampler_bit_for_bit() -> None:
@@ -392,10 +405,14 @@ def test_rewards_of_another_form_are_refused(returned: Any, message: str) -> Non
         buffer.sample(8)
 
 
-def test_rows_that_are_no_tensordicts_are_refused() -> None:
+@pytest.mark.parametrize(
+    "rows, message",
+    [([1, 2, 3], "do not have"), ([goal_rows([2])] * 3, r"batch size of its own, \[2\]")],
+)
+def test_rows_that_are_no_single_steps_are_refused(rows: list[Any], message: str) -> None:
     buffer = ReplayBuffer(storage=ListStorage(9), sampler=HERSampler(RULE))
-    buffer.extend([1, 2, 3])
-    with pytest.raises(UsageError, match="TensorDicts"):
+    buffer.extend(rows)
+    with pytest.raises(UsageError, match=message):
         buffer.sample(2)
 
 
