@@ -126,10 +126,12 @@ class HERSampler(Sampler):
         _, _, _, places = self._prepare(storage)
         if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
             is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
-        else:
-            last, slice_of = self._slices(index, info)
+        elif self.has_slices:
+            last, slice_of = self._slices(info)
             is_new, goal_row = self._draw(storage, places, index[last], generator)
             is_new, goal_row = is_new[slice_of], goal_row[slice_of]
+        else:
+            is_new, goal_row = self._draw(storage, places, index, generator)
         if bool(is_new.any()):
             goals = storage.entry(self.keys.reached, goal_row[is_new])
             assert goals is not None, "it was there when the storage was prepared"
@@ -179,7 +181,7 @@ class HERSampler(Sampler):
         Args:
             storage: whose rows.
             places: where rows are in their trajectories; None where that does not matter.
-            rows: int64 ``[S]``, the last one of each slice.
+            rows: int64 ``[S]``, the last one of each slice, or rows drawn one by one.
             generator: what to draw from.
         """
         chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
@@ -193,17 +195,12 @@ class HERSampler(Sampler):
             given = places.row(number, step)
         return is_new, torch.where(is_new, given, -1)
 
-    def _slices(self, index: torch.Tensor, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
+    def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
         """Return where in the batch slices end, int64 ``[S]``, and the slice of each row ``[B]``.
-
-        A row that was drawn by itself is a slice of one.
 
         Raises:
             UsageError: the sampler does not say where its slices end.
         """
-        if not self.has_slices:
-            each = torch.arange(len(index))
-            return each, each
         key = self.sampler.truncated_key
         if key is None or key not in info:
             raise UsageError(

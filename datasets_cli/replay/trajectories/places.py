@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
@@ -34,6 +37,9 @@ class TrajectoryPlaces:
         found = begins.argsort()
         self._number = found[trajectories.lengths[found] > 0]
         self._begins = begins[self._number]
+        # Of each environment the last one, which alone can continue at row 0.
+        ends = torch.arange(1, trajectories.stride + 1) * self._num_steps
+        self._last = self._search(ends, "left")
 
     def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``.
@@ -45,13 +51,12 @@ class TrajectoryPlaces:
             raise UsageError("No trajectory is given, and rows were drawn. Give those of all rows.")
         places = rows if self._rank is None else self._rank[rows]
         at = self._in_turn(places)
-        near = torch.searchsorted(self._begins, at, right=True) - 1
-        # A row before the first begin of its environment is of the trajectory that continues at
-        # row 0, the last one of that environment.
-        sequence = at // self._num_steps
-        is_other = (near < 0) | (self._begins[near] // self._num_steps != sequence)
-        last = torch.searchsorted(self._begins, (sequence + 1) * self._num_steps) - 1
-        near = torch.where(is_other, last, near)
+        near = self._search(at, "right")
+        if self.trajectories.wraps:
+            # A row before the first begin of its environment is of the one that continues there.
+            environment = at // self._num_steps
+            is_other = (near < 0) | (self._begins[near] // self._num_steps != environment)
+            near = torch.where(is_other, self._last[environment], near)
         step = (at - self._begins[near]) % self._num_steps
         number = self._number[near]
         outside = (places < 0) | (near < 0) | (step >= self.trajectories.lengths[number])
@@ -66,6 +71,15 @@ class TrajectoryPlaces:
         """Return the rows int64 ``[B]`` that are steps of trajectories, each int64 ``[B]``."""
         first = self.trajectories.starts[number]
         return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
+
+    def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
+        """Return the last trajectory that begins before each place int64 ``[B]``, or at it.
+
+        -1 where there is none; ``"right"`` lets one at the place count. By numpy: torch shares
+        even short searches among threads, which takes longer than they do.
+        """
+        found = np.searchsorted(self._begins.numpy(), at.numpy(), side)
+        return torch.from_numpy(found - 1)
 
     def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
         """Return where rows int64 ``[B]`` are if environments stand one after the other."""
