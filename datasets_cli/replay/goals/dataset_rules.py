@@ -20,7 +20,7 @@ MAZE_RADIUS = 0.45
 """How near to the goal an agent in a maze of gymnasium-robotics reaches it."""
 
 MAZES = re.compile(r"(PointMaze_\w+-v3|AntMaze_\w+-v[45])")
-"""Environments whose rule is known; AntMaze v3 chooses another goal before it says what it saw."""
+"""Environments whose rule is known; AntMaze v3 moves a goal before it rewards the step."""
 
 GIVE_ONE = "Give the rule: HERSampler(GoalRule(reward=...)), or GoalRule.sparse(threshold)."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,21 @@ def test_a_step_terminates_by_its_new_goal_only_where_goals_end_episodes(maze: M
         assert torch.equal(terminated, stored["next", "terminated"].squeeze(1))
     assert torch.equal(done, terminated | truncated)
     assert done[stored["next", "done"].squeeze(1)].all()  # what ended there still does
+
+
+@pytest.mark.parametrize("format", ["numpy", "jax"])
+def test_other_formats_have_the_same_goals(maze: Maze, format: str) -> None:
+    """Rows of a dataset become arrays without a TensorDict in between."""
+    replay, _ = maze
+    replay.set_sampler(HERSampler())
+    replay.reader.use_generator(None, 5)
+    expected = replay.sample(100)
+    replay.reader.use_generator(None, 5)
+    found = replay.with_format(format, cast=format == "jax").sample(100)
+    for key in (("next", "reward"), ("observation", "desired_goal"), ("relabelled",)):
+        leaf = functools.reduce(lambda tree, name: tree[name], key, found)
+        assert np.array_equal(np.asarray(leaf), expected[key].numpy().astype(leaf.dtype))
+    assert set(found) == set(expected.keys())
 
 
 # What is not known
