@@ -81,7 +81,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 some_strategy = st.sampled_from(["future", "final", "episode", "random", "geometric"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(writes=st.lists(sizes, min_size=1, max_size=3), cut=st.booleans(), strategy=some_strategy)
 def test_batches_are_what_a_slow_loop_makes_of_a_ring(
     writes: list[list[int]], cut: bool, strategy: str
@@ -95,7 +95,7 @@ def test_batches_are_what_a_slow_loop_makes_of_a_ring(
             for key in FLAGS:
                 rows[key][-1] = False
         buffer.extend(rows)
-        batch, info = buffer.sample(30, return_info=True)
+        batch, info = buffer.sample(20, return_info=True)
         stored = buffer[:]
         done = stored["next", "done"].view(-1).tolist()
         cursor, is_full = buffer.storage.cursor, len(buffer) == 8
