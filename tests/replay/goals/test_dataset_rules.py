@@ -108,6 +108,17 @@ def test_other_formats_have_the_same_goals(maze: Maze, format: str) -> None:
     assert set(found) == set(expected.keys())
 
 
+def test_goals_of_a_view_are_of_its_own_trajectories(maze: Maze) -> None:
+    replay, file = maze
+    replay.set_sampler(HERSampler(ratio=1, strategy="random"))
+    view = replay.episodes_at([2, 0])
+    batch, info = view.sample(500, return_info=True)
+    offsets = replay.storage.offsets
+    whole = [*range(offsets[2], offsets[3]), *range(offsets[1])]
+    rows = np.array(whole)[info["goal_row"]]
+    assert np.array_equal(batch["observation", "desired_goal"], file["achieved"][rows])
+
+
 # What is not known
 
 
