@@ -14,6 +14,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.goals.relabel import GoalKeys
 from datasets_cli.replay.goals.rules import GoalRule, distance
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
 
 MAZE_RADIUS = 0.45
@@ -59,7 +60,22 @@ def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBas
     return (-distance(achieved, desired)).exp()
 
 
-def check_rule(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
+def own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
+    """Return the rule of the dataset whose rows these are.
+
+    Raises:
+        UsageError: they are of none, or its rule is not known, or its rewards follow another one.
+    """
+    dataset: Dataset | None = getattr(storage, "dataset", None)
+    if dataset is None:
+        raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
+    rule = dataset_rule(dataset.manifest)
+    keys.check(storage, rule)
+    _check(rule, storage, keys)
+    return rule
+
+
+def _check(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
     """Check that the rewards of up to 1,000 rows follow from their goals by a rule.
 
     Raises:

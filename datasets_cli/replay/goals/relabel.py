@@ -19,6 +19,7 @@ from datasets_cli.store.schema.columns import DONE, TERMINATED, TRUNCATED, Key, 
 from datasets_cli.store.schema.tree import Tree, entry, put
 
 RELABELLED = ("relabelled",)
+SUCCESS = ("next", "info", "success")
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class GoalKeys:
         achieved: what was achieved; below ``next`` what the step achieved.
         desired: the goal; below ``next`` too, where it is there.
         reward: the reward.
-        success: whether the step was a success, where it is there.
+        success: whether the step was a success.
+        needs_success: whether rows must have that; otherwise it is changed where it is there.
     """
 
     achieved: Key
     desired: Key
     reward: Key
-    success: Key
+    success: Key = SUCCESS
+    needs_success: bool = False
 
     @property
     def reached(self) -> Key:
@@ -54,12 +57,18 @@ class GoalKeys:
                 "is that of a single step. Write steps as rows."
             )
         ends = () if rule.terminated is None else (TERMINATED, DONE)
-        needed = (self.reached, self.desired, self.reward, *ends)
+        success = (self.success,) if self.needs_success else ()
+        if success and rule.success is None:
+            raise UsageError(
+                f"success_key names {show_key(self.success)}, and the rule does not say what is a "
+                "success. Give GoalRule a success, or leave out success_key."
+            )
+        needed = (self.reached, self.desired, self.reward, *ends, *success)
         if missing := [show_key(key) for key in needed if not storage.has(key)]:
             raise UsageError(
                 f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
                 f"{', '.join(missing)} as one tensor. Name the keys that they have, with "
-                "achieved_goal_key, desired_goal_key and reward_key."
+                "achieved_goal_key, desired_goal_key, reward_key and success_key."
             )
         if storage.has(RELABELLED):
             raise UsageError(
@@ -92,7 +101,9 @@ def relabel(
         UsageError: goals have another form than those in the rows, or the rule returned something
             else than is expected.
     """
-    desired = _with_goals(rows, is_new, goals, keys)
+    stored = _leaf(rows, keys.desired)
+    is_new = is_new.to(stored.device)  # goals are drawn on the CPU
+    desired = _with_goals(stored, is_new, goals.to(stored.device), keys)
     put(rows, keys.desired, desired)
     if entry(rows, ("next", *keys.desired)) is not None:
         put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
@@ -153,10 +164,9 @@ def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
 
 
 def _with_goals(
-    rows: Tree | TensorDictBase, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
+    stored: torch.Tensor, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
 ) -> torch.Tensor:
     """Return the desired goals ``[B, ...]`` with new ones in their places."""
-    stored = _leaf(rows, keys.desired)
     if goals.dtype != stored.dtype or goals.shape[1:] != stored.shape[1:]:
         raise UsageError(
             f"{show_key(keys.reached)} is {goals.dtype} {list(goals.shape[1:])} a row, and cannot "

@@ -8,22 +8,21 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.buffers.parts import as_sampler
-from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, check_rule, dataset_rule
-from datasets_cli.replay.goals.relabel import RELABELLED, GoalKeys, relabel
+from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
+from datasets_cli.replay.goals.goal_rows import GoalRows
+from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
-from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
+from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.samplers.slicing import MASK, trajectories_of
+from datasets_cli.replay.samplers.slicing import MASK
 from datasets_cli.replay.samplers.windows import slice_begins
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
-from datasets_cli.replay.trajectories.places import TrajectoryPlaces
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree, put
 
@@ -49,12 +48,14 @@ class HERSampler(Sampler):
         sampler: draws the rows; uniformly with replacement by default. It cannot have priorities.
         strategy: which step gives a goal; see ``HindsightStrategy``.
         ratio: how likely a row, or a slice, gets another goal.
-        gamma: with ``geometric``, how likely a step is compared with the one before it.
+        gamma: of ``geometric``: how likely a step is compared with the one before it; 0.99 by
+            default.
         trajectories: where they are; see ``Slicing``.
         achieved_goal_key: what was achieved.
         desired_goal_key: the goal.
         reward_key: the reward.
-        success_key: whether a step was a success, where rows have it.
+        success_key: whether a step was a success; ``("next", "info", "success")`` by default, where
+            rows have it.
 
     Raises:
         UsageError: a number is out of its range, there is no such strategy, or the sampler has
@@ -71,12 +72,12 @@ class HERSampler(Sampler):
         sampler: Sampler | None = None,
         strategy: HindsightStrategy | str = "future",
         ratio: float = 0.8,
-        gamma: float = 0.99,
+        gamma: float | None = None,
         trajectories: TrajectorySource = FROM_STORAGE,
         achieved_goal_key: NestedKey = ("observation", "achieved_goal"),
         desired_goal_key: NestedKey = ("observation", "desired_goal"),
         reward_key: NestedKey = ("next", "reward"),
-        success_key: NestedKey = ("next", "info", "success"),
+        success_key: NestedKey | None = None,
     ) -> None:
         self.rule = GoalRule(rule) if callable(rule) else rule
         if not isinstance(self.rule, GoalRule | None):
@@ -89,15 +90,21 @@ class HERSampler(Sampler):
             )
         self.strategy = _strategy(strategy)
         self.ratio = ratio
-        self.gamma = _share("gamma", gamma)
+        if gamma is not None and self.strategy is not HindsightStrategy.GEOMETRIC:
+            raise UsageError(f"gamma is of the strategy 'geometric', not of {str(strategy)!r}.")
+        self.gamma = _share("gamma", 0.99 if gamma is None else gamma)
         if self.gamma == 1:
             raise UsageError("gamma=1 makes each step as likely as the next: use 'future'.")
         self.trajectories = trajectories
         self.keys = GoalKeys(
-            *map(key_of, (achieved_goal_key, desired_goal_key, reward_key, success_key))
+            achieved=key_of(achieved_goal_key),
+            desired=key_of(desired_goal_key),
+            reward=key_of(reward_key),
+            success=SUCCESS if success_key is None else key_of(success_key),
+            needs_success=success_key is not None,
         )
         self.has_slices = self.sampler.has_slices
-        self._prepared: tuple[Storage, int, GoalRule, TrajectoryPlaces | None] | None = None
+        self._prepared: tuple[Storage, int, GoalRule, GoalRows] | None = None
 
     def __repr__(self) -> str:
         return (
@@ -107,7 +114,10 @@ class HERSampler(Sampler):
 
     @property
     def ratio(self) -> float:
-        """How likely a row, or a slice, gets another goal; it may be set between batches."""
+        """How likely a row, or a slice, gets another goal.
+
+        It may be set between batches; those that were made ahead keep what it was.
+        """
         return self._ratio
 
     @ratio.setter
@@ -122,16 +132,16 @@ class HERSampler(Sampler):
         Raises:
             UsageError: as the other sampler; or rows do not have goals, or no rule is known.
         """
+        _, _, _, goal_rows = self._prepare(storage)  # first: what it refuses loses no batch
         index, info = self.sampler.sample(storage, batch_size, generator)
-        _, _, _, places = self._prepare(storage)
         if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
             is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
         elif self.has_slices:
             last, slice_of = self._slices(info)
-            is_new, goal_row = self._draw(storage, places, index[last], generator)
+            is_new, goal_row = goal_rows.draw(index[last], self.ratio, generator)
             is_new, goal_row = is_new[slice_of], goal_row[slice_of]
         else:
-            is_new, goal_row = self._draw(storage, places, index, generator)
+            is_new, goal_row = goal_rows.draw(index, self.ratio, generator)
         if bool(is_new.any()):
             goals = storage.entry(self.keys.reached, goal_row[is_new])
             assert goals is not None, "it was there when the storage was prepared"
@@ -153,47 +163,21 @@ class HERSampler(Sampler):
             relabel(rows, is_new.squeeze(1), goals, self.keys, self._prepared[2])
         put(rows, RELABELLED, is_new)
 
-    def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, TrajectoryPlaces | None]:
+    def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, GoalRows]:
         """Return what is known of a storage; worked out once after each write."""
+        if not len(storage):
+            raise EmptyBuffer(NO_ROWS)
         known = self._prepared
         if known is None or known[0] is not storage:
-            rule = self.rule or _own_rule(storage, self.keys)
+            rule = self.rule or own_rule(storage, self.keys)
             self.keys.check(storage, rule)
         elif known[1] == storage.revision:
             return known
         else:
             rule = known[2]
-        places = None
-        if self.strategy is not HindsightStrategy.RANDOM:
-            places = TrajectoryPlaces(trajectories_of(storage, self.trajectories))
-        self._prepared = storage, storage.revision, rule, places
+        rows = GoalRows(storage, self.strategy, self.gamma, self.trajectories)
+        self._prepared = storage, storage.revision, rule, rows
         return self._prepared
-
-    def _draw(
-        self,
-        storage: Storage,
-        places: TrajectoryPlaces | None,
-        rows: torch.Tensor,
-        generator: torch.Generator,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them.
-
-        Args:
-            storage: whose rows.
-            places: where rows are in their trajectories; None where that does not matter.
-            rows: int64 ``[S]``, the last one of each slice, or rows drawn one by one.
-            generator: what to draw from.
-        """
-        chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
-        is_new = chance < self.ratio
-        if places is None:
-            given = uniform_below(torch.full_like(rows, len(storage)), uniform)
-        else:
-            number, step = places.of(rows)
-            lengths = places.trajectories.lengths[number]
-            step = goal_steps(self.strategy, step, lengths, uniform, self.gamma)
-            given = places.row(number, step)
-        return is_new, torch.where(is_new, given, -1)
 
     def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
         """Return where in the batch slices end, int64 ``[S]``, and the slice of each row ``[B]``.
@@ -247,21 +231,6 @@ class HERSampler(Sampler):
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_prepared": None}  # worked out again from the storage
-
-
-def _own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
-    """Return the rule of the dataset whose rows these are.
-
-    Raises:
-        UsageError: they are of none, or its rule is not known, or its rewards follow another one.
-    """
-    dataset: Dataset | None = getattr(storage, "dataset", None)
-    if dataset is None:
-        raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
-    rule = dataset_rule(dataset.manifest)
-    keys.check(storage, rule)
-    check_rule(rule, storage, keys)
-    return rule
 
 
 def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:

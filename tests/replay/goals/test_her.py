@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,13 @@ from datasets_cli import (
     PrioritizedSampler,
     RandomSampler,
     ReplayBuffer,
+    ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from tests.support.goal_rows import (
     ACHIEVED,
     DESIRED,
@@ -197,6 +200,28 @@ def test_a_state_continues_with_the_same_goals(sampler: Any, prefetch: int) -> N
         assert (buffer.sample() == other.sample()).all()
 
 
+@pytest.mark.parametrize("sampler", [RandomSampler, SamplerWithoutReplacement])
+def test_a_dump_continues_with_the_same_goals(sampler: Any, tmp_path: Path) -> None:
+    def make() -> ReplayBuffer:
+        rule = HERSampler(RULE, sampler=sampler())
+        return ReplayBuffer(storage=LazyTensorStorage(50), sampler=rule, batch_size=4, seed=1)
+
+    buffer, other = make(), make()
+    buffer.extend(goal_rows([5, 9]))
+    buffer.sample()
+    buffer.dumps(tmp_path)
+    other.loads(tmp_path)
+    for _ in range(3):
+        assert (buffer.sample() == other.sample()).all()
+
+
+def test_members_of_an_ensemble_give_goals() -> None:
+    members = [buffer_of(goal_rows([5, 9], first=first), ratio=0.5) for first in (0, 100)]
+    batch, info = ReplayBufferEnsemble(*members, sample_from_all=True).sample(64, return_info=True)
+    assert batch["relabelled"].any() and torch.equal(batch["relabelled"], info["relabelled"])
+    assert (batch[1][DESIRED][batch[1]["relabelled"]] >= 100).all()
+
+
 def test_rows_written_over_give_no_goal_even_in_a_batch_made_ahead() -> None:
     buffer = ReplayBuffer(
         storage=LazyTensorStorage(6),
@@ -231,8 +256,6 @@ def test_goals_are_found_where_environments_stand_side_by_side() -> None:
 def test_the_trajectories_may_be_told_by_another_column() -> None:
     rows = goal_rows([6])
     rows["attempt"] = torch.tensor([0, 0, 1, 1, 1, 2]).unsqueeze(1)
-    from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
-
     buffer = buffer_of(
         rows, strategy="final", ratio=1, trajectories=TrajectoryKeys(number=("attempt",))
     )
@@ -349,7 +372,8 @@ def test_goals_may_have_other_keys_and_dimensions() -> None:
     [
         ({"strategy": "past"}, "no strategy 'past'; expected one of future, final"),
         ({"ratio": 1.5}, "ratio must be a number from 0 to 1, not 1.5"),
-        ({"gamma": 1}, "use 'future'"),
+        ({"strategy": "geometric", "gamma": 1}, "use 'future'"),
+        ({"gamma": 0.9}, "gamma is of the strategy 'geometric', not of 'future'"),
         ({"rule": 3}, "GoalRule or a function, not 3"),
         ({"sampler": PrioritizedSampler(9, 0.5, 0.5)}, "PrioritizedSampler draws by priorities"),
         ({"sampler": 3}, "A sampler is expected"),
@@ -388,6 +412,31 @@ def without(key: Any) -> TensorDict:
 def test_rows_without_goals_are_refused(rows: TensorDict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         buffer_of(rows, ratio=1).sample(8)
+
+
+@pytest.mark.parametrize(
+    "rule, message",
+    [
+        (RULE, "do not have next.won as one tensor"),
+        (lambda achieved, desired, batch: achieved, "does not say what is a success"),
+    ],
+)
+def test_a_success_that_is_asked_for_must_be_there(rule: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        buffer_of(goal_rows([4]), rule=rule, success_key=("next", "won")).sample(8)
+
+
+def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
+    sampler = HERSampler(sampler=SamplerWithoutReplacement())
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=sampler)
+    with pytest.raises(EmptyBuffer):
+        buffer.sample(2)
+    buffer.extend(goal_rows([4]))
+    with pytest.raises(UsageError, match="no dataset"):
+        buffer.sample(2)
+    sampler.rule = RULE
+    found = torch.cat([buffer.sample(2)["next", *ACHIEVED] for _ in range(2)])
+    assert found.view(-1).sort().values.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
