@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.goals.relabel import GoalKeys
+from datasets_cli.replay.goals.keys import GoalKeys
 from datasets_cli.replay.goals.rules import GoalRule, distance
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.dataset import Dataset

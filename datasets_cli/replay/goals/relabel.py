@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,69 +11,11 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import as_tensor
 from datasets_cli.replay.forms.batch import make_batch
+from datasets_cli.replay.goals.keys import GoalKeys
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
-from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.bits import to_tensor
 from datasets_cli.store.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.store.schema.tree import Tree, entry, put
-
-RELABELLED = ("relabelled",)
-SUCCESS = ("next", "info", "success")
-
-
-@dataclass(frozen=True)
-class GoalKeys:
-    """Where goals and what follows from them are.
-
-    Args:
-        achieved: what was achieved; below ``next`` what the step achieved.
-        desired: the goal; below ``next`` too, where it is there.
-        reward: the reward.
-        success: whether the step was a success.
-        needs_success: whether rows must have that; otherwise it is changed where it is there.
-    """
-
-    achieved: Key
-    desired: Key
-    reward: Key
-    success: Key = SUCCESS
-    needs_success: bool = False
-
-    @property
-    def reached(self) -> Key:
-        """What the step achieved."""
-        return ("next", *self.achieved)
-
-    def check(self, storage: Storage, rule: GoalRule) -> None:
-        """Check that rows have what is read and changed.
-
-        Raises:
-            UsageError: they do not.
-        """
-        if storage.row_batch_size:
-            raise UsageError(
-                f"Each row has a batch size of its own, {list(storage.row_batch_size)}, and a goal "
-                "is that of a single step. Write steps as rows."
-            )
-        ends = () if rule.terminated is None else (TERMINATED, DONE)
-        success = (self.success,) if self.needs_success else ()
-        if success and rule.success is None:
-            raise UsageError(
-                f"success_key names {show_key(self.success)}, and the rule does not say what is a "
-                "success. Give GoalRule a success, or leave out success_key."
-            )
-        needed = (self.reached, self.desired, self.reward, *ends, *success)
-        if missing := [show_key(key) for key in needed if not storage.has(key)]:
-            raise UsageError(
-                f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
-                f"{', '.join(missing)} as one tensor. Name the keys that they have, with "
-                "achieved_goal_key, desired_goal_key, reward_key and success_key."
-            )
-        if storage.has(RELABELLED):
-            raise UsageError(
-                f"The rows have {show_key(RELABELLED)}, where batches say which goals are new. "
-                "Rename it."
-            )
 
 
 def relabel(
@@ -198,8 +139,15 @@ def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    """Return a leaf as a tensor, where it is an array of numpy too."""
-    found: torch.Tensor = _tensor(entry(rows, key))
+    """Return a leaf as a tensor, where it is an array of numpy too.
+
+    Raises:
+        UsageError: it is none, or some rows do not have it.
+    """
+    found = _tensor(entry(rows, key))
+    if not isinstance(found, torch.Tensor):
+        kind = "missing from some rows" if found is None else type(found).__name__
+        raise UsageError(f"{show_key(key)} is {kind}; goals need one tensor of all rows.")
     return found
 
 

@@ -13,7 +13,8 @@ from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.buffers.parts import as_sampler
 from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
 from datasets_cli.replay.goals.goal_rows import GoalRows
-from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
+from datasets_cli.replay.goals.keys import RELABELLED, SUCCESS, GoalKeys
+from datasets_cli.replay.goals.relabel import relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.rows.row_numbers import unravel_rows
@@ -79,8 +80,8 @@ class HERSampler(Sampler):
         reward_key: NestedKey = ("next", "reward"),
         success_key: NestedKey | None = None,
     ) -> None:
-        self.rule = GoalRule(rule) if callable(rule) else rule
-        if not isinstance(self.rule, GoalRule | None):
+        self._rule = GoalRule(rule) if callable(rule) else rule
+        if not isinstance(self._rule, GoalRule | None):
             raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}. {GIVE_ONE}")
         self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
         if self.sampler.has_priorities:
@@ -88,15 +89,15 @@ class HERSampler(Sampler):
                 f"{type(sampler).__name__} draws by priorities, which say nothing of rows with "
                 "another goal. Give HERSampler one that does not."
             )
-        self.strategy = _strategy(strategy)
+        self._strategy = _strategy(strategy)
         self.ratio = ratio
-        if gamma is not None and self.strategy is not HindsightStrategy.GEOMETRIC:
+        if gamma is not None and self._strategy is not HindsightStrategy.GEOMETRIC:
             raise UsageError(f"gamma is of the strategy 'geometric', not of {str(strategy)!r}.")
-        self.gamma = _share("gamma", 0.99 if gamma is None else gamma)
-        if self.gamma == 1:
+        self._gamma = _share("gamma", 0.99 if gamma is None else gamma)
+        if self._gamma == 1:
             raise UsageError("gamma=1 makes each step as likely as the next: use 'future'.")
-        self.trajectories = trajectories
-        self.keys = GoalKeys(
+        self._trajectories = trajectories
+        self._keys = GoalKeys(
             achieved=key_of(achieved_goal_key),
             desired=key_of(desired_goal_key),
             reward=key_of(reward_key),
@@ -108,9 +109,14 @@ class HERSampler(Sampler):
 
     def __repr__(self) -> str:
         return (
-            f"HERSampler({self.sampler!r}, strategy={str(self.strategy)!r}, ratio={self.ratio}, "
-            f"rule={self.rule!r})"
+            f"HERSampler({self.sampler!r}, strategy={str(self._strategy)!r}, ratio={self.ratio}, "
+            f"rule={self._rule!r})"
         )
+
+    @property
+    def strategy(self) -> HindsightStrategy:
+        """Which step gives a goal."""
+        return self._strategy
 
     @property
     def ratio(self) -> float:
@@ -143,9 +149,7 @@ class HERSampler(Sampler):
         else:
             is_new, goal_row = goal_rows.draw(index, self.ratio, generator)
         if bool(is_new.any()):
-            goals = storage.entry(self.keys.reached, goal_row[is_new])
-            assert goals is not None, "it was there when the storage was prepared"
-            info[_GOALS] = goals
+            info[_GOALS] = self._keys.goals(storage, goal_row[is_new])
         info[RELABELLED] = is_new.unsqueeze(1)
         info[GOAL_ROW] = unravel_rows(storage, goal_row)
         return index, info
@@ -160,7 +164,7 @@ class HERSampler(Sampler):
         goals = info.pop(_GOALS, None)
         if goals is not None:
             assert self._prepared is not None, "rows were drawn"
-            relabel(rows, is_new.squeeze(1), goals, self.keys, self._prepared[2])
+            relabel(rows, is_new.squeeze(1), goals, self._keys, self._prepared[2])
         put(rows, RELABELLED, is_new)
 
     def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, GoalRows]:
@@ -169,13 +173,13 @@ class HERSampler(Sampler):
             raise EmptyBuffer(NO_ROWS)
         known = self._prepared
         if known is None or known[0] is not storage:
-            rule = self.rule or own_rule(storage, self.keys)
-            self.keys.check(storage, rule)
+            rule = self._rule or own_rule(storage, self._keys)
+            self._keys.check(storage, rule)
         elif known[1] == storage.revision:
             return known
         else:
             rule = known[2]
-        rows = GoalRows(storage, self.strategy, self.gamma, self.trajectories)
+        rows = GoalRows(storage, self._strategy, self._gamma, self._trajectories)
         self._prepared = storage, storage.revision, rule, rows
         return self._prepared
 

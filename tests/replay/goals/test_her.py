@@ -414,6 +414,27 @@ def test_rows_without_goals_are_refused(rows: TensorDict, message: str) -> None:
         buffer_of(rows, ratio=1).sample(8)
 
 
+@pytest.mark.parametrize("key", [("next", *ACHIEVED), DESIRED, ("next", "reward")])
+@pytest.mark.parametrize("storage", [ListStorage, LazyStackStorage])
+def test_rows_of_a_list_some_of_which_lack_a_goal_are_refused(storage: Any, key: Any) -> None:
+    buffer = ReplayBuffer(storage=storage(9), sampler=HERSampler(RULE, ratio=1))
+    buffer.extend(goal_rows([4]))
+    buffer.extend(without(key))
+    with pytest.raises(UsageError, match=r"do not have|missing from some rows|Rows differ"):
+        buffer.sample(50)
+
+
+@pytest.mark.parametrize("storage", [ListStorage, LazyTensorStorage])
+def test_goals_of_several_tensors_are_refused(storage: Any) -> None:
+    rows = goal_rows([4])
+    rows[DESIRED] = TensorDict({"kettle": torch.zeros(4, 1)}, [4])
+    rows["next", *ACHIEVED] = TensorDict({"kettle": torch.zeros(4, 1)}, [4])
+    buffer = ReplayBuffer(storage=storage(9), sampler=HERSampler(RULE, ratio=1))
+    buffer.extend(rows)
+    with pytest.raises(UsageError, match="one tensor"):
+        buffer.sample(8)
+
+
 @pytest.mark.parametrize(
     "rule, message",
     [
@@ -427,14 +448,14 @@ def test_a_success_that_is_asked_for_must_be_there(rule: Any, message: str) -> N
 
 
 def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
-    sampler = HERSampler(sampler=SamplerWithoutReplacement())
-    buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=sampler)
+    epoch = SamplerWithoutReplacement()
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=HERSampler(sampler=epoch))
     with pytest.raises(EmptyBuffer):
         buffer.sample(2)
     buffer.extend(goal_rows([4]))
     with pytest.raises(UsageError, match="no dataset"):
         buffer.sample(2)
-    sampler.rule = RULE
+    buffer.set_sampler(HERSampler(RULE, sampler=epoch))
     found = torch.cat([buffer.sample(2)["next", *ACHIEVED] for _ in range(2)])
     assert found.view(-1).sort().values.tolist() == [0, 1, 2, 3]
 
