@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import ExperienceReplay, HERSampler, Manifest, dataset_rule
+from datasets_cli import (
+    ExperienceReplay,
+    FrameStack,
+    HERSampler,
+    Manifest,
+    ReplayBuffer,
+    Storage,
+    dataset_rule,
+    open_storage,
+)
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from tests.support import maze_files
@@ -106,6 +115,24 @@ def test_other_formats_have_the_same_goals(maze: Maze, format: str) -> None:
         leaf = functools.reduce(lambda tree, name: tree[name], key, found)
         assert np.array_equal(np.asarray(leaf), expected[key].numpy().astype(leaf.dtype))
     assert set(found) == set(expected.keys())
+
+
+def in_memory(replay: ExperienceReplay) -> Storage:
+    return open_storage(replay.data_path, device="cpu")
+
+
+def of_stacks(replay: ExperienceReplay) -> Storage:
+    return FrameStack(open_storage(replay.data_path), 3, key=("observation", "observation"))
+
+
+@pytest.mark.parametrize("storage", [in_memory, of_stacks])
+def test_other_storages_of_a_dataset_have_the_same_goals(maze: Maze, storage: Any) -> None:
+    batches = [
+        ReplayBuffer(storage=each, sampler=HERSampler(), seed=5).sample(100)
+        for each in (maze[0].storage, storage(maze[0]))
+    ]
+    for key in (("next", "reward"), ("observation", "desired_goal"), ("relabelled",)):
+        assert torch.equal(batches[0][key], batches[1][key])
 
 
 def test_goals_of_a_view_are_of_its_own_trajectories(maze: Maze) -> None:
