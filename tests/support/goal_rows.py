@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import GoalRule
+from datasets_cli import GoalRule, HERSampler, LazyTensorStorage, ReplayBuffer
 
 ACHIEVED = ("observation", "achieved_goal")
 DESIRED = ("observation", "desired_goal")
@@ -48,6 +49,17 @@ def goal_rows(
     }
     observation = {"achieved_goal": number - 1, "desired_goal": goal}
     return TensorDict({"observation": observation, "next": following}, [count])
+
+
+def buffer_of(
+    rows: TensorDict | None = None, size: int = 100, rule: Any = RULE, **arguments: Any
+) -> ReplayBuffer:
+    """Return a buffer whose sampler is made of the arguments."""
+    sampler = HERSampler(rule, **arguments)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(size), sampler=sampler, seed=7)
+    if rows is not None:
+        buffer.extend(rows)
+    return buffer
 
 
 def trajectories_around(done: Sequence[bool], cursor: int, is_full: bool) -> list[list[int]]:
