@@ -107,6 +107,7 @@ _LAZY_IMPORTS = {
     "BatchStream": "replay.loaders",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",
+    "HERReplayBuffer": "torchrl.her",
     # storages
     "FrameStack": "replay.storages.frame_stack",
     "Sequences": "replay.sequences.sequences",
@@ -129,6 +130,7 @@ _LAZY_IMPORTS = {
     "BlockShuffleSampler": "replay.samplers.block_shuffle",
     "SliceSampler": "torchrl.slice_samplers",
     "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
+    "HERSampler": "replay.goals.sampler",
     "LinearScheduler": "torchrl.schedulers",
     "StepScheduler": "torchrl.schedulers",
     # writers
@@ -140,6 +142,10 @@ _LAZY_IMPORTS = {
     # trajectories
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.start_stop",
+    # goals
+    "GoalRule": "replay.goals.rules",
+    "dataset_rule": "replay.goals.dataset_rules",
+    "HindsightStrategy": "replay.goals.strategies",
     # transforms
     "CatFrames": "torchrl.cat_frames",
     "Compose": "replay.transforms.compose",

@@ -80,6 +80,10 @@ from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemb
 from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as OfflineToOnline
 from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
 from datasets_cli.replay.episodes.table import Trajectories as Trajectories
+from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
+from datasets_cli.replay.goals.rules import GoalRule as GoalRule
+from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
+from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.mixtures.member import Member as Member
 from datasets_cli.replay.mixtures.mixture import Mixture as Mixture
@@ -144,6 +148,7 @@ from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as Atar
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.her import HERReplayBuffer as HERReplayBuffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
 from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler

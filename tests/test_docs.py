@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from typer.main import get_command
 
 import datasets_cli
-from datasets_cli import api, errors
+from datasets_cli import HindsightStrategy, api, errors
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app, main
 from datasets_cli.config import Config
@@ -26,6 +26,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.verification import verify
+from tests.support import maze_files
 from tests.support.paths import DEMO_DATA, PROJECT
 
 Capture = pytest.CaptureFixture[str]
@@ -152,6 +153,22 @@ def test_the_python_of_the_page_on_sequences_runs(door: str) -> None:
     assert (padded["action"][~padded["attention_mask"]] == -10).all()
     exec(loop, names)
     assert len(names["losses"]) == 3 and np.isfinite(names["losses"]).all()
+
+
+def test_the_python_of_the_page_on_goals_runs_on_a_recorded_maze(
+    config: Config, tmp_path: Path
+) -> None:
+    maze = maze_files.install(maze_files.unpack("open", tmp_path / "source"), config)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks("docs/goals.md", "python"):
+        exec(block.replace("minari/D4RL/pointmaze/umaze-v2", maze), names)
+    assert names["batch"]["relabelled"].shape == (256, 1) and names["goals"].shape == (256, 2)
+    assert set(names["batch"]["next", "reward"].flatten().tolist()) == {0.0, 1.0}
+
+
+def test_the_page_on_goals_names_every_strategy() -> None:
+    text = (PROJECT / "docs" / "goals.md").read_text(encoding="utf-8")
+    assert re.findall(r'^\| `"(\w+)"` \|', text, re.MULTILINE) == list(HindsightStrategy)
 
 
 def test_the_page_for_those_who_come_from_elsewhere_runs(

@@ -18,6 +18,7 @@ from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline
+from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.samplers.distributed import SharedEpochs, process_rank, share
 
 
@@ -84,6 +85,8 @@ class BatchStream(IterableDataset[Rows]):
         self.epoch += 1
         buffer = self.buffer
         sampler = (buffer.offline if isinstance(buffer, OfflineToOnline) else buffer).sampler
+        if isinstance(sampler, HERSampler):
+            sampler = sampler.sampler
         if isinstance(sampler, SharedEpochs):
             sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
 

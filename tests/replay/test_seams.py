@@ -39,6 +39,7 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.tree import Tree
 
 LENGTH = 5  # rows of each trajectory
 ROWS = 20
@@ -159,6 +160,9 @@ class EverySecond:
         index = (self.next + 2 * torch.arange(batch_size)) % len(storage)
         self.next += 2 * batch_size
         return index, {("drawn",): index * 10}
+
+    def relabel(self, rows: Tree, info: Info) -> None:
+        pass
 
     def on_write(self, rows: torch.Tensor) -> None:
         self.told.append(rows.tolist())

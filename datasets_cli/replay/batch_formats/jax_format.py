@@ -32,9 +32,9 @@ UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 class JaxFormat(BatchFormat):
     """Gives arrays of jax, which are contiguous and copied where jax asks for it.
 
-    Where jax is set to 32 bits, which it is by default, ``index``, ``episode`` and ``timesteps``
-    are int32, which is enough for the numbers of 2**31 rows, and other columns of 64 bits are
-    refused.
+    Where jax is set to 32 bits, which it is by default, ``index``, ``goal_row``, ``episode`` and
+    ``timesteps`` are int32, which is enough for the numbers of 2**31 rows, and other columns of 64
+    bits are refused.
 
     Args:
         cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; whole numbers that
@@ -94,7 +94,7 @@ class JaxFormat(BatchFormat):
     def _refuses(self, key: Key, dtype: str) -> bool:
         """Tell whether a column of some type is not given as one of 32 bits."""
         # Numbers of trajectories, of rows, and of steps in sequences.
-        is_number = key in (EPISODE, ("timesteps",)) or key[:1] == ("index",)
+        is_number = key in (EPISODE, ("timesteps",), ("goal_row",)) or key[:1] == ("index",)
         return dtype in NARROWED and not (self.cast or (is_number and dtype == "int64"))
 
 

@@ -32,8 +32,10 @@ class SharedDraw:
         self._generator = generator
         self._drawn: tuple[torch.Tensor, Info] | None = None
         self._num_rows = 0
-        # Slices of an epoch are drawn once more, and must not be lost.
-        is_epoch = sampler.has_slices and not sampler.has_priorities
+        # What is drawn follows from rows: where trajectories end, which goals were reached.
+        self._reads_rows = sampler.has_slices or type(sampler).relabel is not Sampler.relabel
+        # Items of an epoch are drawn once more, and must not be lost.
+        is_epoch = self._reads_rows and not sampler.has_priorities
         self._state = sampler.state_dict() if is_epoch else None
 
     def attempt(self) -> tuple[torch.Tensor, Info, Rows]:
@@ -46,7 +48,7 @@ class SharedDraw:
 
     def take_back(self) -> None:
         """Draw once more where what was drawn may not hold: slices may cross trajectories now."""
-        if self._sampler.has_slices:
+        if self._reads_rows:
             self._drawn = None
             if self._state is not None:
                 self._sampler.load_state_dict(self._state)

@@ -8,7 +8,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.slices import Sliced
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.slicing import Slicing, trajectories_of
 from datasets_cli.replay.samplers.windows import overhang, too_short
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -108,7 +108,7 @@ class PrioritizedSlices(Sliced, Prioritized):
         known, asked = self._prepared, (storage, slice_len, storage.revision, self.revision)
         if known is not None and known[:4] == asked:
             return known[4]
-        trajectories = self.slicing.trajectories_of(storage)
+        trajectories = trajectories_of(storage, self.slicing.trajectories)
         lengths = trajectories.lengths
         _, right = overhang(self.slicing.span, slice_len)
         # The first steps of a trajectory that can begin a slice; a short one is drawn whole, from

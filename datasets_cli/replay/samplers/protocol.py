@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.files.json_files import STATE, read_state, write_state
 from datasets_cli.replay.old_names import SAMPLER_NAMES, Renamed
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree
 
 Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""
@@ -36,7 +38,7 @@ class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
 
     ran_out: bool = False
     has_priorities: ClassVar[bool] = False
-    has_slices: ClassVar[bool] = False
+    has_slices: bool = False
     truncated_key: Key | None = None
     init_key: Key | None = None
 
@@ -54,6 +56,17 @@ class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
             batch_size: rows to draw.
             generator: what to draw from; the same state gives the same rows.
         """
+
+    def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
+        """Change what gathered rows say, before transforms; by default nothing.
+
+        Args:
+            rows: the batch, or the nested dict of its leaves ``[B, ...]``, tensors or arrays of
+                numpy; leaves may be put in place of others, which stay as they are. Batches of
+                something else than TensorDicts never come.
+            info: what ``sample`` said of them.
+        """
+        return
 
     def on_write(self, rows: torch.Tensor) -> None:
         """Learn which rows int64 ``[n]`` were written; -1 is one that the writer refused."""

@@ -94,25 +94,6 @@ class Slicing:
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor
 
-    def trajectories_of(self, storage: Storage) -> TrajectoryIndex:
-        """Return the trajectories of a storage.
-
-        Raises:
-            UsageError: it does not have rows, or the given trajectories are of another storage.
-        """
-        if not len(storage):
-            raise EmptyBuffer(NO_ROWS)
-        if isinstance(self.trajectories, TrajectoryKeys):
-            return storage.trajectories(self.trajectories)
-        given = self.trajectories.capacity, self.trajectories.stride
-        found = len(storage), storage.width
-        if given != found:
-            raise UsageError(
-                f"The trajectories given are those of {given[0]} rows, {given[1]} a step; the "
-                f"storage has {found[0]} rows, {found[1]} a step."
-            )
-        return self.trajectories
-
     def windows(self, storage: Storage, slice_len: int) -> SliceWindows:
         """Return the slices of a storage that can be drawn; worked out once after each write.
 
@@ -121,7 +102,7 @@ class Slicing:
         """
         known, asked = self._windows, (storage, storage.revision, slice_len)
         if known is None or known[:3] != asked:
-            trajectories = self.trajectories_of(storage)
+            trajectories = trajectories_of(storage, self.trajectories)
             windows = SliceWindows(trajectories, slice_len, self.strict_length, self.span)
             self._windows = known = (*asked, windows)
         return known[3]
@@ -170,3 +151,27 @@ class Slicing:
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_windows": None}  # worked out again from the storage
+
+
+def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:
+    """Return the trajectories of a storage.
+
+    Args:
+        storage: whose rows.
+        trajectories: where they are.
+
+    Raises:
+        UsageError: it does not have rows, or the given trajectories are of another storage.
+    """
+    if not len(storage):
+        raise EmptyBuffer(NO_ROWS)
+    if isinstance(trajectories, TrajectoryKeys):
+        return storage.trajectories(trajectories)
+    given = trajectories.capacity, trajectories.stride
+    found = len(storage), storage.width
+    if given != found:
+        raise UsageError(
+            f"The trajectories given are those of {given[0]} rows, {given[1]} a step; the "
+            f"storage has {found[0]} rows, {found[1]} a step."
+        )
+    return trajectories

@@ -19,8 +19,9 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Dataset, open_dataset
+from datasets_cli.store.dataset import Accept, Dataset, leaf_at, open_dataset
 from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.rows.protocol import Rows as LayoutRows
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.device_options import choose_device_options
@@ -48,6 +49,7 @@ class DatasetStorage(Storage):
         if type(self) is DatasetStorage and self._texts is None:
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
+        self._leaves: dict[Key, LayoutRows] = {}  # what reads one of them alone
         is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
         if is_plain and self._texts is None:
             self.row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
@@ -123,6 +125,14 @@ class DatasetStorage(Storage):
         if found is None or found.numel() != len(self):
             raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
         return found.reshape(-1, 1)
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return a leaf of the rows int64 ``[B]``, read without others; None for none."""
+        if key not in self._leaves:
+            if not any(column.key == key for column in self.dataset.manifest.columns):
+                return super().entry(key, rows)
+            self._leaves[key] = self.dataset.rows_of(frozenset({key}))
+        return leaf_at(self._leaves[key].gather(rows), key)
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""

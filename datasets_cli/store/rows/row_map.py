@@ -44,8 +44,9 @@ class SelectedRowMap:
         self._check(index)
         if self._one_run:
             return index + int(self._shifts[0]) if len(index) else index
-        place = torch.searchsorted(self._ends, index, right=True)
-        return index + self._shift_of.index_select(0, place)
+        numbers = index.numpy()  # torch's own search waits for its threads where cores are busy
+        place = self.offsets[1:].searchsorted(numbers, side="right")
+        return torch.from_numpy(numbers + self._shifts.take(place))
 
     def _check(self, index: torch.Tensor) -> None:
         if not len(index):
@@ -62,11 +63,3 @@ class SelectedRowMap:
         rows += np.repeat(self._shifts, np.diff(self.offsets))
         is_small = self._num_rows and int(rows.max()) < 2**31
         return torch.from_numpy(rows.astype(np.int32) if is_small else rows)
-
-    @cached_property
-    def _ends(self) -> torch.Tensor:
-        return torch.from_numpy(self.offsets[1:])
-
-    @cached_property
-    def _shift_of(self) -> torch.Tensor:
-        return torch.from_numpy(self._shifts)

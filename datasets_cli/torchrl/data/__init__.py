@@ -8,6 +8,8 @@ from datasets_cli.torchrl.names import lazy_names
 
 if TYPE_CHECKING:
     from datasets_cli import (
+        HERReplayBuffer,
+        HindsightStrategy,
         ImmutableDatasetWriter,
         LazyMemmapStorage,
         LazyStackStorage,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "HERReplayBuffer",
+    "HindsightStrategy",
     "ImmutableDatasetWriter",
     "LazyMemmapStorage",
     "LazyStackStorage",

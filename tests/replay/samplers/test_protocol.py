@@ -30,6 +30,7 @@ from datasets_cli import (
 )
 from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree
 
 
 class Plain:
@@ -51,6 +52,9 @@ class Plain:
         self.ran_out = self._position + batch_size >= len(storage)
         self._position = 0 if self.ran_out else self._position + batch_size
         return rows, {("order",): rows.clone()}
+
+    def relabel(self, rows: Tree, info: dict[Key, torch.Tensor]) -> None:
+        pass
 
     def on_write(self, rows: torch.Tensor) -> None:
         pass

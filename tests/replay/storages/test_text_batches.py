@@ -275,3 +275,13 @@ def test_members_of_an_ensemble_must_agree_on_text(folder: Path, storage: Datase
     mixed = ReplayBufferEnsemble(with_text, without, batch_size=8, sample_from_all=True)
     with pytest.raises(UsageError, match=r"differ in .*observation\.mission"):
         mixed.sample_flat()
+
+
+def test_an_entry_of_some_rows_is_that_of_their_batch(folder: Path) -> None:
+    storage, rows = open_storage(folder, text=True), torch.tensor([5, 0, 5])
+    batch = storage.get(rows)
+    for key in [column.key for column in storage.dataset.manifest.columns]:
+        found = storage.entry(key, rows)
+        assert found is not None and torch.equal(found, batch[key])
+    assert storage.entry(MISSION, rows) == batch[MISSION]
+    assert storage.entry(("missing",), rows) is None

@@ -8,6 +8,8 @@ from datasets_cli.torchrl.names import lazy_names
 
 if TYPE_CHECKING:
     from datasets_cli import (
+        HERReplayBuffer,
+        HindsightStrategy,
         ImmutableDatasetWriter,
         LazyMemmapStorage,
         LazyStackStorage,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "HERReplayBuffer",
+    "HindsightStrategy",
     "ImmutableDatasetWriter",
     "LazyMemmapStorage",
     "LazyStackStorage",
@@ -70,5 +74,5 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     __all__,
-    modules=("replay_buffers", "samplers", "scheduler", "storages", "utils", "writers"),
+    modules=("her", "replay_buffers", "samplers", "scheduler", "storages", "utils", "writers"),
 )

@@ -1,0 +1,1 @@
+"""Goals: rows whose desired goal becomes one that was reached, in hindsight."""

@@ -1,0 +1,252 @@
+"""HERSampler: rows with goals that were reached, in hindsight (Andrychowicz et al., 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
+from datasets_cli.replay.buffers.parts import as_sampler
+from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
+from datasets_cli.replay.goals.goal_rows import GoalRows
+from datasets_cli.replay.goals.keys import RELABELLED, SUCCESS, GoalKeys
+from datasets_cli.replay.goals.relabel import relabel
+from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.goals.strategies import HindsightStrategy
+from datasets_cli.replay.rows.row_numbers import unravel_rows
+from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.random import RandomSampler
+from datasets_cli.replay.samplers.slicing import MASK
+from datasets_cli.replay.samplers.windows import slice_begins
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import Tree, put
+
+GOAL_ROW = ("goal_row",)
+_GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
+
+
+class HERSampler(Sampler):
+    """Draws rows as another sampler does, and gives a share of them goals that were reached.
+
+        trajectory       s0 a0 s1 a1 s2 a2 s3        row 1 is (s1, a1, s2)
+        future, row 1    the goal is what s2 or s3 achieved
+
+    The goal of a row is what a step achieved, ``("next", *achieved_goal_key)`` of the step's row.
+    It becomes the desired goal of the row and of its successor, and reward, ``terminated`` and
+    success follow from it by a rule. Of a slice all rows get the same goal, by its last row: one in
+    the future is in the future of them all. Batches have ``relabelled``, bool ``[B, 1]``; info has
+    it too, and ``goal_row``, the row that gave the goal, -1 where it is the stored one.
+
+    Args:
+        rule: what follows from a goal, or a function that returns the reward alone; by default the
+            rule of the dataset's environment, where that is known, see ``dataset_rule``.
+        sampler: draws the rows; uniformly with replacement by default. It cannot have priorities.
+        strategy: which step gives a goal; see ``HindsightStrategy``.
+        ratio: how likely a row, or a slice, gets another goal.
+        gamma: of ``geometric``: how likely a step is compared with the one before it; 0.99 by
+            default.
+        trajectories: where they are; see ``Slicing``.
+        achieved_goal_key: what was achieved.
+        desired_goal_key: the goal.
+        reward_key: the reward.
+        success_key: whether a step was a success; ``("next", "info", "success")`` by default, where
+            rows have it.
+
+    Raises:
+        UsageError: a number is out of its range, there is no such strategy, or the sampler has
+            priorities.
+
+    Attributes:
+        sampler: the one that draws the rows.
+    """
+
+    def __init__(
+        self,
+        rule: GoalRule | GoalFunction | None = None,
+        *,
+        sampler: Sampler | None = None,
+        strategy: HindsightStrategy | str = "future",
+        ratio: float = 0.8,
+        gamma: float | None = None,
+        trajectories: TrajectorySource = FROM_STORAGE,
+        achieved_goal_key: NestedKey = ("observation", "achieved_goal"),
+        desired_goal_key: NestedKey = ("observation", "desired_goal"),
+        reward_key: NestedKey = ("next", "reward"),
+        success_key: NestedKey | None = None,
+    ) -> None:
+        self._rule = GoalRule(rule) if callable(rule) else rule
+        if not isinstance(self._rule, GoalRule | None):
+            raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}. {GIVE_ONE}")
+        self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
+        if self.sampler.has_priorities:
+            raise UsageError(
+                f"{type(sampler).__name__} draws by priorities, which say nothing of rows with "
+                "another goal. Give HERSampler one that does not."
+            )
+        self._strategy = _strategy(strategy)
+        self.ratio = ratio
+        if gamma is not None and self._strategy is not HindsightStrategy.GEOMETRIC:
+            raise UsageError(f"gamma is of the strategy 'geometric', not of {str(strategy)!r}.")
+        self._gamma = _share("gamma", 0.99 if gamma is None else gamma)
+        if self._gamma == 1:
+            raise UsageError("gamma=1 makes each step as likely as the next: use 'future'.")
+        self._trajectories = trajectories
+        self._keys = GoalKeys(
+            achieved=key_of(achieved_goal_key),
+            desired=key_of(desired_goal_key),
+            reward=key_of(reward_key),
+            success=SUCCESS if success_key is None else key_of(success_key),
+            needs_success=success_key is not None,
+        )
+        self.has_slices = self.sampler.has_slices
+        self._prepared: tuple[Storage, int, GoalRule, GoalRows] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"HERSampler({self.sampler!r}, strategy={str(self._strategy)!r}, ratio={self.ratio}, "
+            f"rule={self._rule!r})"
+        )
+
+    @property
+    def strategy(self) -> HindsightStrategy:
+        """Which step gives a goal."""
+        return self._strategy
+
+    @property
+    def ratio(self) -> float:
+        """How likely a row, or a slice, gets another goal.
+
+        It may be set between batches; those that were made ahead keep what it was.
+        """
+        return self._ratio
+
+    @ratio.setter
+    def ratio(self, ratio: float) -> None:
+        self._ratio = _share("ratio", ratio)
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return row numbers int64 ``[B]``, what is said of them, and goals for ``relabel``.
+
+        Raises:
+            UsageError: as the other sampler; or rows do not have goals, or no rule is known.
+        """
+        _, _, _, goal_rows = self._prepare(storage)  # first: what it refuses loses no batch
+        index, info = self.sampler.sample(storage, batch_size, generator)
+        if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
+            is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
+        elif self.has_slices:
+            last, slice_of = self._slices(info)
+            is_new, goal_row = goal_rows.draw(index[last], self.ratio, generator)
+            is_new, goal_row = is_new[slice_of], goal_row[slice_of]
+        else:
+            is_new, goal_row = goal_rows.draw(index, self.ratio, generator)
+        if bool(is_new.any()):
+            info[_GOALS] = self._keys.goals(storage, goal_row[is_new])
+        info[RELABELLED] = is_new.unsqueeze(1)
+        info[GOAL_ROW] = unravel_rows(storage, goal_row)
+        return index, info
+
+    def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
+        """Put the goals that were drawn into the rows, and what follows from them.
+
+        Raises:
+            UsageError: see ``goals.relabel.relabel``.
+        """
+        is_new = info[RELABELLED]
+        goals = info.pop(_GOALS, None)
+        if goals is not None:
+            assert self._prepared is not None, "rows were drawn"
+            relabel(rows, is_new.squeeze(1), goals, self._keys, self._prepared[2])
+        put(rows, RELABELLED, is_new)
+
+    def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, GoalRows]:
+        """Return what is known of a storage; worked out once after each write."""
+        if not len(storage):
+            raise EmptyBuffer(NO_ROWS)
+        known = self._prepared
+        if known is None or known[0] is not storage:
+            rule = self._rule or own_rule(storage, self._keys)
+            self._keys.check(storage, rule)
+        elif known[1] == storage.revision:
+            return known
+        else:
+            rule = known[2]
+        rows = GoalRows(storage, self._strategy, self._gamma, self._trajectories)
+        self._prepared = storage, storage.revision, rule, rows
+        return self._prepared
+
+    def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return where in the batch slices end, int64 ``[S]``, and the slice of each row ``[B]``.
+
+        Raises:
+            UsageError: the sampler does not say where its slices end.
+        """
+        key = self.sampler.truncated_key
+        if key is None or key not in info:
+            raise UsageError(
+                f"{self.sampler!r} does not mark where its slices end, and rows of a slice share a "
+                "goal. Give it a truncated_key."
+            )
+        # The last row that is no padding is marked; padding follows it and is of the same slice.
+        is_last = info[key]
+        begins = slice_begins(is_last, info.get(MASK))
+        return is_last.view(-1).nonzero().squeeze(1), begins.view(-1).cumsum(0) - 1
+
+    # What follows is the other sampler's.
+
+    @property
+    def ran_out(self) -> bool:  # type: ignore[override]
+        """Whether the batch just drawn was the last of an epoch."""
+        return self.sampler.ran_out
+
+    @property
+    def truncated_key(self) -> Key | None:  # type: ignore[override]
+        """Where the last row of each slice is marked."""
+        return self.sampler.truncated_key
+
+    @property
+    def init_key(self) -> Key | None:  # type: ignore[override]
+        """Where the first row of each slice is marked."""
+        return self.sampler.init_key
+
+    def on_write(self, rows: torch.Tensor) -> None:
+        """Learn which rows int64 ``[n]`` were written."""
+        self.sampler.on_write(rows)
+
+    def on_clear(self) -> None:
+        """Learn that the storage does not have rows any more."""
+        self.sampler.on_clear()
+
+    def state_dict(self) -> StateDict:
+        """Return where the other sampler stands; goals are drawn from the buffer's generator."""
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was taken."""
+        self.sampler.load_state_dict(state)
+
+    def __getstate__(self) -> StateDict:
+        return {**self.__dict__, "_prepared": None}  # worked out again from the storage
+
+
+def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:
+    try:
+        return HindsightStrategy(name)
+    except ValueError:
+        raise UsageError(
+            f"There is no strategy {name!r}; expected one of {', '.join(HindsightStrategy)}."
+        ) from None
+
+
+def _share(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UsageError(f"{name} must be a number from 0 to 1, not {value!r}.")
+    return float(value)
