@@ -12,6 +12,7 @@ import runpy
 import sys
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, process
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import DupFd
@@ -28,20 +29,23 @@ class Setting:
 
     Args:
         streams: the descriptors of all three, or of stdout and stderr.
+        environment: the variables.
     """
 
-    def __init__(self, streams: tuple[int, ...]) -> None:
-        self._streams = streams
+    def __init__(self, streams: Sequence[int], environment: Mapping[str, str]) -> None:
+        self._streams, self._environment = streams, environment
 
     def __reduce__(self) -> Any:
-        return _take, (dict(os.environ), [DupFd(stream) for stream in self._streams])
+        return _take, (dict(self._environment), [DupFd(stream) for stream in self._streams])
 
 
 def _take(environment: dict[str, str], streams: list[Any]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     for stream, number in zip(streams, (0, 1, 2)[-len(streams) :], strict=True):
-        os.dup2(stream.detach(), number)
+        descriptor = stream.detach()
+        os.dup2(descriptor, number)
+        os.close(descriptor)
 
 
 def run_like_python(popen: Any, arguments: list[str]) -> None:
@@ -57,7 +61,8 @@ def run_like_python(popen: Any, arguments: list[str]) -> None:
     forkserver._forkserver.ensure_running = ensure_running  # type: ignore[attr-defined]
     multiprocessing.set_start_method(None, force=True)
     process.ORIGINAL_DIR = str(Path.cwd())  # type: ignore[attr-defined]
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     try:
         _run(*arguments)
     except Exception:

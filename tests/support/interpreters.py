@@ -9,10 +9,11 @@ arguments, streams, the environment, and what a worker is told in a pickle.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, chdir
 from multiprocessing import forkserver, popen_forkserver, spawn
 from multiprocessing.context import SpawnProcess
@@ -52,32 +53,50 @@ def started(*arguments: str, folder: Path | None = None, text: str = "") -> Done
 
 def preloaded(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
     """Do the same in a fork of a process that has imported torch; its workers are forks, too."""
-    return _fork(PreloadedPopen, arguments, folder, text)
+    return _run(arguments, folder, text, forks_workers=True)
 
 
 def preloaded_without_workers(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
     """Do the same, with workers that it spawns as it would anywhere."""
-    return _fork(None, arguments, folder, text)
+    return _run(arguments, folder, text, forks_workers=False)
 
 
-def _fork(
-    popen: Callable[..., Any] | None, arguments: Sequence[str], folder: Path | None, text: str
-) -> Done:
+def _run(arguments: tuple[str, ...], folder: Path | None, text: str, forks_workers: bool) -> Done:
     with ExitStack() as stack:
-        streams = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
-        streams[0].write(text)
-        streams[0].seek(0)
-        process = _Fork(target=run_like_python, args=(popen, [*arguments]))
-        process.streams = tuple(stream.fileno() for stream in streams)
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
+        files[0].write(text)
+        files[0].seek(0)
+        streams = [file.fileno() for file in files]
         with chdir(folder or "."):
-            process.start()
+            process = fork(*arguments, streams=streams, forks_workers=forks_workers)
         process.join(_SECONDS)
         process.kill()
         assert process.exitcode is not None, f"{arguments} took over {_SECONDS} s"
-        for stream in streams:
-            stream.seek(0)
-        _, output, error = (stream.read() for stream in streams)
+        for file in files:
+            file.seek(0)
+        _, output, error = (file.read() for file in files)
         return Done(arguments, process.exitcode, output, error)
+
+
+def fork(
+    *arguments: str,
+    streams: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    forks_workers: bool = True,
+) -> SpawnProcess:
+    """Start a Python as a fork of the server.
+
+    Args:
+        arguments: of Python.
+        streams: descriptors of its stdin, stdout and stderr.
+        environment: its variables; this process's ones if not given.
+        forks_workers: whether processes that it spawns are forks of the server, too.
+    """
+    popen = PreloadedPopen if forks_workers else None
+    process = _Fork(target=run_like_python, args=(popen, [*arguments]))
+    process.setting = Setting(streams, os.environ if environment is None else environment)
+    process.start()
+    return process
 
 
 class PreloadedPopen(popen_forkserver.Popen):
@@ -86,7 +105,7 @@ class PreloadedPopen(popen_forkserver.Popen):
     def _launch(self, process_obj: Any) -> None:
         start_server()
         original = spawn.get_preparation_data
-        setting = Setting(getattr(process_obj, "streams", (1, 2)))
+        setting = getattr(process_obj, "setting", Setting((1, 2), os.environ))
         # What is told first is read first, before the caller's main file is imported.
         spawn.get_preparation_data = lambda name: {"setting": setting, **original(name)}
         try:
@@ -96,11 +115,14 @@ class PreloadedPopen(popen_forkserver.Popen):
 
 
 class _Fork(SpawnProcess):
-    streams: tuple[int, ...]
+    setting: Setting
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802
         return PreloadedPopen(process_obj)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "setting"}
 
 
 def start_server() -> None:
