@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from datasets_cli import ExperienceReplay, open_storage
-from tests.support.interpreters import Done, Python, preloaded_without_workers, started
+from tests.support.interpreters import Done, Python, preloaded_alone, started
 
 # The example of TorchRL's page on Minari, for a dataset of another family.
 SCRIPT = """
@@ -45,9 +45,7 @@ exec(sys.stdin.read(), {"__name__": "__main__"})
 """
 
 
-@pytest.mark.parametrize(
-    "python", [preloaded_without_workers, pytest.param(started, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("python", [preloaded_alone, pytest.param(started, marks=pytest.mark.slow)])
 def test_the_example_runs_as_it_stands(door: str, tmp_path: Path, python: Python) -> None:
     """Here workers import all that they need, as everybody's do."""
     script = tmp_path / "script.py"

@@ -74,18 +74,18 @@ def run_like_python(popen: Any, arguments: list[str]) -> None:
 
 
 def _run(what: str, *rest: str) -> None:
-    sys.argv = [what, *rest]
-    sys.path[:] = ["", *_PATH]
     if what == "-m":
-        sys.argv = [*rest]
+        sys.path[:], sys.argv = [str(Path.cwd()), *_PATH], [*rest]
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         return
+    sys.path[:], sys.argv = ["", *_PATH], [what, *rest]
     main = sys.modules["__main__"] = ModuleType("__main__")
     if what == "-c":
         text, name, sys.argv = rest[0], "<string>", ["-c", *rest[1:]]
     elif what == "-":
-        text, name = sys.stdin.read(), "<stdin>"
+        text, name, main.__file__ = sys.stdin.read(), "<stdin>", "<stdin>"
     else:
-        text, name, main.__file__ = Path(what).read_text(), what, what
-        sys.path[0] = str(Path(what).resolve().parent)
+        path = Path(what).resolve()
+        text, name, main.__file__ = path.read_text(), str(path), str(path)
+        sys.path[0] = str(path.parent)
     exec(compile(text, name, "exec"), main.__dict__)

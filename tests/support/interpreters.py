@@ -56,7 +56,7 @@ def preloaded(*arguments: str, folder: Path | None = None, text: str = "") -> Do
     return _run(arguments, folder, text, forks_workers=True)
 
 
-def preloaded_without_workers(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
+def preloaded_alone(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
     """Do the same, with workers that it spawns as it would anywhere."""
     return _run(arguments, folder, text, forks_workers=False)
 
