@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
 
 from datasets_cli.config import Config, load_config
+from tests.support.interpreters import PreloadedPopen, Python, preloaded, started
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
 
@@ -38,6 +40,19 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def config(clean_environment: None) -> Config:
     return load_config()
+
+
+@pytest.fixture(autouse=True)
+def preloaded_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a test spawns have imported torch already; ``started`` ones have not."""
+    monkeypatch.setattr(SpawnProcess, "_Popen", staticmethod(PreloadedPopen))
+
+
+@pytest.fixture(params=[preloaded, pytest.param(started, marks=pytest.mark.slow)])
+def python(request: pytest.FixtureRequest) -> Python:
+    """A way to run a Python; the slow tests start what the others fork."""
+    run: Python = request.param
+    return run
 
 
 DEMO = DEMO_DATA

@@ -25,6 +25,7 @@ from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
 from datasets_cli.progress import Silent
 from tests.conftest import DOOR
 from tests.support import public_names
+from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT
 
 Capture = pytest.CaptureFixture[str]
@@ -384,8 +385,9 @@ def test_options_of_any_family_are_shown_and_taken(
     monkeypatch.setenv("RLDS_RECIPES", str(tmp_path))
 
     def rlds(*arguments: str) -> str:
-        command = [sys.executable, "-m", "datasets_cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = preloaded("-m", "datasets_cli", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     assert "option             -o half=yes: only the first half\n" in rlds("info", "toy/steps")
     document = json.loads(rlds("info", "toy/steps", "--json"))

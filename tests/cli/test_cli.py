@@ -297,37 +297,6 @@ def test_a_signal_ends_the_run_with_its_shell_code(number: int, code: int) -> No
     assert "run the same command again" in error
 
 
-def test_an_interrupt_ends_the_workers_too(door: str, tmp_path: Path) -> None:
-    (tmp_path / "slow_functions.py").write_text(
-        "import os, time, pathlib\n"
-        "def slow(batch):\n"
-        "    if len(batch) > 2:\n"
-        "        pathlib.Path('pid').write_text(str(os.getpid()))\n"
-        "        time.sleep(120)\n"
-        "    return batch\n"
-    )
-    arguments = ["preprocess", door, "--fn", "slow_functions:slow", "--out", "x", "--workers", "1"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "datasets_cli.cli.main", *arguments],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        assert child.poll() is None
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    _, error = child.communicate(timeout=30)
-    assert (child.returncode, "Traceback" in error) == (130, False)
-    worker = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not Path(f"/proc/{worker}").exists():
-            break
-        time.sleep(0.05)
-    with pytest.raises(ProcessLookupError):
-        os.kill(worker, 0)
-
-
 def test_a_closed_pipe_is_no_error() -> None:
     pipeline = f"set -o pipefail; {sys.executable} -m datasets_cli.cli.main list | head -1"
     done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=False)

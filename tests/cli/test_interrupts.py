@@ -6,7 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from multiprocessing import popen_fork, util
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,9 @@ import pytest
 from datasets_cli import api
 from datasets_cli.cli import main as cli
 from datasets_cli.cli.main import main
+from datasets_cli.preprocessing import run
 from datasets_cli.progress import Silent
+from tests.support.forked import Forked
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
@@ -85,32 +91,112 @@ def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
     assert main(["path", "demo/iris"]) == code and sent == [number, number]
 
 
+SLOW = """
+import multiprocessing, os, pathlib, time
+def slow(batch):
+    if multiprocessing.parent_process():
+        pathlib.Path(f"{os.getpid()}.begun").touch()
+        time.sleep(120)
+    return batch
+"""
+
+
+SMALL_PARTS = """
+import sys
+from datasets_cli.preprocessing import run
+run.rows_per_block = lambda row_bytes: 200  # so that there is work for each worker
+from datasets_cli.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class ForkedWorker(popen_fork.Popen):
+    """A worker that is forked without the signal handlers of its parent, as one that is spawned."""
+
+    def _launch(self, process_obj: object) -> None:
+        handlers = [(number, signal.signal(number, signal.SIG_DFL)) for number, _ in SIGNALS]
+        super()._launch(process_obj)  # from which the worker does not return
+        for number, handler in handlers:
+            signal.signal(number, handler)
+
+
+def forked(arguments: list[str], folder: Path) -> Forked:
+    """A command that is a session of its own, in a fork; so are its workers."""
+
+    def command() -> int:
+        os.setsid()
+        run.rows_per_block = lambda row_bytes: 200
+        SpawnProcess._Popen = staticmethod(ForkedWorker)  # type: ignore[assignment]
+        try:
+            return main(arguments)
+        finally:  # as Python ends
+            threading._shutdown()  # type: ignore[attr-defined]
+            util._exit_function()  # type: ignore[attr-defined]
+
+    return Forked(command, folder)
+
+
+class Started:
+    """The same as a shell starts it."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", SMALL_PARTS, *arguments],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._child.pid
+
+    def assert_running(self) -> None:
+        assert self._child.poll() is None
+
+    def finish(self) -> tuple[int, str]:
+        _, error = self._child.communicate(timeout=30)
+        return self._child.returncode, error
+
+
+Start = Callable[[int], tuple[Forked | Started, list[int]]]
+
+
+@pytest.fixture(params=[forked, pytest.param(Started, marks=pytest.mark.slow)])
+def start(request: pytest.FixtureRequest, door: str, tmp_path: Path) -> Start:
+    """Start ``rlds preprocess`` with workers that sleep, and give their ids once they do."""
+
+    def begin(num_workers: int) -> tuple[Forked | Started, list[int]]:
+        (tmp_path / "slow.py").write_text(SLOW)
+        arguments = ["preprocess", door, "--fn", "slow:slow", "--out", "x"]
+        child = request.param([*arguments, "--workers", str(num_workers)], tmp_path)
+        while len(begun := [*tmp_path.glob("*.begun")]) < num_workers:
+            child.assert_running()
+            time.sleep(0.02)
+        return child, [int(path.stem) for path in begun]
+
+    return begin
+
+
 def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_only_the_command_speaks(
-    door: str, tmp_path: Path
+    start: Start,
 ) -> None:
-    (tmp_path / "slow.py").write_text(
-        "import time, pathlib\n"
-        "def slow(batch):\n"
-        "    if len(batch) > 2:\n"
-        "        pathlib.Path('begun').touch()\n"
-        "        time.sleep(60)\n"
-        "    return batch\n"
-    )
-    arguments = ["preprocess", door, "--fn", "slow:slow", "--out", "x", "--workers", "2"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "datasets_cli", *arguments],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while not (tmp_path / "begun").exists():
-        assert child.poll() is None
-        time.sleep(0.02)
+    child, _ = start(2)
     os.killpg(child.pid, signal.SIGINT)
-    _, error = child.communicate(timeout=30)
-    assert child.returncode == 130
+    code, error = child.finish()
+    assert code == 130
     assert error.splitlines()[-1].startswith("Interrupted.") and "Traceback" not in error
+
+
+def test_an_interrupt_ends_the_workers_too(start: Start) -> None:
+    child, (worker,) = start(1)
+    os.kill(child.pid, signal.SIGINT)
+    code, error = child.finish()
+    assert (code, "Traceback" in error) == (130, False)
+    for _ in range(100):
+        if not Path(f"/proc/{worker}").exists():
+            break
+        time.sleep(0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
 
 
 @pytest.mark.parametrize(

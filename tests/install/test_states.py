@@ -6,8 +6,6 @@ import copy
 import importlib
 import json
 import pickle
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +22,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from datasets_cli.store.sealed_json import seal
 from tests.conftest import DEMO, DOOR
+from tests.support.interpreters import preloaded
 
 Capture = pytest.CaptureFixture[str]
 
@@ -176,16 +175,15 @@ def test_a_filter_of_the_users_wins(door: str) -> None:
 def test_a_script_is_told_on_its_own_line(door: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"import datasets_cli\n\ndatasets_cli.open_dataset({door!r})\n")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    done = preloaded(str(script))
+    assert done.returncode == 0
     assert f"{script}:3: UnverifiedDataset: {door} is unverified" in done.stderr
 
 
 def test_the_command_line_has_one_note(door: str, module: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "datasets_cli", "preprocess", door]
     arguments = ["--fn", f"{module}:same", "--out", "same", "--workers", "0"]
-    done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = preloaded("-m", "datasets_cli", "preprocess", door, *arguments, folder=tmp_path)
+    assert done.returncode == 0
     notes = [line for line in done.stderr.splitlines() if "unverified" in line]
     assert len(notes) == 1 and notes[0].startswith("derived/same is unverified: ")
     assert "simplefilter" not in notes[0] and ".py" not in notes[0]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.installed.verification import verify
 from datasets_cli.store.cache_root import CacheRoot, runs_to
+from tests.support.interpreters import preloaded
 from tests.support.origin import Origin
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
@@ -126,13 +124,11 @@ def test_what_was_killed_is_finished_by_the_command_alone(
         mirrors = (f"{url}={origin.url}" for url in ("http://rail.eecs.berkeley.edu/",))
         monkeypatch.setenv("RLDS_MIRRORS", ",".join(mirrors))
         for script, arguments in ((KILLED_CONVERSION, [MAZE]), (KILLED_RUN, call)):
-            done = subprocess.run([sys.executable, "-c", script, *arguments], check=False)
-            assert done.returncode == -signal.SIGKILL
+            assert preloaded("-c", script, *arguments).returncode == -signal.SIGKILL
     assert list(root.installed()) == ["demo/iris"]
     assert runs_to(root.dataset("derived/x"))
     monkeypatch.setenv("RLDS_OFFLINE", "1")
-    command = [sys.executable, "-c", KILLED_RUN, "preprocess", "--workers", "2"]
-    assert subprocess.run(command, env=os.environ, check=False).returncode == 0
+    assert preloaded("-c", KILLED_RUN, "preprocess", "--workers", "2").returncode == 0
     assert list(root.installed()) == [MAZE, "demo/iris", "derived/x"]
     for id in root.installed():
         verify(id, Config(root=root.path))

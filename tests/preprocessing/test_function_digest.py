@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -19,6 +18,7 @@ import torch
 
 from datasets_cli import RewardScaling
 from datasets_cli.preprocessing.function_digest import function_entry
+from tests.support.interpreters import preloaded
 from tests.support.processes import Child
 
 SOURCE = """
@@ -77,23 +77,22 @@ def import_and_digest(_: Connection, folder: Path, name: str) -> dict[str, str]:
     return {name: digest(getattr(module, name)) for name in NAMES if hasattr(module, name)}
 
 
-def of_started_process(folder: Path, source: str) -> dict[str, str]:
-    """Return the same from a process that was not forked: it hashes text in its own way."""
+def of_other_process(folder: Path, source: str) -> dict[str, str]:
+    """Return the same from a process that is no fork of this one: it hashes text in its own way."""
     write_module(folder, source)
     script = (
         "import json, digested as module;"
         "from datasets_cli.preprocessing.function_digest import function_entry;"
         f"print(json.dumps({{n: function_entry(getattr(module, n))['digest'] for n in {NAMES}}}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
-    )
+    done = preloaded("-c", script, folder=folder)
+    assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found
 
 
 def test_another_folder_line_ending_and_process_have_the_same_digest(tmp_path: Path) -> None:
-    here = of_started_process(tmp_path / "here", SOURCE)
+    here = of_other_process(tmp_path / "here", SOURCE)
     there = of_module(tmp_path / "far" / "away", SOURCE.replace("\n", "\r\n"))
     assert here == there
     assert len(set(here.values())) == len(NAMES)
@@ -107,9 +106,8 @@ def test_a_script_and_a_module_of_one_file_have_the_same_digest(tmp_path: Path) 
     script = "import runpy, digested as m; from datasets_cli.preprocessing import function_digest"
     script += "\nm.scale.__module__ = '__main__'; import sys; sys.modules['__main__'] = m"
     script += "\nprint(function_digest.function_entry(m.scale))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = preloaded("-c", script, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert module["scale"] in done.stdout
     assert "'name': 'scale'" in done.stdout
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from datasets_cli import ExperienceReplay, open_storage
+from tests.support.interpreters import Done, Python, preloaded_alone, started
 
 # The example of TorchRL's page on Minari, for a dataset of another family.
 SCRIPT = """
@@ -46,20 +45,23 @@ exec(sys.stdin.read(), {"__name__": "__main__"})
 """
 
 
-@pytest.mark.parametrize("way", ["file", "stdin", "notebook"])
-def test_the_example_runs_as_it_stands(door: str, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("python", [preloaded_alone, pytest.param(started, marks=pytest.mark.slow)])
+def test_the_example_runs_as_it_stands(door: str, tmp_path: Path, python: Python) -> None:
+    """Here workers import all that they need, as everybody's do."""
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT if way == "file" else SCRIPT.replace("num_workers=2", "num_workers=1"))
-    arguments = {"file": [str(script)], "stdin": ["-"], "notebook": ["-c", NOTEBOOK]}[way]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        input=script.read_text(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    script.write_text(SCRIPT)
+    assert_one_beginning(python(str(script), folder=tmp_path))
+
+
+@pytest.mark.parametrize("arguments", [["-"], ["-c", NOTEBOOK]], ids=["stdin", "notebook"])
+def test_the_example_runs_without_a_file(
+    door: str, tmp_path: Path, arguments: list[str], python: Python
+) -> None:
+    text = SCRIPT.replace("num_workers=2", "num_workers=1")
+    assert_one_beginning(python(*arguments, folder=tmp_path, text=text))
+
+
+def assert_one_beginning(done: Done) -> None:
     assert done.returncode == 0, done.stderr
     # The script ran once, and not again in each worker.
     assert done.stdout.split("\n")[0] == "the script begins"
@@ -93,15 +95,13 @@ replay.preprocess(lambda batch: batch, dest="out", executor=pool)
 
 
 def test_an_executor_of_a_script_without_a_guard_ends_and_says_so(
-    door: str, tmp_path: Path
+    door: str, tmp_path: Path, python: Python
 ) -> None:
     """Its workers import the script and come upon the same call, whose lock the script holds."""
     script = tmp_path / "script.py"
     script.write_text(OWN_EXECUTOR)
-    command = [sys.executable, "-W", "ignore", str(script)]
-    run = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
-    )
+    run = python(str(script), folder=tmp_path)
     assert run.returncode == 1 and not (tmp_path / "out").exists()
     assert "came upon the same call" in run.stderr
-    assert run.stderr.strip().splitlines()[-1].startswith("datasets_cli.errors.RldsError: A worker")
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("datasets_cli.errors.RldsError: A worker"), run.stderr

@@ -24,6 +24,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from tests.support.forked import Forked
+from tests.support.interpreters import preloaded
 
 FUNCTIONS = """
 import os, signal
@@ -95,17 +96,6 @@ def holder(out: Path) -> Iterator[subprocess.Popen[str]]:
         child.kill()
 
 
-def start(script: str, here: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        cwd=here,
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
     """Start a command in a process of its own, with small parts."""
 
@@ -114,11 +104,6 @@ def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
         return main(arguments)
 
     return Forked(command, here, **environment)
-
-
-def finish(child: subprocess.Popen[str]) -> tuple[int, str]:
-    _, error = child.communicate(timeout=100)
-    return child.returncode, error
 
 
 def command(door: str, function: str = "same", workers: int = 0) -> list[str]:
@@ -140,13 +125,18 @@ def data_files(files: Any) -> dict[str, Any]:
 
 
 def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_waits(
-    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+    door: str,
+    here: Path,
+    out: Path,
+    holder: subprocess.Popen[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "1.5")
     begun = time.monotonic()
-    code, error = finish(start(CLI, here, *command(door), RLDS_LOCK_TIMEOUT="1.5"))
-    assert code == 8
+    done = preloaded("-c", CLI, *command(door), folder=here)
+    assert done.returncode == 8
     assert time.monotonic() - begun > 1.5
-    waiting, failed = error.splitlines()
+    waiting, failed = done.stderr.splitlines()
     assert waiting.startswith(f"waiting for another process that works on {out}")
     assert f"worked on {out} for over 1.5 s" in failed and "RLDS_LOCK_TIMEOUT" in failed
     assert not out.exists()
@@ -196,15 +186,19 @@ def test_every_process_and_spelling_of_a_destination_has_the_same_lock(
 
 
 def test_a_python_user_who_waits_is_told_in_the_log(
-    door: str, here: Path, out: Path, holder: subprocess.Popen[str]
+    door: str,
+    here: Path,
+    out: Path,
+    holder: subprocess.Popen[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arguments = [door, str(out)]
-    code, error = finish(start(SMALL_PARTS + IN_PYTHON, here, *arguments, RLDS_LOCK_TIMEOUT="1.2"))
-    assert code == 1
-    warning, _, rest = error.partition("\n")
+    monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "1.2")
+    done = preloaded("-c", SMALL_PARTS + IN_PYTHON, door, str(out), folder=here)
+    assert done.returncode == 1
+    warning, _, rest = done.stderr.partition("\n")
     assert f"UnverifiedDataset: {door} is unverified" in warning
     assert rest.startswith(f"waiting for another process that works on {out}")
-    assert "LockedError: Another process has worked on" in error
+    assert "LockedError: Another process has worked on" in done.stderr
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(door: str, here: Path, out: Path) -> None:

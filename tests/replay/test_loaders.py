@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -30,6 +28,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay import loaders
 from datasets_cli.replay.loaders import whole_batch
 from datasets_cli.replay.samplers import distributed
+from tests.support.interpreters import Python
 from tests.support.trajectory_rows import TrajectoryRows
 
 UNUSED = torch.Generator()
@@ -218,11 +217,10 @@ for batch in stream.loader(num_workers=2, worker_init_fn=greet):
 """
 
 
-def test_a_script_without_a_guard_loads_with_workers(door: str, tmp_path: Path) -> None:
+def test_a_script_without_a_guard_loads_with_workers(
+    door: str, tmp_path: Path, python: Python
+) -> None:
     (tmp_path / "script.py").write_text(WITHOUT_GUARD)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "script.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    done = python("script.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == ["the script begins", *["batch 8"] * 4, ""]

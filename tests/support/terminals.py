@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import re
 import struct
-import sys
 import termios
 from dataclasses import dataclass
+
+from tests.support.interpreters import fork
 
 _SCRIPT = (
     "import json, sys; from datasets_cli.cli.main import main;"
@@ -29,7 +29,7 @@ class Screen:
     """
 
     raw: str
-    code: int
+    code: int | None
 
     @property
     def lines(self) -> list[str]:
@@ -56,13 +56,12 @@ class Screen:
 
 def in_terminal(*commands: list[str], columns: int, answer: str = "", **environment: str) -> Screen:
     """Run ``rlds`` commands in one terminal of so many columns, and answer what they ask."""
-    pid, descriptor = pty.fork()
-    if pid == 0:  # pragma: no cover
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        # Not the process's own: readline puts COLUMNS there, where os.environ does not see it.
-        values = {**os.environ, "TERM": "xterm", **environment}
-        values.pop("COLUMNS", None)
-        os.execve(sys.executable, [sys.executable, "-c", _SCRIPT, json.dumps(commands)], values)
+    descriptor, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    values = {**os.environ, "TERM": "xterm", **environment}
+    values.pop("COLUMNS", None)
+    process = fork("-c", _SCRIPT, json.dumps(commands), streams=[terminal] * 3, environment=values)
+    os.close(terminal)
     if answer:
         os.write(descriptor, answer.encode())
     raw = b""
@@ -72,4 +71,5 @@ def in_terminal(*commands: list[str], columns: int, answer: str = "", **environm
     except OSError:  # the child has closed its side
         pass
     os.close(descriptor)
-    return Screen(raw.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    process.join()
+    return Screen(raw.decode(), process.exitcode)

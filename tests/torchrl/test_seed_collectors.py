@@ -8,9 +8,6 @@ prints is compared as keys, shapes, element types and batch sizes, which are all
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -25,6 +22,7 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
+from tests.support.interpreters import preloaded
 from tests.support.pages import printed
 from tests.support.paths import PROJECT
 
@@ -169,8 +167,7 @@ def check_slices(memory: ReplayBuffer, data: TensorDict) -> None:
 
 
 def test_slices_of_several_environments_and_collectors() -> None:
-    # In a process of its own, which has no threads yet, so that it can be forked: fresh
-    # interpreters for 17 workers take minutes.
+    # In a process of its own, which has no threads yet, so that it can be forked 17 times.
     code = """
 import torch
 torch.set_num_threads(1)
@@ -178,15 +175,7 @@ torch.multiprocessing.set_start_method("fork")
 from tests.torchrl import test_seed_collectors as page
 page.slices_of_several_processes()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=PROJECT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = preloaded("-c", code, folder=PROJECT)
     assert done.stdout.splitlines()[-1:] == ["all three"], done.stderr
 
 

@@ -1,0 +1,133 @@
+"""Python processes, for tests of what scripts, shells and workers do.
+
+``started`` is what a shell does; importing torch then takes some four seconds in each process.
+``preloaded`` is for tests of something else than that: multiprocessing's fork server has imported
+torch and others' packages, nothing of ours and nothing of a test's, and each process, workers
+included, is a fork of it. What is of the caller comes as it comes to a started process: by
+arguments, streams, the environment, and what a worker is told in a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, chdir
+from multiprocessing import forkserver, popen_forkserver, spawn
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.support.forked_interpreter import Setting, run_like_python
+from tests.support.paths import PROJECT
+
+_OTHERS = ["torch", "torch.utils.data", "tensordict", "h5py", "cloudpickle", "typer", "tqdm"]
+_SECONDS = 200  # after which a process that hangs is killed
+
+Done = subprocess.CompletedProcess[str]
+
+
+class Python(Protocol):
+    """A way to run a Python."""
+
+    def __call__(self, *arguments: str, folder: Path | None = None, text: str = "") -> Done:
+        """Run it to its end.
+
+        Args:
+            arguments: of Python.
+            folder: the working folder; this process's one if not given.
+            text: on its standard input.
+        """
+
+
+def started(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
+    """Run a Python, as a shell does."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=folder, input=text, capture_output=True, text=True, timeout=_SECONDS,
+        check=False,
+    )  # fmt: skip
+
+
+def preloaded(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
+    """Do the same in a fork of a process that has imported torch; its workers are forks, too."""
+    return _run(arguments, folder, text, forks_workers=True)
+
+
+def preloaded_alone(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
+    """Do the same, with workers that it spawns as it would anywhere."""
+    return _run(arguments, folder, text, forks_workers=False)
+
+
+def _run(arguments: tuple[str, ...], folder: Path | None, text: str, forks_workers: bool) -> Done:
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
+        files[0].write(text)
+        files[0].seek(0)
+        streams = [file.fileno() for file in files]
+        with chdir(folder or "."):
+            process = fork(*arguments, streams=streams, forks_workers=forks_workers)
+        process.join(_SECONDS)
+        process.kill()
+        assert process.exitcode is not None, f"{arguments} took over {_SECONDS} s"
+        for file in files:
+            file.seek(0)
+        _, output, error = (file.read() for file in files)
+        return Done(arguments, process.exitcode, output, error)
+
+
+def fork(
+    *arguments: str,
+    streams: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    forks_workers: bool = True,
+) -> SpawnProcess:
+    """Start a Python as a fork of the server.
+
+    Args:
+        arguments: of Python.
+        streams: descriptors of its stdin, stdout and stderr.
+        environment: its variables; this process's ones if not given.
+        forks_workers: whether processes that it spawns are forks of the server, too.
+    """
+    popen = PreloadedPopen if forks_workers else None
+    process = _Fork(target=run_like_python, args=(popen, [*arguments]))
+    process.setting = Setting(streams, os.environ if environment is None else environment)
+    process.start()
+    return process
+
+
+class PreloadedPopen(popen_forkserver.Popen):
+    """Starts a process as a fork of the server; for multiprocessing, in place of spawning it."""
+
+    def _launch(self, process_obj: Any) -> None:
+        start_server()
+        original = spawn.get_preparation_data
+        setting = getattr(process_obj, "setting", Setting((1, 2), os.environ))
+        # What is told first is read first, before the caller's main file is imported.
+        spawn.get_preparation_data = lambda name: {"setting": setting, **original(name)}
+        try:
+            super()._launch(process_obj)
+        finally:
+            spawn.get_preparation_data = original
+
+
+class _Fork(SpawnProcess):
+    setting: Setting
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802
+        return PreloadedPopen(process_obj)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "setting"}
+
+
+def start_server() -> None:
+    """Start the fork server unless it runs, or this process is a fork of it."""
+    if forkserver.get_inherited_fds() is None:
+        forkserver.set_forkserver_preload([*_OTHERS, run_like_python.__module__])
+        with chdir(PROJECT):  # where it finds this package
+            forkserver.ensure_running()
