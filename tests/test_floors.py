@@ -37,7 +37,7 @@ FLOORS = [
     ["replay.rows", "replay.sequences"],
     ["replay.persistence"],
     ["replay.buffers"],
-    ["replay.ensembles", "replay.goals", "experience"],
+    ["replay.ensembles", "replay.goals", "replay.mixtures", "experience"],
     ["replay.loaders", "torchrl", "torchrl.families", "demo", "declarations"],
     ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],
     ["torchrl.envs.transforms"],

@@ -16,10 +16,12 @@ def dataset_of(storage: Storage) -> StateDict | None:
     """Return id, content and number of rows of a storage's dataset; None if it has rows of its own.
 
     Args:
-        storage: of a dataset, perhaps with stacked frames or as sequences, or of rows.
+        storage: of a dataset, perhaps with stacked frames or as sequences, of several, or of rows.
     """
     if isinstance(storage, Sequences):
         return dataset_of(storage.rows)
+    if (reference := storage.reference) is not None:
+        return reference
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None
     manifest, selection = storage.dataset.manifest, storage.dataset.selection

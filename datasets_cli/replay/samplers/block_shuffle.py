@@ -10,13 +10,13 @@ from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.blocks import BlockOrder, SharedParts, WindowOrder
 from datasets_cli.replay.orders.order import Order, StorageOrder
 from datasets_cli.replay.orders.words import random_words
-from datasets_cli.replay.samplers.distributed import SharedEpochs
+from datasets_cli.replay.samplers.distributed import SharedRows
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
 
 
-class BlockShuffleSampler(SharedEpochs):
+class BlockShuffleSampler(SharedRows):
     """Draws every row once an epoch, from some blocks of consecutive rows at a time.
 
     The blocks come in random order, and rows are shuffled within a window of some blocks. So the
@@ -91,12 +91,12 @@ class BlockShuffleSampler(SharedEpochs):
         super().load_state_dict(state)
         self._parts = parts
 
-    def _order(self, num_rows: int, processes: int) -> Order:
+    def _order(self, num_items: int, processes: int) -> Order:
         self._parts = parts = self._parts or processes
-        num_each = num_rows // parts if self.drop_last else -(-num_rows // parts)
+        num_each = num_items // parts if self.drop_last else -(-num_items // parts)
         if not self.shuffle:
-            return SharedParts(StorageOrder(num_rows), [StorageOrder(num_each)] * parts)
+            return SharedParts(StorageOrder(num_items), [StorageOrder(num_each)] * parts)
         blocks, *keys = random_words(self.seed + self.epoch, 1 + parts).tolist()
         window_len = self.window * self.block_len
         within = [WindowOrder(num_each, window_len, key) for key in keys]
-        return SharedParts(BlockOrder(num_rows, self.block_len, blocks), within)
+        return SharedParts(BlockOrder(num_items, self.block_len, blocks), within)

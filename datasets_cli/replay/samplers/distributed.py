@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,12 @@ from datasets_cli.replay.orders.versions import (
     shuffled_order,
     version_in,
 )
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
 class SharedEpochs(Sampler):
-    """What samplers have in common that draw every row once an epoch, shared among processes.
+    """What samplers have in common whose epochs are shared among processes.
 
     Args:
         num_replicas: ranks; those of ``torch.distributed`` where None, or 1.
@@ -33,13 +33,21 @@ class SharedEpochs(Sampler):
         shuffle: draw in random order; in storage order otherwise.
         seed: orders the epochs.
         drop_last: leave out the last rows where the processes do not divide them.
+        fills_up: otherwise let every process draw equally many, some of the first rows again; where
+            it is False some processes draw one less, and none is drawn again.
 
     Raises:
         UsageError: the rank is not below the number of replicas.
     """
 
     def __init__(
-        self, num_replicas: int | None, rank: int | None, shuffle: bool, seed: int, drop_last: bool
+        self,
+        num_replicas: int | None,
+        rank: int | None,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        fills_up: bool = True,
     ) -> None:
         ours, all_ranks = process_rank()
         replicas = all_ranks if num_replicas is None else num_replicas
@@ -50,18 +58,19 @@ class SharedEpochs(Sampler):
         self.shuffle = shuffle
         self.seed = whole_number("seed", seed)
         self.drop_last = drop_last
+        self._fills_up = fills_up
         self.epoch = 0
         self.ran_out = False
         self._order_version = PERMUTATION
-        self._done = 0  # rows of this epoch that all processes together have drawn
+        self._done = 0  # items of this epoch that all processes together have drawn
         self._rest: _Rest | None = None  # made once an epoch
 
     @abstractmethod
-    def _order(self, num_rows: int, processes: int) -> Order:
-        """Return the order of the epoch, from which the processes take rows in turn.
+    def _order(self, num_items: int, processes: int) -> Order:
+        """Return the order of the epoch, from which the processes take items in turn.
 
         Args:
-            num_rows: rows of the storage, at least 1.
+            num_items: rows of the storage, or trajectories of them, at least 1.
             processes: how many there are.
         """
 
@@ -71,30 +80,28 @@ class SharedEpochs(Sampler):
         self._done, self.ran_out, self._rest = 0, False, None
         self._order_version = PERMUTATION
 
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+    def _take(self, count: int, num_items: int) -> torch.Tensor:
+        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch.
 
-        The epoch begins again where the number of rows has changed.
+        The epoch begins again where the number of items has changed. Where this process does not
+        have any in what is left of an epoch, its next one begins.
 
         Raises:
-            UsageError: there are fewer rows than processes, and ``drop_last``.
+            UsageError: there are fewer items than processes.
         """
-        num_rows = len(storage)
         if self.ran_out:
             self.set_epoch(self.epoch + 1)
-        elif self._rest and self._rest.num_rows != num_rows:
+        elif self._rest and self._rest.num_items != num_items:
             self.set_epoch(self.epoch)
         if self._rest is None:
-            self._rest = self._share_out(num_rows)
+            self._rest = self._share_out(num_items)
         rest = self._rest
-        # Of the rows that all processes together have drawn since, an equal part is this one's.
+        # Of the items that all processes together have drawn since, an equal part is this one's.
         start = (self._done - rest.begin) // rest.processes
-        mine = rest.share.take(start, batch_size)
+        mine = rest.share.take(start, count)
         self._done += len(mine) * rest.processes
-        self.ran_out = start + batch_size >= len(rest.share)
-        return mine, {}
+        self.ran_out = start + count >= len(rest.share)
+        return mine
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_rest": None}  # the seed gives it again
@@ -127,22 +134,72 @@ class SharedEpochs(Sampler):
         self.ran_out = bool(state["ran_out"])
         self._order_version, self._rest = version, None
 
-    def _share_out(self, num_rows: int) -> _Rest:
+    def _share_out(self, num_items: int) -> _Rest:
         """Return what is left of the epoch, shared out."""
-        if not num_rows:
+        if not num_items:
             raise EmptyBuffer(NO_ROWS)
         process, processes = share(self.rank, self.num_replicas)
-        order = self._order(num_rows, processes)
+        order = self._order(num_items, processes)
         left = max(0, len(order) - self._done)
-        # One more round is filled up from the beginning; with few rows the epoch is repeated.
-        num_mine = left // processes if self.drop_last else -(-left // processes)
+        if self.drop_last:
+            num_mine = left // processes
+        elif self._fills_up:
+            # One more round is filled up from the beginning; with few rows the epoch is repeated.
+            num_mine = -(-left // processes)
+        else:
+            num_mine = -(
+                -max(0, left - process) // processes
+            )  # this one's places of the last round
+            if not num_mine and self._done:  # an epoch that was continued has too few for all
+                self.set_epoch(self.epoch + 1)
+                return self._share_out(num_items)
         if not num_mine:
-            raise UsageError(f"{num_rows} rows give each of {processes} processes none.")
+            raise UsageError(f"{num_items} rows give each of {processes} processes none.")
         mine = Share(order, num_mine, self._done + process, processes)
-        return _Rest(mine, processes, self._done, num_rows)
+        return _Rest(mine, processes, self._done, num_items)
 
 
-class DistributedSampler(SharedEpochs):
+class SharedRows(SharedEpochs, AheadSampler):
+    """What samplers have in common that draw rows in shared epochs."""
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+
+        The epoch begins again where the number of rows has changed.
+
+        Raises:
+            UsageError: there are fewer rows than processes, and none is drawn again.
+        """
+        return self._take(batch_size, len(storage)), {}
+
+    @property
+    def place(self) -> Hashable:
+        """Where the epoch stands, and how it was shared out."""
+        return self._rest, self._done, self.ran_out
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
+        rest = self._rest
+        if rest is None or self.ran_out or rest.num_items != len(storage):
+            return None
+        start = (self._done - rest.begin) // rest.processes
+        index = rest.share.take(start, count * batch_size)
+        whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
+        return (index[:whole], {}) if whole else None
+
+    def advance(self, num_rows: int) -> None:
+        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
+        rest = self._rest
+        assert rest is not None, "rows were taken"
+        self._done += num_rows * rest.processes
+        self.ran_out = self._done - rest.begin >= len(rest.share) * rest.processes
+
+
+class DistributedSampler(SharedRows):
     """Draws every row once an epoch, shared out among processes.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
@@ -188,10 +245,10 @@ class DistributedSampler(SharedEpochs):
             )
         super().load_state_dict(state)
 
-    def _order(self, num_rows: int, processes: int) -> Order:
+    def _order(self, num_items: int, processes: int) -> Order:
         if not self.shuffle:
-            return StorageOrder(num_rows)
-        return shuffled_order(num_rows, self.seed + self.epoch, self._order_version)
+            return StorageOrder(num_items)
+        return shuffled_order(num_items, self.seed + self.epoch, self._order_version)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,16 +256,16 @@ class _Rest:
     """What was left of an epoch when it was shared out.
 
     Args:
-        share: the rows of this process.
+        share: the items of this process.
         processes: how many share the epoch.
-        begin: rows of the epoch that were drawn before, by all processes together.
-        num_rows: rows of the storage.
+        begin: items of the epoch that were drawn before, by all processes together.
+        num_items: rows of the storage, or trajectories of them.
     """
 
     share: Share
     processes: int
     begin: int
-    num_rows: int
+    num_items: int
 
 
 def share(rank: int, num_replicas: int) -> tuple[int, int]:

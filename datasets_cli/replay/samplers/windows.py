@@ -67,6 +67,11 @@ class SliceWindows:
         """Trajectories that slices can be drawn from."""
         return len(self._starts)
 
+    def first_rows(self) -> torch.Tensor:
+        """Return the first row int64 ``[K]`` of each trajectory that slices are drawn from."""
+        order = self._trajectories.order
+        return self._starts if order is None else order[self._starts]
+
     def cut(
         self, drawn: torch.Tensor, uniform: torch.Tensor, *, pad: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

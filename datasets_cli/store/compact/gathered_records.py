@@ -69,6 +69,15 @@ class GatheredRecords:
     def __len__(self) -> int:
         return len(self.packed)
 
+    def is_like(self, other: GatheredRecords) -> bool:
+        """Tell whether the rows of another dataset have the same bytes for the same columns."""
+        return (
+            self.fields.dtype == other.fields.dtype
+            and self.fields.slots == other.fields.slots
+            and list(self.others.slots) == list(other.others.slots)
+            and self.is_contiguous == other.is_contiguous
+        )
+
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views.
 

@@ -34,6 +34,8 @@ REWARD: Key = ("next", "reward")
 DONE: Key = ("next", "done")
 TERMINATED: Key = ("next", "terminated")
 TRUNCATED: Key = ("next", "truncated")
+MEMBER: Key = ("member",)
+"""A column of batches: the number of the member of a mixture that a row is of."""
 TRAJECTORY_END: Key = ("cut",)
 """A bool column of steps that marks the last one of a trajectory which no flag ends."""
 

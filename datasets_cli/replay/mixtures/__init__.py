@@ -1,0 +1,1 @@
+"""Mixtures: several storages as one, drawn by weights."""

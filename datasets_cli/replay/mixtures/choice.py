@@ -1,0 +1,72 @@
+"""Which sampler the arguments of a mixture describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.mixtures.epochs import EpochEnd, EpochMix, MixtureEpochs
+from datasets_cli.replay.mixtures.slice_epochs import MixtureSliceEpochs
+from datasets_cli.replay.mixtures.slices import WeightedSlices
+from datasets_cli.replay.mixtures.storage import MixtureStorage
+from datasets_cli.replay.mixtures.uniform import WeightedRows
+from datasets_cli.replay.mixtures.weights import Weights
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.samplers.random import RandomSampler
+from datasets_cli.replay.samplers.slicing import Slicing
+
+
+@dataclass(frozen=True)
+class EpochOptions:
+    """How the epochs of a mixture are made and shared.
+
+    Args:
+        end: when an epoch ends; see ``epoch_counts``.
+        seed: orders the epochs.
+        num_replicas: ranks.
+        rank: which one this is.
+        drop_last: leave out what the processes do not divide.
+    """
+
+    end: EpochEnd
+    seed: int
+    num_replicas: int | None
+    rank: int | None
+    drop_last: bool
+
+
+def choose_sampler(
+    rows: MixtureStorage, weights: Weights, slicing: Slicing | None, epochs: EpochOptions | None
+) -> Sampler:
+    """Return the sampler for some weights.
+
+    Args:
+        rows: of the mixture.
+        weights: of the members.
+        slicing: how slices are cut; None for single rows.
+        epochs: how to draw without replacement; None for draws with replacement.
+
+    Raises:
+        UsageError: there is no such epoch of these members, or weights that it does not keep.
+    """
+    if epochs is None:
+        if slicing is not None:
+            return WeightedSlices(weights, slicing)
+        return RandomSampler() if weights.given == "rows" else WeightedRows(weights)
+    if epochs.end not in ("all", "first", "last"):
+        raise UsageError(f"epoch is 'all', 'first', 'last' or None, not {epochs.end!r}.")
+    if epochs.end == "all" and weights.given != "rows":
+        raise UsageError(
+            f"epoch='all' draws everything once, so that the weights {weights.state()} cannot be "
+            "kept. Leave them out, or let the epoch end with epoch='first' or epoch='last'."
+        )
+    if rows.written:
+        raise UsageError(
+            f"{', '.join(rows.written)}: rows are written to it, so that an epoch of the mixture "
+            "would change while it is drawn. Leave out epoch= to draw with replacement."
+        )
+    mix = EpochMix(weights, epochs.end)
+    shared = epochs.num_replicas, epochs.rank, epochs.seed, epochs.drop_last
+    if slicing is None:
+        return MixtureEpochs(mix, *shared)
+    return MixtureSliceEpochs(mix, slicing, *shared)

@@ -1,0 +1,131 @@
+"""Epochs of a mixture: how many items of each member one has, and the samplers that draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.mixtures.uniform import mixture_of
+from datasets_cli.replay.mixtures.weights import Weights
+from datasets_cli.replay.orders.mixed import MixedOrder
+from datasets_cli.replay.orders.order import Order
+from datasets_cli.replay.samplers.distributed import SharedRows
+from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.storages.protocol import Storage
+
+EpochEnd = Literal["all", "first", "last"]
+"""When an epoch ends: every item once, or when the first or the last member has none left."""
+
+
+def epoch_counts(lengths: Sequence[int], shares: Sequence[float], end: EpochEnd) -> list[int]:
+    """Return how many items of each member an epoch has.
+
+    Args:
+        lengths: items of each member.
+        shares: the part of each; does not matter for ``"all"``.
+        end: when it ends. ``"first"``: one member has each item drawn once, and none has one drawn
+            twice. ``"last"``: one member has each drawn once, and every other at least once.
+    """
+    if end == "all":
+        return list(lengths)
+    drawn = [member for member, share in enumerate(shares) if share > 0]
+    choose = min if end == "first" else max
+    bound = choose(drawn, key=lambda member: lengths[member] / shares[member])
+    limit = min if end == "first" else max
+    # Rounding must not take an item of another member twice, or leave its last one out.
+    return [
+        limit(length, max(1, round(lengths[bound] * share / shares[bound]))) if share > 0 else 0
+        for length, share in zip(lengths, shares, strict=True)
+    ]
+
+
+class EpochMix:
+    """Of what an epoch of a mixture is made: its order, and what a state says of it.
+
+    Args:
+        weights: of the members.
+        end: when an epoch ends.
+    """
+
+    def __init__(self, weights: Weights, end: EpochEnd) -> None:
+        self.weights = weights
+        self.end = end
+
+    def order(
+        self, lengths: Sequence[int], shares: torch.Tensor, key: int, version: int
+    ) -> MixedOrder:
+        """Return the order of an epoch over items of members; see ``MixedOrder``."""
+        counts = epoch_counts(lengths, shares.tolist(), self.end)
+        return MixedOrder(lengths, counts, key, version)
+
+    def state(self) -> StateDict:
+        """Return what a state says of it."""
+        return {"weights": self.weights.state(), "end": self.end}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Check that a state is of the same.
+
+        Raises:
+            UsageError: it is of other weights, or of epochs that end at another time.
+        """
+        self.weights.check_state(state)
+        if (found := state.get("end")) != self.end:
+            raise UsageError(
+                f"The state is of epochs with epoch={found!r}, not {self.end!r}. Make a mixture "
+                "with that, or begin without this state."
+            )
+
+
+class MixtureEpochs(SharedRows):
+    """Draws rows of the members without replacement, in epochs shared among processes.
+
+    Args:
+        mix: of what an epoch is made.
+        num_replicas: as for ``DistributedSampler``, and so are the others.
+        rank: which one this is.
+        seed: orders the epochs.
+        drop_last: leave out the last rows where the processes do not divide them; otherwise some
+            draw one less than others, and none is drawn again.
+    """
+
+    def __init__(
+        self, mix: EpochMix, num_replicas: int | None, rank: int | None, seed: int, drop_last: bool
+    ) -> None:
+        super().__init__(num_replicas, rank, True, seed, drop_last, fills_up=False)
+        self.mix = mix
+        self._of: tuple[list[int], torch.Tensor] = [], torch.empty(0)
+
+    def __repr__(self) -> str:
+        return f"MixtureEpochs({self.mix.weights.state()!r}, epoch={self.mix.end!r})"
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+
+        Raises:
+            UsageError: there are fewer rows than processes.
+        """
+        mixture = mixture_of(storage)
+        self._of = mixture.lengths.tolist(), self.mix.weights.shares(mixture)
+        return self._take(batch_size, len(storage)), {}
+
+    def state_dict(self) -> StateDict:
+        """Return the epoch, how much of it was drawn by all processes together, and the weights."""
+        return super().state_dict() | self.mix.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue in the middle of the epoch that ``state`` names, with as many processes or not.
+
+        Raises:
+            UsageError: it is of other weights, or a number is out of its range.
+        """
+        self.mix.check_state(state)
+        super().load_state_dict(state)
+
+    def _order(self, num_items: int, processes: int) -> Order:
+        return self.mix.order(*self._of, self.seed + self.epoch, self._order_version)

@@ -1,0 +1,216 @@
+"""The storage of a mixture: several storages, one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.mixtures.joined import join_trajectories, join_trees
+from datasets_cli.replay.orders.bounds import bounds_reached
+from datasets_cli.replay.persistence.dataset_reference import dataset_of
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.dataset import GatheredRows, check_memory
+from datasets_cli.store.joined_rows import JoinedRows
+from datasets_cli.store.schema.columns import MEMBER, Key
+from datasets_cli.store.schema.tree import Tree, put
+
+MEMBER_BYTES = 8
+
+
+class MixtureStorage(Storage):
+    """The rows of several storages, numbered one after the other.
+
+        member      0 0 0 0 0 1 1 1 2 2 2 2
+        row         0 1 2 3 4 5 6 7 8 9 10 11      bounds 0 5 8 12
+
+    Each row also has the number of its member, in ``"member"``. Trajectories are the members': none
+    goes from one to another. ``"episode"`` stays the number of a trajectory in its member.
+
+    Args:
+        storages: the members, with the same columns.
+        names: of the members.
+        written: names of the members whose rows may change.
+    """
+
+    def __init__(
+        self, storages: Sequence[Storage], names: Sequence[str], written: Sequence[str] = ()
+    ) -> None:
+        self.storages = tuple(storages)
+        self.names = tuple(names)
+        self.written = tuple(written)
+        self.device = self.storages[0].device
+        sizes = [storage.row_bytes for storage in self.storages]
+        self.row_bytes = max(sizes) + MEMBER_BYTES if all(sizes) else 0
+        self._joined_rows: JoinedRows | None = None
+        self._known: tuple[int, torch.Tensor] | None = None  # bounds, and of which revision
+
+    def __repr__(self) -> str:
+        members = ", ".join(
+            f"{name}: {len(storage)} rows"
+            for name, storage in zip(self.names, self.storages, strict=True)
+        )
+        return f"MixtureStorage({members})"
+
+    @property
+    def revision(self) -> int:  # type: ignore[override]
+        """A number that changes whenever rows of a member are written or cleared."""
+        return sum(storage.revision for storage in self.storages)
+
+    @property
+    def reference(self) -> StateDict:
+        """The datasets of the members, which a state names in place of their rows.
+
+        Raises:
+            UsageError: a member has rows of its own.
+        """
+        found = [dataset_of(storage) for storage in self.storages]
+        own = [name for name, each in zip(self.names, found, strict=True) if each is None]
+        if own:
+            raise UsageError(
+                f"{', '.join(own)}: rows of a buffer, which no dataset has. A state of a mixture "
+                "names datasets and has no rows: save the buffer by itself, and mix it again."
+            )
+        members = [each for each in found if each is not None]
+        told = [{**each, "id": None} for each in members]  # the same data may have another name
+        content = hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()
+        id = f"mixture of {', '.join(self.names)}"
+        return {"id": id, "content": content, "num_rows": len(self), "members": members}
+
+    @property
+    def bounds(self) -> torch.Tensor:
+        """Where members begin, int64 ``[M + 1]``; member m is the rows ``bounds[m:m + 2]``."""
+        revision = self.revision
+        if self._known is None or self._known[0] != revision:
+            self._known = revision, torch.tensor([0, *accumulate(map(len, self.storages))])
+        return self._known[1]
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Rows of each member, int64 ``[M]``."""
+        return self.bounds.diff()
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have an entry."""
+        return key == MEMBER or self.storages[0].has(key)
+
+    def gather(self, index: torch.Tensor) -> Tree:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        member, order, parts = self._parts(index)
+        trees = [self.storages[number].gather(rows) for number, rows in parts]
+        # One member's rows are in their order already.
+        tree = trees[0] if len(trees) == 1 else join_trees(trees, torch.from_numpy(order))
+        put(tree, MEMBER, torch.from_numpy(member).to(self.device))
+        return tree
+
+    def read(self, index: torch.Tensor) -> GatheredRows | None:
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory.
+
+        None where a member has no faster way to arrays than by tensors.
+        """
+        if not self.row_bytes:
+            return None
+        member, order, parts = self._parts(index)
+        found = [self.storages[number].read(rows) for number, rows in parts]
+        blocks = [block for block in found if block is not None]
+        if len(blocks) < len(parts):
+            return None
+        return self._joined().join(blocks, order, member)
+
+    def _joined(self) -> JoinedRows:
+        """Return what joins blocks, made once of a block without rows of each member."""
+        if self._joined_rows is None:
+            nothing = torch.empty(0, dtype=torch.int64)
+            found = [storage.read(nothing) for storage in self.storages]
+            blocks = [block for block in found if block is not None]
+            self._joined_rows = JoinedRows(blocks, MEMBER[0])
+        return self._joined_rows
+
+    def _parts(
+        self, index: torch.Tensor
+    ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, torch.Tensor]]]:
+        """Return what each member is asked for.
+
+        Args:
+            index: row numbers int64 ``[B]``.
+
+        Returns:
+            the member of each row, int64 ``[B]``; its number among the rows of all parts, one part
+            after the other, int64 ``[B]``; and the parts: a member and its rows int64 ``[n]``.
+        """
+        rows, bounds = index.cpu().numpy(), self.bounds.numpy()
+        if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[-1]:
+            raise IndexError(
+                f"The rows of the mixture are numbered from 0 to {bounds[-1] - 1}; "
+                f"{rows.min()} to {rows.max()} were asked for."
+            )
+        member = bounds_reached(rows, bounds[1:-1])
+        by_member = member.argsort(kind="stable")
+        order = np.empty_like(by_member)
+        order[by_member] = np.arange(len(rows))
+        grouped = torch.from_numpy(rows.take(by_member))
+        counts = np.bincount(member, minlength=len(self.storages)).tolist()
+        begins = bounds.tolist()
+        parts = [
+            (number, part.sub_(begins[number]))
+            for number, part in enumerate(grouped.split(counts))
+            if len(part)
+        ]
+        if not parts:  # of no rows the first member gives none
+            parts = [(0, grouped)]
+        return member.astype(np.int64), order, parts
+
+    def get(self, index: torch.Tensor) -> TensorDict:
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
+
+        Raises:
+            UsageError: they would take more than half of the free memory.
+        """
+        check_memory(len(index) * self.row_bytes, "The mixture")
+        batch: TensorDict = self.as_batch(self.gather(index), index.shape)
+        return batch
+
+    def column(self, key: Key) -> Rows:
+        """Return a copy of one entry of all rows; see ``Storage.column``."""
+        if key == MEMBER:
+            return torch.repeat_interleave(self.lengths)
+        parts = [storage.column(key) for storage in self.storages]
+        if isinstance(parts[0], list):  # of text
+            return [value for part in parts for value in part]
+        return torch.cat(parts)
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[rows, 1]``.
+
+        Raises:
+            KeyError: there is none.
+            UsageError: it has more numbers a row.
+        """
+        if key == MEMBER:
+            return torch.repeat_interleave(self.lengths).unsqueeze(1)
+        parts = [storage.scalar_column(key) for storage in self.storages]
+        return torch.cat([part.reshape(-1, 1) for part in parts])
+
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories of all members, as each tells them."""
+        return join_trajectories([storage.trajectories(keys) for storage in self.storages])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_joined_rows": None, "_known": None}

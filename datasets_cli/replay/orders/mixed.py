@@ -1,0 +1,64 @@
+"""Items of several members in one random order, of each as many as are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from datasets_cli.replay.orders.bounds import bounds_reached
+from datasets_cli.replay.orders.order import Order
+from datasets_cli.replay.orders.versions import shuffled_order
+from datasets_cli.replay.orders.words import random_words
+
+
+class MixedOrder:
+    """A random order of some items of each member: all of them, a part, or several times.
+
+        members of 2 and 5 items     a0 a1   b0 b1 b2 b3 b4
+        drawn: 2 and 3               a0 a1   b4 b1 b3          places 0 1   2 3 4, by member
+        the order                    b4 a1 b3 a0 b1
+
+    Of two items of a member one is there at most once more than the other. Every place costs the
+    same, as in the permutations that this is made of.
+
+    Args:
+        lengths: items of each member, which are numbered one member after the other.
+        counts: how many of each are drawn.
+        key: gives the order.
+        version: of the permutations; see ``shuffled_order``.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], counts: Sequence[int], key: int, version: int
+    ) -> None:
+        whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
+        self._whole = shuffled_order(sum(counts), whole_key, version)
+        self._lengths = np.array(lengths)
+        self._item_begins = np.cumsum(self._lengths) - self._lengths
+        self._ends = np.cumsum(counts)
+        self._place_begins = self._ends - np.array(counts)
+        # Which items are drawn once more than the others; where none is, any order will do.
+        self._items: dict[int, Order] = {
+            member: shuffled_order(length, member_key, version)
+            for member, (length, count, member_key) in enumerate(
+                zip(lengths, counts, keys, strict=True)
+            )
+            if length and count % length
+        }
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def at(self, places: np.ndarray) -> np.ndarray:
+        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
+        mixed = self._whole.at(places)
+        member = bounds_reached(mixed, self._ends[:-1])
+        # The number of the place among those of its member, which passes over its items again.
+        number = mixed - self._place_begins.take(member)
+        number %= self._lengths.take(member)
+        for which, order in self._items.items():
+            here = np.flatnonzero(member == which)
+            number[here] = order.at(number[here])
+        items: np.ndarray = number + self._item_begins.take(member)
+        return items

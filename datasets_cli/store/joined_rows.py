@@ -1,0 +1,83 @@
+"""Rows that several datasets gathered, put together into one block in the order of a draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from datasets_cli.store.compact.gathered_records import GatheredRecords
+from datasets_cli.store.dataset import GatheredRows
+from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
+from datasets_cli.store.schema.tree import Tree, TreePlan, entry
+
+
+class JoinedRows:
+    """Puts blocks of rows together, always those of the same datasets.
+
+        blocks   a0 a1 a2 | b0 b1      the rows of a draw by dataset
+        places   0  2  3    1  4       where each is in the draw
+        joined   a0 b0 a1 a2 b1
+
+    Records of one form stay records, in one copy for all of their columns. Else each column is
+    copied, also where it is a field of a record in one dataset and a constant in another.
+
+    Args:
+        blocks: one of each dataset, with the same columns.
+        key: of a column that says which dataset each row is of, at the root of the batch.
+    """
+
+    def __init__(self, blocks: Sequence[GatheredRows], key: str) -> None:
+        self._key = key
+        first = blocks[0]
+        self._are_records = isinstance(first, GatheredRecords) and all(
+            isinstance(block, GatheredRecords) and block.is_like(first) for block in blocks
+        )
+        self._keys = [*_keys_in(first.arrays(0, 0))]
+        self._plan = TreePlan([*self._keys, (key,)])
+        self._slots = [self._plan.slot(name) for name in [*self._keys, (key,)]]
+
+    def join(
+        self, blocks: Sequence[GatheredRows], order: np.ndarray, member: np.ndarray
+    ) -> GatheredRows:
+        """Return the rows of some blocks as one.
+
+        Args:
+            blocks: of some of the datasets, or all.
+            order: for each row of the draw its number among those of the blocks, int64 ``[B]``.
+            member: which dataset each row of the draw is of, int64 ``[B]``.
+        """
+        records = [block for block in blocks if isinstance(block, GatheredRecords)]
+        if self._are_records:
+            return self._joined_records(records, order, member)
+        trees = [block.arrays(0, len(block)) for block in blocks]
+        leaves = [_joined([entry(tree, key) for tree in trees], order) for key in self._keys]
+        return GatheredLeaves(self._plan, self._slots, [*leaves, member], len(order))
+
+    def _joined_records(
+        self, blocks: list[GatheredRecords], order: np.ndarray, member: np.ndarray
+    ) -> GatheredRecords:
+        first = blocks[0]
+        others = [block.others for block in blocks]
+        columns = zip(*(part.leaves for part in others), strict=True)
+        leaves = [_joined(parts, order) for parts in columns]
+        # A key at the root is in the plan's first dict; the plan needs no other one for it.
+        slots = [*others[0].slots, (0, self._key)]
+        beside = GatheredLeaves(others[0].plan, slots, [*leaves, member], len(order))
+        packed = _joined([block.packed for block in blocks], order)
+        return GatheredRecords(first.fields, first.views, packed, beside, first.is_contiguous)
+
+
+def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """Return rows of several arrays ``[n, ...]`` in an order int64 ``[B]`` over them all."""
+    found: np.ndarray = np.concatenate(parts).take(order, 0)
+    return found
+
+
+def _keys_in(tree: Tree, above: Key = ()) -> Iterator[Key]:
+    for name, leaf in tree.items():
+        if isinstance(leaf, dict):
+            yield from _keys_in(leaf, (*above, name))
+        else:
+            yield (*above, name)
