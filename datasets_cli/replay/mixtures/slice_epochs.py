@@ -57,7 +57,7 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
         """Return row numbers int64 ``[B]``, slice after slice; fewer slices at an epoch's end.
 
         Raises:
-            UsageError: as ``WeightedSlices.sample``; or there are fewer trajectories than processes.
+            UsageError: as ``WeightedSlices.sample``; or fewer trajectories than processes.
         """
         mixture, slicing = mixture_of(storage), self.slicing
         num_slices, slice_len = slicing.shape(batch_size)
