@@ -102,6 +102,8 @@ _LAZY_IMPORTS = {
     "OfflineToOnline": "replay.ensembles.offline_to_online",
     "LinearAnneal": "replay.ensembles.shares",
     "TensorDictReplayBuffer": "replay.buffers.tensordict",
+    "Mixture": "replay.mixtures.mixture",
+    "Member": "replay.mixtures.member",
     "BatchStream": "replay.loaders",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",

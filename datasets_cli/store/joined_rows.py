@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from datasets_cli.store.compact.gathered_records import GatheredRecords
-from datasets_cli.store.dataset import GatheredRows
+from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.tree import Tree, TreePlan, entry

@@ -13,7 +13,7 @@ from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.dataset import GatheredRows
+from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves

@@ -20,8 +20,9 @@ from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.dataset import GatheredRows, check_memory
+from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.joined_rows import JoinedRows
+from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.schema.columns import MEMBER, Key
 from datasets_cli.store.schema.tree import Tree, put
 
