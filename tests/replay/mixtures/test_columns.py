@@ -1,0 +1,224 @@
+"""Members with other columns, or other meanings of their numbers: mapped, or refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from datasets_cli import (
+    ExperienceReplay,
+    LazyTensorStorage,
+    Member,
+    Mixture,
+    TensorDictReplayBuffer,
+    UsageError,
+    api,
+    open_storage,
+)
+from datasets_cli.config import Config
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from tests.support.mixture_members import member, rows_of, write
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> DatasetStorage:
+    return member(tmp_path, 0, [5, 6])
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> DatasetStorage:
+    """Wider observations of another type and name, half of the actions, and one column more."""
+    rows = rows_of(1, [4, 4])
+    for successor in ((), ("next",)):
+        wide = rows.pop((*successor, "observation")).astype(np.float64)
+        rows[*successor, "state"] = wide[:, :2]
+    rows["info", "success"] = rows["next", "done"]
+    rows["action",] = rows["action",] / 2
+    return open_storage(write(tmp_path / "other", rows))
+
+
+MAPPED: dict[str, Any] = {
+    "drop": ["info"],
+    "rename": {"state": "observation", ("next", "state"): ("next", "observation")},
+    "scale": {"action": 2.0},
+    "cast": {"observation": torch.float32, ("next", "observation"): "float32"},
+    "pad": {"observation": 3, ("next", "observation"): 3},
+}
+
+
+def test_columns_that_differ_are_refused_with_a_table(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Mixture([first, other])
+    told = str(caught.value)
+    names = [storage.dataset.manifest.id for storage in (first, other)]
+    lines = [line.split("  ") for line in told.splitlines() if line.startswith("  ")]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert cells == [
+        ["column", *names],
+        ["info.success", "-", "bool [1]"],
+        ["next.observation", "float32 [3]", "-"],
+        ["next.state", "-", "float64 [2]"],
+        ["observation", "float32 [3]", "-"],
+        ["state", "-", "float64 [2]"],
+    ]
+    assert "rename={old: new}" in told
+
+
+def test_declared_columns_are_those_of_the_others(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    mixture = Mixture([first, Member(other, **MAPPED)], 64, seed=0)
+    for _ in range(4):  # one by one, and read ahead
+        batch = mixture.sample()
+        mine = batch["member"] == 1
+        mark = batch["mark"].float()
+        expected = mark.expand(-1, 3).clone()
+        expected[mine, 2] = 0  # padded
+        assert torch.equal(batch["observation"], expected)
+        assert torch.equal(batch["action"], -mark)
+        assert batch["next", "observation"].dtype == torch.float32
+        assert 0 < mine.sum() < 64
+
+
+def test_a_column_is_filled_as_another_member_has_it(
+    first: DatasetStorage, other: DatasetStorage
+) -> None:
+    declared = {**MAPPED, "drop": []}
+    filling = Member(first, fill={("info", "success"): True})
+    mixture = Mixture([filling, Member(other, **declared)], 64, seed=0)
+    batch = mixture.sample()
+    done = batch["next", "done"]
+    expected = torch.where(batch["member"].unsqueeze(1) == 0, torch.ones_like(done), done)
+    assert torch.equal(batch["info", "success"], expected)
+    assert torch.equal(
+        mixture.storage.scalar_column(("info", "success"))[:11, 0], torch.ones(11) > 0
+    )
+
+
+def test_slices_and_states_of_mapped_members(first: DatasetStorage, other: DatasetStorage) -> None:
+    def mixture(**changed: Any) -> Mixture:
+        members = [first, Member(other, **(MAPPED | changed))]
+        return Mixture(members, 12, slice_len=4, seed=0, epoch="all")
+
+    running = mixture()
+    state = running.state_dict()
+    marks = torch.cat([batch["mark"].view(-1, 4) for batch in pickle.loads(pickle.dumps(running))])
+    assert (marks.diff() == 1).all() and len(marks) == 4
+    mixture().load_state_dict(state)
+    with pytest.raises(UsageError, match="Open the dataset that was used then"):
+        mixture(scale={"action": 3.0}).load_state_dict(state)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no such column": ({"cast": {"reward": "float32"}}, "has no column reward. It has: "),
+    "no such group": ({"drop": ["infos"]}, "has no column infos"),
+    "twice one key": ({"rename": {"mark": "action"}}, "two columns the key action"),
+    "filled though there": ({"fill": {"mark": 0}}, "nothing to fill"),
+    "filled by nothing": ({"fill": {"goal": 0}}, "no other member has goal either"),
+    "a filled row of another shape": ({"fill": {"extra": [1, 2, 3]}}, "does not fit it"),
+    "no type": ({"cast": {"action": "float33"}}, "element type float33"),
+    "whole numbers scaled": ({"scale": {"mark": 0.5}}, "would round"),
+    "other factors": ({"scale": {"action": [1.0, 2.0]}}, "do not fit it"),
+    "cut": ({"pad": {"observation": 2}}, "cannot be padded to 2"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_mapped_is_refused(first: DatasetStorage, tmp_path: Path, name: str) -> None:
+    arguments, message = WRONG[name]
+    rows = rows_of(2, [3]) | {("extra",): np.zeros((3, 2), np.float32)}
+    with pytest.raises(UsageError, match=message):
+        Mixture([Member(first, **arguments), open_storage(write(tmp_path / "more", rows))])
+
+
+def test_a_column_of_the_name_member_is_refused(tmp_path: Path) -> None:
+    rows = rows_of(2, [3]) | {("member",): np.zeros((3, 1), np.float32)}
+    storage = open_storage(write(tmp_path / "more", rows))
+    with pytest.raises(UsageError, match="Rename it"):
+        Mixture([storage])
+    mixture = Mixture([Member(storage, rename={"member": "team"})], 4)
+    assert mixture.sample()["team"].shape == (4, 1)
+
+
+def test_rows_of_other_kinds_are_refused(first: DatasetStorage) -> None:
+    plain = TensorDictReplayBuffer(storage=LazyTensorStorage(5))
+    plain.reader.storage.write(slice(0, 5), plain.reader.storage.flatten(torch.zeros(5, 2)))
+    with pytest.raises(UsageError, match="no TensorDicts"):
+        Mixture([first, plain])
+
+
+# What the numbers mean
+
+
+def space(low: float, high: float) -> str:
+    """A space of actions as Minari's metadata have it."""
+    return json.dumps({"type": "Box", "shape": [1], "low": [low], "high": [high]})
+
+
+FACTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "discount": ({"discount": 0.99}, {"gamma": 0.95}, "discount"),
+    "fps": ({"fps": 30}, {"info": {"fps": 10}}, "fps"),
+    "frame_skip": ({"frame_skip": 4}, {"env_spec": '{"kwargs": {"frame_skip": 1}}'}, "frame_skip"),
+    "dt": ({"dt": 0.05}, {"dt": 0.01}, "dt"),
+    "action_bounds": (
+        {"action_space": space(-1, 1)},
+        {"action_space": space(-2, 2)},
+        "action_bounds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_members_that_mean_different_things_are_refused_unless_that_is_accepted(
+    tmp_path: Path, name: str
+) -> None:
+    mine, others, fact = FACTS[name]
+    members = [
+        member(tmp_path, 0, [3], **mine),
+        member(tmp_path, 1, [3], **others),
+        member(tmp_path, 2, [3]),  # of which nothing is known
+    ]
+    with pytest.raises(UsageError, match=rf"(?s)  {fact} .*not known.*accept=\['{fact}'\]"):
+        Mixture(members)
+    assert len(Mixture(members, accept=[fact])) == 9
+    assert len(Mixture([members[0], members[2]])) == 6
+
+
+def test_scaled_actions_have_scaled_bounds(tmp_path: Path) -> None:
+    narrow = member(tmp_path, 0, [3], action_space=space(-1, 1))
+    wide = member(tmp_path, 1, [3], action_space=space(-2, 2))
+    mixture = Mixture([narrow, Member(wide, scale={"action": 0.5})])
+    assert mixture["action"][3:].flatten().tolist() == [-50_000.0, -50_000.5, -50_001.0]
+
+
+def test_there_is_nothing_else_to_accept(first: DatasetStorage) -> None:
+    with pytest.raises(UsageError, match="accept names what members may differ in"):
+        Mixture([first], accept=["rewards"])
+
+
+# Real datasets
+
+
+def test_door_of_d4rl_and_of_minari_are_mixed(config: Config) -> None:
+    names = ["demo/door-human", "demo/door-minari"]
+    api.download(names, verify=False)
+    human, minari = (ExperienceReplay(name, download=False) for name in names)
+    with pytest.raises(UsageError, match=r"observation +float32 \[39\] +float64 \[39\]"):
+        Mixture([human, minari])
+    keys = ["observation", ("next", "observation"), ("next", "reward")]
+    mapped = Member(minari, drop=["info", ("next", "info")], cast=dict.fromkeys(keys, "float32"))
+    mixture = Mixture({Member(human, drop=["info"]): 0.5, mapped: 0.5}, 64, seed=0)
+    batch = mixture.sample()
+    source = [human, minari]
+    for at, (number, index) in enumerate(zip(batch["member"], batch["index"], strict=True)):
+        row = source[number][int(index) - 299 * int(number)]
+        assert torch.equal(batch["observation"][at], row["observation"].float())
+        assert torch.equal(batch["next", "reward"][at], row["next", "reward"].float())
