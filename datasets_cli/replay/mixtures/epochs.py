@@ -114,6 +114,12 @@ class MixtureEpochs(SharedRows):
         self._of = mixture.lengths.tolist(), self.mix.weights.shares(mixture)
         return self._take(batch_size, len(storage)), {}
 
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
+        return super().ahead(storage, batch_size, count, generator)  # as sample() is written here
+
     def state_dict(self) -> StateDict:
         """Return the epoch, how much of it was drawn by all processes together, and the weights."""
         return super().state_dict() | self.mix.state()

@@ -22,9 +22,8 @@ from datasets_cli.replay.transforms.transform import TransformLike
 class Mixture(TensorDictReplayBuffer):
     """Draws rows of several datasets, views and buffers, by weights.
 
-    >>> mixture = Mixture({medium: 0.7, expert: 0.3}, batch_size=256)
-    >>> mixture.sample()["member"].float().mean()
-    tensor(0.2930)
+        mixture = Mixture({medium: 0.7, expert: 0.3}, batch_size=256)
+        mixture.sample()["member"]      0, 1, 0, 0, 0, 1, 0, ...
 
     A batch has ``"member"``, int64 ``[B]``: which member a row is of, by its place in ``members``.
     A member is drawn by its weight, then a row of it, or a trajectory, uniformly. Without

@@ -157,25 +157,18 @@ class MixtureStorage(Storage):
             after the other, int64 ``[B]``; and the parts: a member and its rows int64 ``[n]``.
         """
         rows, bounds = index.cpu().numpy(), self.bounds.numpy()
-        if len(rows) and not 0 <= rows.min() <= rows.max() < bounds[-1]:
-            raise IndexError(
-                f"The rows of the mixture are numbered from 0 to {bounds[-1] - 1}; "
-                f"{rows.min()} to {rows.max()} were asked for."
-            )
+        # What is beyond the rows is so for the first or the last member, too, which refuses it.
         member = bounds_reached(rows, bounds[1:-1])
         by_member = member.argsort(kind="stable")
         order = np.empty_like(by_member)
         order[by_member] = np.arange(len(rows))
-        grouped = torch.from_numpy(rows.take(by_member))
-        counts = np.bincount(member, minlength=len(self.storages)).tolist()
-        begins = bounds.tolist()
-        parts = [
-            (number, part.sub_(begins[number]))
-            for number, part in enumerate(grouped.split(counts))
-            if len(part)
-        ]
-        if not parts:  # of no rows the first member gives none
-            parts = [(0, grouped)]
+        grouped = rows.take(by_member)
+        parts, begin = [], 0
+        for number, count in enumerate(np.bincount(member, minlength=1).tolist()):
+            if count or not len(rows):  # of no rows the first member gives none
+                mine = grouped[begin : begin + count] - bounds[number]
+                parts.append((number, torch.from_numpy(mine)))
+                begin += count
         return member.astype(np.int64), order, parts
 
     def get(self, index: torch.Tensor) -> TensorDict:

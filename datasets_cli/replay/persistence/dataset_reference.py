@@ -20,7 +20,9 @@ def dataset_of(storage: Storage) -> StateDict | None:
     """
     if isinstance(storage, Sequences):
         return dataset_of(storage.rows)
-    if (reference := storage.reference) is not None:
+    # Storages of several datasets, or of other columns, say it themselves.
+    reference: StateDict | None = getattr(storage, "reference", None)
+    if reference is not None:
         return reference
     if not isinstance(storage, DatasetStorage | FrameStack):
         return None

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, TypeGuard
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.forms.batch import make_batch, map_rows
 from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.sharing.sharing import Sharing
@@ -86,11 +86,6 @@ class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
 
         None where the storage has no faster way to arrays than by the tensors of ``gather``.
         """
-        return None
-
-    @property
-    def reference(self) -> StateDict | None:
-        """What a state names in place of the rows; None for what the class of storage implies."""
         return None
 
     @property

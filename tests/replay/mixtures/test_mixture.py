@@ -225,8 +225,11 @@ def test_columns_and_rows_are_read_as_of_one_buffer(members: Members) -> None:
     assert mixture["member"].tolist() == [0] * 24 + [1] * 30
     assert mixture[20:30]["mark"].flatten().tolist() == marks[20:30]
     assert mixture.members == tuple(storage.dataset.manifest.id for storage in members[:2])
-    with pytest.raises(IndexError, match="numbered from 0 to 53"):
-        mixture.storage.gather(torch.tensor([54]))
+    for row in (54, -1):
+        with pytest.raises(IndexError):
+            mixture.storage.gather(torch.tensor([3, row]))
+        with pytest.raises(IndexError):
+            mixture.storage.read(torch.tensor([3, row]))
 
 
 def test_a_buffer_that_is_written_is_mixed_as_it_is_at_each_draw(members: Members) -> None:
