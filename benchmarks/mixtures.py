@@ -2,8 +2,8 @@
 
     python benchmarks/mixtures.py [--rows 500000] [--calls 2000]
 
-Datasets of a 17-dimensional MuJoCo task in trajectories of 1,000 steps, the page cache warm; batches
-of 256. The members are sampled in turn, each by itself. Prints JSON: medians and means in
+Datasets of a 17-dimensional MuJoCo task in trajectories of 1,000 steps, the page cache warm;
+batches of 256. The members are sampled in turn, each by itself. Prints JSON: medians and means in
 microseconds, and how many times the mean of its members' the mixture's time is. Every kind of batch
 is compared with the rows.
 """

@@ -13,7 +13,7 @@ from datasets_cli.replay.batch_formats.batch_format import BatchFormat, columns_
 from datasets_cli.replay.batch_formats.nested import nest
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.bits import TYPE_NAMES, to_tensor
-from datasets_cli.store.schema.columns import EPISODE, Key, show_key
+from datasets_cli.store.schema.columns import EPISODE, MEMBER, Key, show_key
 from datasets_cli.store.schema.element_types import NUMPY_TYPES, element_type
 from datasets_cli.store.schema.tree import Tree
 
@@ -25,6 +25,9 @@ NARROWED = {
 }
 """What jax makes of its wide types, in silence, unless it is set to 64 bits."""
 
+NUMBERS = frozenset({EPISODE, MEMBER, ("timesteps",), ("goal_row",)})
+"""Columns of int64 that are given as int32."""
+
 UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 """Types of leaves that jax does not take."""
 
@@ -32,9 +35,9 @@ UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 class JaxFormat(BatchFormat):
     """Gives arrays of jax, which are contiguous and copied where jax asks for it.
 
-    Where jax is set to 32 bits, which it is by default, ``index``, ``goal_row``, ``episode`` and
-    ``timesteps`` are int32, which is enough for the numbers of 2**31 rows, and other columns of 64
-    bits are refused.
+    Where jax is set to 32 bits, which it is by default, ``index``, ``goal_row``, ``episode``,
+    ``timesteps`` and ``member`` are int32, which is enough for the numbers of 2**31 rows, and other
+    columns of 64 bits are refused.
 
     Args:
         cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; whole numbers that
@@ -93,8 +96,8 @@ class JaxFormat(BatchFormat):
 
     def _refuses(self, key: Key, dtype: str) -> bool:
         """Tell whether a column of some type is not given as one of 32 bits."""
-        # Numbers of trajectories, of rows, and of steps in sequences.
-        is_number = key in (EPISODE, ("timesteps",), ("goal_row",)) or key[:1] == ("index",)
+        # Numbers of trajectories, of rows, of steps in sequences, and of members of a mixture.
+        is_number = key in NUMBERS or key[:1] == ("index",)
         return dtype in NARROWED and not (self.cast or (is_number and dtype == "int64"))
 
 

@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import (
+    BlockShuffleSampler,
+    DistributedSampler,
     RandomSampler,
     SamplerWithoutReplacement,
     SliceSampler,
@@ -33,6 +35,9 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "uniform": RandomSampler,
     "without replacement": SamplerWithoutReplacement,
     "drop last": lambda: SamplerWithoutReplacement(drop_last=True),
+    "shared": lambda: DistributedSampler(2, 1),
+    "shared, drop last": lambda: DistributedSampler(3, 0, drop_last=True),
+    "blocks": lambda: BlockShuffleSampler(4, 2),
     "slices": lambda: SliceSampler(num_slices=2),
     "padded slices": lambda: SliceSampler(slice_len=4, strict_length=False, pad_output=True),
     "short slices": lambda: SliceSampler(slice_len=16, strict_length=False),
