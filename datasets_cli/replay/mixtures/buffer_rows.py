@@ -41,8 +41,9 @@ class BufferRows(Storage):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """A number that changes whenever rows are written or cleared."""
-        return self._reader.storage.revision
+        """A number that changes whenever rows are written or cleared, or the buffer has others."""
+        storage = self._reader.storage
+        return hash((id(storage), storage.revision))
 
     def has(self, key: Key) -> bool:
         """Tell whether rows have an entry."""

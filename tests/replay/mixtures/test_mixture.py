@@ -260,6 +260,20 @@ def test_slices_of_a_full_ring_are_its_own(members: Members) -> None:
     assert starts == {4, *range(7, 12)}
 
 
+def test_slices_of_environments_side_by_side_stay_in_theirs(members: Members) -> None:
+    online = TensorDictReplayBuffer(storage=LazyTensorStorage(40, ndim=2))
+    rows = Mixture(members[:1])[:].exclude("member", "index")
+    online.extend(torch.stack([rows[:12], rows[12:]]))  # trajectories of 7, 5 and of 7, 5 rows
+    mixture = Mixture({members[0]: 1, online: 1}, 60, slice_len=4, seed=0)
+    ends = [6, 18, 23]  # the last marks of trajectories; at 11 and 12 an environment ends, begins
+    for _ in range(20):
+        batch = mixture.sample()
+        for number, marks in zip(batch["member"][::4], batch["mark"].view(-1, 4), strict=True):
+            assert (marks.diff() == 1).all()
+            assert not any(end in marks[:-1] for end in ends)
+            assert number == 0 or not {11, 12} <= set(marks.tolist())
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no weights": ({"weights": [0, 0, 0, 0]}, "at least one above 0"),
     "negative": ({"weights": [1, -1, 1, 1]}, "non-negative"),
