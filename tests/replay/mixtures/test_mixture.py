@@ -34,60 +34,77 @@ from tests.support.mixture_members import MEMBER_STEP
 from tests.support.trajectory_rows import chi_square_score
 
 Members = list[DatasetStorage]
-ROWS = [(member, row) for member, lengths in enumerate(LENGTHS) for row in range(sum(lengths))]
+Rows = list[tuple[int, int]]
 """Member and row in it of every row of a mixture, in order."""
 
 
-def check_batch(batch: Any) -> None:
+def rows_in(chosen: list[int]) -> Rows:
+    return [(number, row) for number in chosen for row in range(sum(LENGTHS[number]))]
+
+
+ROWS = rows_in([*range(len(LENGTHS))])
+
+
+def check_batch(batch: Any, rows: Rows, places: list[int]) -> None:
     """Compare every row with the member and row that its index names, one by one."""
     for at, index in enumerate(batch["index"].tolist()):
-        member, row = ROWS[index]
+        member, row = rows[index]
         mark = member * MEMBER_STEP + row
-        assert batch["member"][at].item() == member
+        assert batch["member"][at].item() == places[index]
         assert batch["mark"][at].item() == mark
         assert batch["observation"][at].tolist() == [mark] * 3
         assert batch["next", "observation"][at].tolist() == [mark + 1] * 3
         assert batch["next", "reward"][at].item() == mark / 2
 
 
-def check_slices(batch: Any, slice_len: int) -> None:
+def check_slices(batch: Any, rows: Rows, places: list[int], slice_len: int) -> None:
     """Check that slices are consecutive rows of one trajectory of one member."""
     ends = {
         (member, end - 1)
         for member, lengths in enumerate(LENGTHS)
         for end in np.cumsum(lengths).tolist()
     }
-    for rows in batch["index"].reshape(-1, slice_len).tolist():
-        found = [ROWS[row] for row in rows]
-        assert rows == [*range(rows[0], rows[0] + slice_len)]
-        assert len({member for member, _ in found}) == 1
-        assert not ends & set(found[:-1])
+    for index in batch["index"].reshape(-1, slice_len).tolist():
+        assert index == [*range(index[0], index[0] + slice_len)]
+        assert len({places[row] for row in index}) == 1
+        assert not ends & {rows[row] for row in index[:-1]}
 
 
-SAMPLERS: dict[str, tuple[Callable[[], Any], int]] = {
-    "uniform": (RandomSampler, 0),
-    "each once": (SamplerWithoutReplacement, 0),
-    "shared": (DistributedSampler, 0),
-    "blocks": (lambda: BlockShuffleSampler(4, 2), 0),
-    "slices": (lambda: SliceSampler(slice_len=3), 3),
-    "slices once": (lambda: SliceSamplerWithoutReplacement(slice_len=3), 3),
-    "priorities": (lambda: PrioritizedSampler(len(ROWS), 0.7, 0.5), 0),
+SAMPLERS: dict[str, tuple[Callable[[int], Any], int]] = {
+    "uniform": (lambda _: RandomSampler(), 0),
+    "each once": (lambda _: SamplerWithoutReplacement(), 0),
+    "shared": (lambda _: DistributedSampler(2, 1), 0),
+    "blocks": (lambda _: BlockShuffleSampler(4, 2), 0),
+    "slices": (lambda _: SliceSampler(slice_len=3), 3),
+    "slices once": (lambda _: SliceSamplerWithoutReplacement(slice_len=3), 3),
+    "priorities": (lambda num_rows: PrioritizedSampler(num_rows, 0.7, 0.5), 0),
     "slices by priority": (
-        lambda: PrioritizedSliceSampler(len(ROWS), alpha=0.7, beta=0.5, slice_len=3),
+        lambda num_rows: PrioritizedSliceSampler(num_rows, alpha=0.7, beta=0.5, slice_len=3),
         3,
     ),
 }
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_draws_a_mixture_as_a_slow_loop_reads_it(members: Members, name: str) -> None:
+@settings(max_examples=10, deadline=None)
+@given(
+    chosen=st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    size=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)
+def test_every_sampler_draws_a_mixture_as_a_slow_loop_reads_it(
+    members: Members, name: str, chosen: list[int], size: int, seed: int
+) -> None:
     make, slice_len = SAMPLERS[name]
-    mixture = Mixture(members, 12, sampler=make(), seed=1)
-    for _ in range(30):  # past the end of an epoch, and of what is read ahead
+    rows = rows_in(chosen)
+    places = [at for at, number in enumerate(chosen) for _ in range(sum(LENGTHS[number]))]
+    sampler = make(len(rows))
+    mixture = Mixture([members[number] for number in chosen], 3 * size, sampler=sampler, seed=seed)
+    for _ in range(8):  # past the end of an epoch, and of what is read ahead
         batch = mixture.sample()
-        check_batch(batch)
+        check_batch(batch, rows, places)
         if slice_len:
-            check_slices(batch, slice_len)
+            check_slices(batch, rows, places, slice_len)
 
 
 @settings(max_examples=40, deadline=None)
