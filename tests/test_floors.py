@@ -36,7 +36,7 @@ FLOORS = [
     ["replay.transforms", "preparation", "replay.views"],
     ["replay.rows", "replay.sequences"],
     ["replay.persistence"],
-    ["replay.buffers"],
+    ["replay.buffers", "replay.mixtures.columns"],
     ["replay.ensembles", "replay.goals", "replay.mixtures", "experience"],
     ["replay.loaders", "torchrl", "torchrl.families", "demo", "declarations"],
     ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],

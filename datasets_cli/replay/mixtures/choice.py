@@ -18,17 +18,15 @@ from datasets_cli.replay.samplers.slicing import Slicing
 
 @dataclass(frozen=True)
 class EpochOptions:
-    """How the epochs of a mixture are made and shared.
+    """How the epochs of a mixture are ordered and shared.
 
     Args:
-        end: when an epoch ends; see ``epoch_counts``.
         seed: orders the epochs.
         num_replicas: ranks.
         rank: which one this is.
         drop_last: leave out what the processes do not divide.
     """
 
-    end: EpochEnd
     seed: int
     num_replicas: int | None
     rank: int | None
@@ -36,7 +34,11 @@ class EpochOptions:
 
 
 def choose_sampler(
-    rows: MixtureStorage, weights: Weights, slicing: Slicing | None, epochs: EpochOptions | None
+    rows: MixtureStorage,
+    weights: Weights,
+    slicing: Slicing | None,
+    end: EpochEnd | None,
+    options: EpochOptions,
 ) -> Sampler:
     """Return the sampler for some weights.
 
@@ -44,18 +46,28 @@ def choose_sampler(
         rows: of the mixture.
         weights: of the members.
         slicing: how slices are cut; None for single rows.
-        epochs: how to draw without replacement; None for draws with replacement.
+        end: when an epoch ends, see ``epoch_counts``; None for draws with replacement.
+        options: of epochs.
 
     Raises:
         UsageError: there is no such epoch of these members, or weights that it does not keep.
     """
-    if epochs is None:
+    if end is None:
         if slicing is not None:
             return WeightedSlices(weights, slicing)
         return RandomSampler() if weights.given == "rows" else WeightedRows(weights)
-    if epochs.end not in ("all", "first", "last"):
-        raise UsageError(f"epoch is 'all', 'first', 'last' or None, not {epochs.end!r}.")
-    if epochs.end == "all" and weights.given != "rows":
+    _check_epoch(rows, weights, end)
+    mix = EpochMix(weights, end)
+    shared = options.num_replicas, options.rank, options.seed, options.drop_last
+    if slicing is None:
+        return MixtureEpochs(mix, *shared)
+    return MixtureSliceEpochs(mix, slicing, *shared)
+
+
+def _check_epoch(rows: MixtureStorage, weights: Weights, end: EpochEnd) -> None:
+    if end not in ("all", "first", "last"):
+        raise UsageError(f"epoch is 'all', 'first', 'last' or None, not {end!r}.")
+    if end == "all" and weights.given != "rows":
         raise UsageError(
             f"epoch='all' draws everything once, so that the weights {weights.state()} cannot be "
             "kept. Leave them out, or let the epoch end with epoch='first' or epoch='last'."
@@ -65,8 +77,3 @@ def choose_sampler(
             f"{', '.join(rows.written)}: rows are written to it, so that an epoch of the mixture "
             "would change while it is drawn. Leave out epoch= to draw with replacement."
         )
-    mix = EpochMix(weights, epochs.end)
-    shared = epochs.num_replicas, epochs.rank, epochs.seed, epochs.drop_last
-    if slicing is None:
-        return MixtureEpochs(mix, *shared)
-    return MixtureSliceEpochs(mix, slicing, *shared)

@@ -111,11 +111,9 @@ class Mixture(TensorDictReplayBuffer):
                 slicing = Slicing(
                     num_slices=num_slices, slice_len=slice_len, strict_length=strict_length
                 )
-            epochs = None
-            if epoch is not None:
-                epochs = EpochOptions(epoch, seed or 0, num_replicas, rank, drop_last)
+            shared = EpochOptions(seed or 0, num_replicas, rank, drop_last)
             chosen = Weights("rows" if given is None else given, rows.names)
-            sampler = choose_sampler(rows, chosen, slicing, epochs)
+            sampler = choose_sampler(rows, chosen, slicing, epoch, shared)
         super().__init__(
             storage=rows,
             sampler=sampler,

@@ -28,7 +28,7 @@ class D4RLExperienceReplay(ExperienceReplay):
     a time limit is done and not terminated. All others are those of ``ExperienceReplay``.
 
     Args:
-        dataset_id: such as ``hopper-medium-v2``.
+        dataset_id: such as ``hopper-medium-v2``; or a view's file.
         batch_size: rows in a batch; ``sample`` can override it.
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
             rows; they are copied into memory.
@@ -72,7 +72,7 @@ class D4RLExperienceReplay(ExperienceReplay):
 
     def __init__(
         self,
-        dataset_id: str,
+        dataset_id: str | os.PathLike[str],
         batch_size: int | None = None,
         *,
         split_trajs: bool = False,

@@ -27,7 +27,7 @@ class MinariExperienceReplay(ExperienceReplay):
     ``ExperienceReplay``.
 
     Args:
-        dataset_id: such as ``D4RL/door/human-v2``.
+        dataset_id: such as ``D4RL/door/human-v2``; or a view's file.
         batch_size: rows in a batch; ``sample`` can override it.
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
             rows; they are copied into memory.
@@ -68,7 +68,7 @@ class MinariExperienceReplay(ExperienceReplay):
 
     def __init__(
         self,
-        dataset_id: str,
+        dataset_id: str | os.PathLike[str],
         batch_size: int | None = None,
         *,
         split_trajs: bool = False,

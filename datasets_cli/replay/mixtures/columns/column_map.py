@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, keys_of
-from datasets_cli.replay.mixtures.column_forms import ColumnForm
+from datasets_cli.replay.mixtures.columns.forms import ColumnForm
 from datasets_cli.store.schema.bits import TYPE_NAMES, torch_dtype
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.texts import TEXT
@@ -144,13 +144,17 @@ def column_map(
         {key_of(key): size for key, size in (pad or {}).items()},
     )
     for key, size in mapped.pad.items():
-        form = _numbers(name, key, known)
-        if not form.shape or type(size) is not int or size < form.shape[-1]:
-            raise UsageError(
-                f"{name}: {show_key(key)} is {form}; it cannot be padded to {size!r}. Give the "
-                "size of its last dimension, at least the one it has."
-            )
+        _check_pad(name, key, size, known)
     return mapped
+
+
+def _check_pad(name: str, key: Key, size: int, known: Mapping[Key, ColumnForm]) -> None:
+    form = _numbers(name, key, known)
+    if not form.shape or type(size) is not int or size < form.shape[-1]:
+        raise UsageError(
+            f"{name}: {show_key(key)} is {form}; it cannot be padded to {size!r}. Give the size of "
+            "its last dimension, at least the one it has."
+        )
 
 
 def _by_key(values: Mapping[NestedKey, Any] | None) -> list[tuple[Key, Any]]:

@@ -1,0 +1,1 @@
+"""The columns of a mixture's members: compared, and mapped as declared."""
