@@ -27,7 +27,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
     batches are drawn. Rewards are clipped to [-1, 1], as the publisher recorded them.
 
     Args:
-        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5`` or ``Pong/5~unplugged``; or a view's file.
+        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5``, ``Pong/5~unplugged``; or a view's file.
         batch_size: rows in a batch; ``sample`` can override it.
         checkpoints: ``"A:B"`` takes the checkpoints A to B - 1 alone.
         upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that answers.
