@@ -180,7 +180,7 @@ class Field(Comparable):
 
     def __repr__(self) -> str:
         is_plain = len(self.key) == 1 and self.key[0].isidentifier()
-        is_plain &= self.key[0] not in vars(TrajectoryFields)  # traj.length is no entry
+        is_plain &= not self.key[0].startswith("_") and self.key[0] not in ("length", "total_reward")
         return f"traj.{self.key[0]}" if is_plain else f"traj[{nested(self.key)!r}]"
 
 
@@ -230,7 +230,7 @@ class TrajectoryFields:
         return Number("traj.total_reward", Reduced(("reward",), "sum"))
 
     def __getattr__(self, name: str) -> Field:
-        if name.startswith("__"):  # as copying, pickling and help() ask
+        if name.startswith("_"):  # as copying, pickling, help() and notebooks ask
             raise AttributeError(f"traj has no attribute {name!r}; traj[{name!r}] is an entry.")
         return Field((name,))
 
