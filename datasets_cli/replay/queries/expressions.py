@@ -180,7 +180,10 @@ class Field(Comparable):
 
     def __repr__(self) -> str:
         is_plain = len(self.key) == 1 and self.key[0].isidentifier()
-        is_plain &= not self.key[0].startswith("_") and self.key[0] not in ("length", "total_reward")
+        is_plain &= not self.key[0].startswith("_") and self.key[0] not in (
+            "length",
+            "total_reward",
+        )
         return f"traj.{self.key[0]}" if is_plain else f"traj[{nested(self.key)!r}]"
 
 
