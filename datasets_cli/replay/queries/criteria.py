@@ -13,7 +13,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.queries.leaves import Leaves, Rollout, RowLeaves
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 Keys = frozenset[NestedKey]
 
@@ -43,13 +42,8 @@ def leaves_of(trajectory: Trajectory) -> RowLeaves:
             f"A condition is called with a Trajectory, not with {type(trajectory).__name__}. "
             "iter_trajectories(rows) gives those of a TensorDict."
         )
-    one = TrajectoryIndex(
-        torch.zeros(1, dtype=torch.int64),
-        torch.tensor([trajectory.length]),
-        stride=1,
-        capacity=trajectory.length,
-    )
-    return RowLeaves(Rollout(trajectory.data), one)
+    length = trajectory.length
+    return RowLeaves(Rollout(trajectory.data), torch.arange(length), np.array([length]))
 
 
 @dataclass(frozen=True)

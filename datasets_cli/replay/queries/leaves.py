@@ -14,7 +14,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.episodes.leaf_blocks import AS_FLOAT32, BLOCK_ROWS
 from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks, reduced_dtype
 from datasets_cli.replay.episodes.table import Trajectories
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.schema.bits import take
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 
@@ -65,14 +64,15 @@ class RowLeaves:
 
     Args:
         entries: the rows.
-        index: their trajectories.
+        rows: which ones, trajectory after trajectory, int64 ``[N]``.
+        lengths: of the trajectories, int64 ``[K]``.
     """
 
-    def __init__(self, entries: Entries, index: TrajectoryIndex) -> None:
-        self.lengths = index.lengths.numpy()
+    def __init__(self, entries: Entries, rows: torch.Tensor, lengths: np.ndarray) -> None:
+        self.lengths = lengths
         self.has = entries.has
         self._entries = entries
-        self._rows = index.every_row()[2]
+        self._rows = rows
         self._offsets = np.concatenate(([0], self.lengths.cumsum()))
 
     def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.queries.criteria import Criterion, FunctionCriterion
 from datasets_cli.replay.queries.expressions import Expression
-from datasets_cli.replay.queries.leaves import Entries, Rollout, RowLeaves, TableLeaves
+from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves, TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.storages.protocol import Storage
@@ -62,16 +63,18 @@ def query(
         return []
     _check_rows(storage)
     index = storage.trajectories(_keys(storage, trajectory_key, knows=not storage.is_writable))
-    rows = _rows_of(index)
     if criterion is None:
-        return [*_read(storage, rows, transform)]
+        return [*_read(storage, index, transform)]
     if transform or not criterion.reads_leaves:
         # One after the other, so that only those that are found stay in memory.
-        each = (found for part in rows for found in _read(storage, [part], transform))
-        return [found for found in each if criterion.holds(found)]
-    leaves = RowLeaves(storage, index) if table is None else TableLeaves(table)
-    places = np.flatnonzero(criterion.mask(leaves))
-    return [*_read(storage, [rows[place] for place in places], transform)]
+        each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
+        found = (trajectory for one in each for trajectory in _read(storage, one, transform))
+        return [trajectory for trajectory in found if criterion.holds(trajectory)]
+    if table is None:
+        leaves: Leaves = RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
+    else:
+        leaves = TableLeaves(table)
+    return [*_read(storage, _at(index, torch.from_numpy(criterion.mask(leaves))), transform)]
 
 
 def iter_trajectories(
@@ -187,20 +190,17 @@ def _keys(
     return TrajectoryKeys(ends=END_KEYS)
 
 
-def _rows_of(index: TrajectoryIndex) -> list[torch.Tensor]:
-    """Return the rows of each trajectory, int64 ``[T]`` each."""
-    return [*index.every_row()[2].split(index.lengths.tolist())]
+def _at(index: TrajectoryIndex, places: slice | torch.Tensor) -> TrajectoryIndex:
+    """Return some of the trajectories."""
+    return replace(index, starts=index.starts[places], lengths=index.lengths[places])
 
 
 def _read(
-    storage: Storage, rows: list[torch.Tensor], transform: Callable[[Rows], Rows] | None
+    storage: Storage, index: TrajectoryIndex, transform: Callable[[Rows], Rows] | None
 ) -> Iterator[Trajectory]:
-    """Yield trajectories whose rows int64 ``[T]`` are given, read all at once."""
-    if not rows:
+    """Yield trajectories, whose rows are read all at once."""
+    if not len(index.lengths):
         return
-    batch = storage.get(torch.cat(rows))
-    start = 0
-    for part in rows:
-        found = batch[start : start + len(part)]
-        start += len(part)
-        yield Trajectory(found if transform is None else transform(found))
+    batch = storage.get(index.every_row()[2])
+    for rows in batch.split(index.lengths.tolist()):
+        yield Trajectory(rows if transform is None else transform(rows))
