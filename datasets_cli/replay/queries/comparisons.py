@@ -90,7 +90,8 @@ class Reduced:
                 "makes no single one. Give query() a function of a trajectory, such as "
                 "lambda found: found.observation[0, 2] > 1."
             )
-        return over_entries(found, axis=tuple(range(1, found.ndim)))
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
+            return over_entries(found, axis=tuple(range(1, found.ndim)))
 
 
 Measure = Length | Reduced
@@ -113,8 +114,7 @@ class Compared:
     def mask(self, leaves: Leaves) -> np.ndarray:
         """Return which trajectories it is true of, bool ``[K]``."""
         other = self.other.values(leaves) if isinstance(self.other, Measure) else self.other
-        found: np.ndarray = OPERATORS[self.sign](self.one.values(leaves), other)
-        return found
+        return _compare(self.one.values(leaves), self.sign, other)
 
     def holds(self, trajectory: Trajectory) -> bool:
         """Tell whether it is true of one trajectory."""
@@ -167,7 +167,7 @@ class RowsCompared:
                 f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
                 f"compared with {list(np.shape(self.other))}."
             )
-        is_true = OPERATORS[self.sign](block, self.other)
+        is_true = _compare(block, self.sign, self.other)
         return OVER_ENTRIES[self.reduction](is_true, axis=tuple(range(1, is_true.ndim)))
 
 
@@ -193,6 +193,13 @@ def values_of(other: Any) -> Values:
         f"Trajectories are compared with numbers, not with {type(other).__name__} "
         f"{reprlib.repr(other)}. Give query() a function of a trajectory for anything else."
     )
+
+
+def _compare(one: np.ndarray, sign: Sign, other: Any) -> np.ndarray:
+    """Return what is true of each number of an array, bool of its shape."""
+    with np.errstate(all="ignore"):  # a number above the rows' type is infinite there, as in torch
+        found: np.ndarray = OPERATORS[sign](one, other)
+    return found
 
 
 def _broadcasts(shape: tuple[int, ...], rows: tuple[int, ...]) -> bool:

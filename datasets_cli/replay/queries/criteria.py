@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -134,7 +135,7 @@ def is_true(found: Any, function: Callable[..., Any]) -> bool:
     Raises:
         UsageError: it is several values, or nothing.
     """
-    size = getattr(found, "size", 1) if not isinstance(found, torch.Tensor) else found.numel()
+    size = math.prod(found.shape) if isinstance(found, np.ndarray | torch.Tensor) else 1
     if found is None or size != 1:
         shown = "None" if found is None else f"{type(found).__name__} of {size} values"
         raise UsageError(

@@ -101,7 +101,9 @@ class RowLeaves:
         """
         leaf = self._entries.entry(key, rows)
         if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
-            kind = leaf.dtype if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+            kind = (
+                f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "no tensor of every row"
+            )
             raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
         as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
         return (leaf.float() if as_float else leaf).cpu().numpy()

@@ -241,3 +241,25 @@ def test_rows_that_nothing_tells_apart_are_refused() -> None:
     buffer.extend(TensorDict({"action": torch.zeros(3), "text": ["a", "b", "c"]}, [3]))
     with pytest.raises(UsageError, match="Nothing tells trajectories apart"):
         buffer.query()
+
+
+@pytest.mark.parametrize("make", [LazyTensorStorage, ListStorage])
+@pytest.mark.parametrize("key", ["text", "pairs", "group", "none"])
+def test_entries_that_are_no_real_numbers_are_refused(make: Any, key: str) -> None:
+    entries = {"text": ["a", "b"], "group": {"a": torch.ones(2)}, "none": torch.zeros(2, 0)}
+    pairs = torch.zeros(2, dtype=torch.complex64)
+    rows = TensorDict({**entries, "pairs": pairs, "episode": torch.zeros(2)}, [2])
+    buffer = ReplayBuffer(storage=make(5), batch_size=2)
+    buffer.extend(rows)
+    with pytest.raises(UsageError, match=f"^(Rows have neither )?{key} "):
+        buffer.query(traj[key].sum() > 3)
+
+
+def test_infinity_and_numbers_above_a_type_are_compared() -> None:
+    values = torch.tensor([[np.inf, -np.inf], [1, 2]])
+    rows = TensorDict({"x": values, "half": values.half(), "episode": torch.arange(2)}, [2])
+    buffer = ReplayBuffer(storage=LazyTensorStorage(5), batch_size=2)
+    buffer.extend(rows)
+    (found,) = buffer.query(traj.x.sum() < float("inf"))
+    assert found.x.tolist() == [[1, 2]]
+    assert len(buffer.query((traj.half < 70_000.0).any())) == 2
