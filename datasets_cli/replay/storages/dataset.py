@@ -112,12 +112,6 @@ class DatasetStorage(Storage):
             return TrajectoryIndex(self.offsets[:-1], self.offsets.diff(), 1, len(self))
         return super().trajectories(keys)
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return a leaf of some rows, of which nothing else is read; None where there is none."""
-        if any(column.key == key for column in self.dataset.manifest.columns):
-            return leaf_at(self.dataset.rows_of(frozenset({key})).gather(rows), key)
-        return super().entry(key, rows)
-
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, ``[rows, 1]``.
 
