@@ -112,6 +112,19 @@ def test_a_condition_finds_the_trajectories_that_it_finds_in_torchrl(
         assert (one.length, one.total_reward.item()) == (other.length, other.total_reward.item())
 
 
+def test_each_number_comes_before_those_that_are_known_less_and_before_flags() -> None:
+    rows = rollout([3, 1, 4], "flags")
+    for name in ("done", "terminated"):
+        rows["next", name] = torch.zeros(8, 1, dtype=torch.bool)  # truncated alone ends them
+    keys = {"flags": [3, 1, 4], "episode": [2, 6], "traj_ids": [5, 3], "collector": [6, 2]}
+    for told, right in keys.items():
+        if told != "flags":
+            key = ("collector", "traj_ids") if told == "collector" else told
+            rows[key] = (torch.arange(8) >= right[0]).long()
+        for library in (ours, theirs):
+            assert [each.length for each in library.iter_trajectories(rows)] == right
+
+
 @pytest.mark.parametrize("told", ["episode", "traj_ids", "collector", "flags"])
 def test_a_rollout_has_the_trajectories_that_it_has_in_torchrl(told: str) -> None:
     rows = rollout([3, 1, 4], told)

@@ -158,8 +158,9 @@ def test_a_condition_reads_rows_of_the_trajectories_that_it_finds_alone(
 def test_a_function_sees_each_trajectory_whole(replay: ExperienceReplay) -> None:
     found = replay.query(lambda each: each.observation["mission"][-1] == "go left")
     assert rows_of(found) == [[0, 1, 2, 3]]
-    long = TrajectoryPredicate(lambda each: each.length == 6) & (traj.action.first() > 5)
-    assert rows_of(replay.query(long)) == [list(range(14, 20))]
+    long, late = TrajectoryPredicate(lambda each: each.length == 6), traj.action.first() > 10
+    assert rows_of(replay.query(long & late)) == [[*range(14, 20)]]
+    assert rows_of(replay.query(~(long | late))) == [[0, 1, 2, 3], [4]]
 
 
 def test_a_condition_sees_rows_as_the_transform_makes_them() -> None:
