@@ -142,6 +142,11 @@ _LAZY_IMPORTS = {
     # trajectories
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.start_stop",
+    "traj": "replay.queries.expressions",
+    "Trajectory": "replay.queries.trajectory",
+    "TrajectoryPredicate": "replay.queries.predicate",
+    "iter_trajectories": "replay.queries.query",
+    "filter_trajectories": "replay.queries.query",
     # goals
     "GoalRule": "replay.goals.rules",
     "dataset_rule": "replay.goals.dataset_rules",

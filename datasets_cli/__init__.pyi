@@ -87,6 +87,11 @@ from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightS
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.mixtures.member import Member as Member
 from datasets_cli.replay.mixtures.mixture import Mixture as Mixture
+from datasets_cli.replay.queries.expressions import traj as traj
+from datasets_cli.replay.queries.predicate import TrajectoryPredicate as TrajectoryPredicate
+from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
+from datasets_cli.replay.queries.query import iter_trajectories as iter_trajectories
+from datasets_cli.replay.queries.trajectory import Trajectory as Trajectory
 from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
 from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler

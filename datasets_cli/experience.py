@@ -29,6 +29,8 @@ from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.queries.query import Predicate
+from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
@@ -276,6 +278,17 @@ class ExperienceReplay(TensorDictReplayBuffer):
         order = torch.randperm(count, generator=generator, device=generator.device)
         return [*self.iterate_episodes(order[:n_episodes])]
 
+    def query(
+        self, predicate: Predicate | None = None, *, trajectory_key: NestedKey | None = None
+    ) -> list[Trajectory]:
+        """Return the trajectories for which a condition holds; see ``ReplayBuffer.query``.
+
+        What the condition reduces is kept, as of ``trajectories``. ``filter`` takes the same
+        conditions of ``traj``, and gives a view, which has no copies.
+        """
+        is_own = trajectory_key is None and self.storage is self._rows
+        return self._query(predicate, trajectory_key, self.trajectories if is_own else None)
+
     def episodes_at(self, numbers: TrajectoryNumbers) -> Self:
         """Return a view of some trajectories: a buffer over them alone, of which nothing is copied.
 
@@ -301,13 +314,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Such as ``replay.filter("return > 300 and length >= 100")``.
 
         Args:
-            where: a text of the columns of ``trajectories`` and reductions of leaves; or a function
-                that takes ``trajectories`` and gives a mask, or numbers.
+            where: a text of the columns of ``trajectories`` and reductions of leaves; a condition
+                of ``traj``, which is of the rows as they are stored; or a function that takes
+                ``trajectories`` and gives a mask, or numbers.
 
         Raises:
             UsageError: it is no condition, or names what the trajectories do not have.
         """
-        name = where if isinstance(where, str) else getattr(where, "__qualname__", repr(where))
+        name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
         return self._at(places_where(where, self.trajectories), f"filter({name!r})")
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Self, ...]:

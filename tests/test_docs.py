@@ -136,6 +136,10 @@ def test_the_python_of_the_page_on_views_runs(
         exec(block.replace("d4rl/hopper-medium-v2", door).replace("> 300", "> -1000"), names)
     parts = len(names["training"]) + len(names["test"])
     assert parts == len(names["good"]) > len(names["again"]) == len(names["training"])
+    assert (
+        names["view"].trajectories["number"].tolist()
+        == names["good"].trajectories["number"].tolist()
+    )
 
 
 def test_the_python_of_the_page_on_sequences_runs(door: str) -> None:

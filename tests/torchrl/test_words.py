@@ -56,6 +56,8 @@ MODULES = [
 PROTOCOLS = {"Sampler", "Storage", "Writer", "Transform"}
 # TorchRL's hands its keywords to the base class of transforms, and none of them means anything.
 PROTOCOLS |= {"Compose"}
+# What is no class; and what queries make, which in TorchRL takes the keywords of every tensorclass.
+PROTOCOLS |= {"traj", "Trajectory"}
 # A keyword with another name here: no script passes it by name.
 RENAMED = {
     ("extend", "tensordicts"): "data",
@@ -63,7 +65,7 @@ RENAMED = {
     ("load_state_dict", "state_dict"): "state",
 }
 METHODS = """add append_transform dump dumps empty extend insert_transform load load_state_dict
-loads preprocess register_load_hook register_save_hook sample save set_ set_at_ set_rng
+loads preprocess query register_load_hook register_save_hook sample save set_ set_at_ set_rng
 set_sampler set_storage set_writer state_dict stats update_ update_priority
 update_tensordict_priority"""
 

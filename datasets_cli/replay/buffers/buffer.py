@@ -20,9 +20,12 @@ from datasets_cli.replay.arguments import (
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer, check_room
+from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.old_names import original
 from datasets_cli.replay.persistence.dump import Hook
 from datasets_cli.replay.persistence.persistence import Persistence
+from datasets_cli.replay.queries.query import Predicate, query
+from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.rows.reader import BatchReader, CollateFunction
 from datasets_cli.replay.rows.replace import clear_rows, writable
 from datasets_cli.replay.rows.row_numbers import is_key, rows_at
@@ -314,6 +317,40 @@ class ReplayBuffer:
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
         self.row_writer.replace(index, data)
+
+    def query(
+        self, predicate: Predicate | None = None, *, trajectory_key: NestedKey | None = None
+    ) -> list[Trajectory]:
+        """Return the trajectories for which a condition holds, as TensorDicts, the oldest first.
+
+        Such as ``rb.query((traj.reward.sum() > 100) & (traj.length >= 50))``. The condition sees
+        rows as the transform makes them. Of a buffer without one, a condition of ``traj`` reads
+        nothing but the entries that it names.
+
+        Args:
+            predicate: a condition of ``traj``, or a function that takes a trajectory and says
+                whether it is wanted; all where None.
+            trajectory_key: where numbers are that change between trajectories. Where None, a
+                dataset's own trajectories, and of written rows see ``iter_trajectories``.
+
+        Raises:
+            UsageError: what is given is no condition, or reads what rows do not have; nothing tells
+                trajectories apart; rows are no TensorDicts; or those of a dataset would take more
+                than half of the free memory.
+        """
+        return self._query(predicate, trajectory_key, None)
+
+    def _query(
+        self,
+        predicate: Predicate | None,
+        trajectory_key: NestedKey | None,
+        table: Trajectories | None,
+    ) -> list[Trajectory]:
+        transform = self.transform if len(self.transform) else None
+        with self.reader.lock:
+            return query(
+                self.reader.storage, predicate, trajectory_key, transform=transform, table=table
+            )
 
     def __getitems__(self, index: list[int]) -> Rows:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.

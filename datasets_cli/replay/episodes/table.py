@@ -10,7 +10,7 @@ import numpy as np
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.episodes.kept import reduced_leaf
-from datasets_cli.replay.episodes.leaf_blocks import block_dtype
+from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
 from datasets_cli.replay.episodes.listing import list_rows
 from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -130,6 +130,23 @@ class Trajectories:
             found = _read_only(found[:, 0] if column.shape == (1,) else found)
             self._found[column.key, reduction] = found
         return found
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a leaf, of numbers or of text."""
+        texts = self._storage.dataset.manifest.texts
+        return key in self._columns or any(text.key == key for text in texts)
+
+    def blocks(self, key: NestedKey) -> Iterator[np.ndarray]:
+        """Return an iterator over all rows of a leaf, in blocks ``[n, *shape]`` of some megabytes.
+
+        Args:
+            key: a leaf of numbers.
+
+        Raises:
+            KeyError: there is no such leaf.
+            UsageError: the leaf is text or complex.
+        """
+        return leaf_blocks(self._storage.dataset, self._column(key_of(key)))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""

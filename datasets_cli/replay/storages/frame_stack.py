@@ -98,6 +98,11 @@ class FrameStack(Storage):
         """Return a column of one number a row, ``[rows, 1]``."""
         return self._storage.scalar_column(key)
 
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of some rows, or None where there is no such entry."""
+        is_stacked = key in (self._key, ("next", *self._key))
+        return super().entry(key, rows) if is_stacked else self._storage.entry(key, rows)
+
     def over(self, storage: DatasetStorage) -> FrameStack:
         """Return the same stacks of other rows; none has a step that is not among these."""
         return FrameStack(storage, self.length, key=self._key, padding=self._padding)

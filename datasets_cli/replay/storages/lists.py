@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tensordict import (
-    is_tensor_collection,
-)
+from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
@@ -110,11 +108,12 @@ class ListStorage(WritableStorage):
         return data.unsqueeze(0) if is_tensor_collection(data) else [data]
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of some rows, or None where they have none."""
+        """Return an entry of some rows, or None where they have none that is made of tensors."""
         items = [self._items[number] for number in rows.tolist()]
         if not self._has(items, key):
             return None
-        return stack_tensors([item.get(key) for item in items])
+        entries = [item.get(key) for item in items]
+        return None if any(map(is_non_tensor, entries)) else stack_tensors(entries)
 
     @staticmethod
     def _has(items: list[Rows], key: Key) -> bool:

@@ -12,10 +12,13 @@ from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.queries.expressions import Expression
+from datasets_cli.replay.queries.leaves import TableLeaves
+from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.views.expression import Condition
 
-Where = str | Callable[[Trajectories], TrajectoryNumbers]
-"""A condition as text, or a function of the table that gives a mask ``[K]``, or numbers."""
+Where = str | TrajectoryPredicate | Callable[[Trajectories], TrajectoryNumbers]
+"""A condition as text or of ``traj``; or a function of the table: a mask ``[K]``, or numbers."""
 
 
 def places_where(where: Where, table: Trajectories) -> np.ndarray:
@@ -31,10 +34,15 @@ def places_where(where: Where, table: Trajectories) -> np.ndarray:
     """
     if isinstance(where, str):
         return np.flatnonzero(Condition(where, table).mask())
+    if isinstance(where, TrajectoryPredicate):
+        return np.flatnonzero(where.criterion.mask(TableLeaves(table)))
+    if isinstance(where, Expression):
+        raise where.unfinished
     if not callable(where):
         raise UsageError(
-            "Trajectories are filtered by a text such as 'return > 300', or by a function of the "
-            f"table, not by {reprlib.repr(where)}; episodes_at() takes numbers and masks."
+            "Trajectories are filtered by a text such as 'return > 300', by a condition such as "
+            f"traj.length >= 50, or by a function of the table, not by {reprlib.repr(where)}; "
+            "episodes_at() takes numbers and masks."
         )
     return trajectory_numbers(where(table), len(table))
 

@@ -35,9 +35,14 @@ if TYPE_CHECKING:
         TensorDictReplayBuffer,
         TensorDictRoundRobinWriter,
         TensorStorage,
+        Trajectory,
+        TrajectoryPredicate,
         Writer,
         WriterEnsemble,
+        filter_trajectories,
         find_start_stop_traj,
+        iter_trajectories,
+        traj,
     )
 
 __all__ = [
@@ -68,9 +73,14 @@ __all__ = [
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
     "TensorStorage",
+    "Trajectory",
+    "TrajectoryPredicate",
     "Writer",
     "WriterEnsemble",
+    "filter_trajectories",
     "find_start_stop_traj",
+    "iter_trajectories",
+    "traj",
 ]
 
 __getattr__, __dir__ = lazy_names(

@@ -34,9 +34,14 @@ if TYPE_CHECKING:
         TensorDictReplayBuffer,
         TensorDictRoundRobinWriter,
         TensorStorage,
+        Trajectory,
+        TrajectoryPredicate,
         Writer,
         WriterEnsemble,
+        filter_trajectories,
         find_start_stop_traj,
+        iter_trajectories,
+        traj,
     )
 
 __all__ = [
@@ -66,9 +71,14 @@ __all__ = [
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
     "TensorStorage",
+    "Trajectory",
+    "TrajectoryPredicate",
     "Writer",
     "WriterEnsemble",
+    "filter_trajectories",
     "find_start_stop_traj",
+    "iter_trajectories",
+    "traj",
 ]
 
 __getattr__, __dir__ = lazy_names(

@@ -1,0 +1,158 @@
+"""What a condition reads of trajectories: numbers of their rows, wherever these are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.episodes.leaf_blocks import AS_FLOAT32, BLOCK_ROWS
+from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks, reduced_dtype
+from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.store.schema.bits import take
+from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
+
+
+class Leaves(Protocol):
+    """The numbers of K trajectories."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Rows of each trajectory, int64 ``[K]``."""
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have a leaf."""
+
+    def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
+        """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
+
+    def blocks(self, key: Key) -> Iterator[np.ndarray]:
+        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
+
+
+class Entries(Protocol):
+    """Rows whose entries are read one by one: a storage, or a rollout."""
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have an entry."""
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+
+
+class TableLeaves:
+    """Those of a dataset or a view: what its table has reduced already is not read again.
+
+    Args:
+        table: of the trajectories.
+    """
+
+    def __init__(self, table: Trajectories) -> None:
+        self.lengths = table["length"]
+        self.has = table.has
+        self.reduce = table.reduce
+        self.blocks = table.blocks
+
+
+class RowLeaves:
+    """Those of rows that are read now, a few megabytes at a time.
+
+    Args:
+        entries: the rows.
+        rows: which ones, trajectory after trajectory, int64 ``[N]``.
+        lengths: of the trajectories, int64 ``[K]``.
+    """
+
+    def __init__(self, entries: Entries, rows: torch.Tensor, lengths: np.ndarray) -> None:
+        self.lengths = lengths
+        self.has = entries.has
+        self._entries = entries
+        self._rows = rows
+        self._offsets = np.concatenate(([0], self.lengths.cumsum()))
+
+    def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
+        """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
+        if reduction in ("first", "last"):
+            places = self._offsets[:-1] if reduction == "first" else self._offsets[1:] - 1
+            return self._read(key, self._rows[torch.from_numpy(places)])
+        blocks = self.blocks(key)
+        block = next(blocks)
+        dtype = reduced_dtype(reduction, block.dtype)
+        found = np.empty((len(self.lengths), *block.shape[1:]), dtype)
+        reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, found)
+        return found
+
+    def blocks(self, key: Key) -> Iterator[np.ndarray]:
+        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
+        row_bytes = self._read(key, self._rows[:1]).nbytes
+        for rows in self._rows.split(min(BLOCK_ROWS, rows_per_block(row_bytes))):
+            yield self._read(key, rows)
+
+    def _read(self, key: Key, rows: torch.Tensor) -> np.ndarray:
+        """Return a leaf of some rows ``[n, ...]``.
+
+        Raises:
+            UsageError: it is not real numbers.
+        """
+        leaf = self._entries.entry(key, rows)
+        if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
+            kind = (
+                f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "no tensor of every row"
+            )
+            raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
+        as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
+        return (leaf.float() if as_float else leaf).cpu().numpy()
+
+
+class Rollout:
+    """The entries of a TensorDict of rows.
+
+    Args:
+        data: ``[N]``.
+    """
+
+    def __init__(self, data: TensorDictBase) -> None:
+        self._data = data
+        self._keys = {
+            (key,) if isinstance(key, str) else key for key in data.keys(True, leaves_only=True)
+        }
+
+    def has(self, key: Key) -> bool:
+        """Tell whether rows have an entry that is a tensor."""
+        return key in self._keys
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+        return take(self._data.get(key), rows) if self.has(key) else None
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return an entry with one number a row, ``[N, 1]``.
+
+        Raises:
+            UsageError: it has more than one number a row.
+        """
+        column: torch.Tensor = self._data.get(key)
+        if column.numel() != len(self._data):
+            raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
+        return column.reshape(-1, 1)
+
+
+def find_leaf(leaves: Leaves, key: Key) -> Key:
+    """Return the leaf that a name means: that of the root, or else that below ``"next"``.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    names = (key, ("next", *key))
+    found = next((name for name in names if leaves.has(name)), None)
+    if found is None:
+        raise UsageError(
+            f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition "
+            "could read. A nested entry is named by all its names: traj['next', 'reward']."
+        )
+    return found

@@ -1,0 +1,206 @@
+"""Trajectories of a buffer or a rollout, as TorchRL's users ask for them."""
+
+from __future__ import annotations
+
+import itertools
+import reprlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.queries.criteria import Criterion, FunctionCriterion
+from datasets_cli.replay.queries.expressions import Expression
+from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves, TableLeaves
+from datasets_cli.replay.queries.predicate import TrajectoryPredicate
+from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import (
+    FROM_STORAGE,
+    TrajectoryKeys,
+    find_trajectories,
+)
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.store.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
+
+NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), EPISODE)
+END_KEYS = (DONE, TRUNCATED, TERMINATED)
+
+Predicate = TrajectoryPredicate | Callable[[Trajectory], Any]
+
+
+def query(
+    storage: Storage,
+    predicate: Predicate | None,
+    trajectory_key: NestedKey | None,
+    *,
+    transform: Callable[[Rows], Rows] | None = None,
+    table: Trajectories | None = None,
+) -> list[Trajectory]:
+    """Return the trajectories for which a condition holds, the oldest first.
+
+    With several environments side by side they are those of the first, then of the second.
+
+    Args:
+        storage: the rows.
+        predicate: a condition of ``traj``, or a function of a trajectory; all where None.
+        trajectory_key: where numbers of trajectories are; where None, see ``_keys``.
+        transform: applied to each trajectory, before the condition sees it.
+        table: what is known of the storage's trajectories already.
+
+    Raises:
+        UsageError: what is given is no condition, or reads what rows do not have; nothing tells
+            trajectories apart; or rows are no TensorDicts.
+    """
+    criterion = _criterion(predicate)
+    if not len(storage):
+        return []
+    _check_rows(storage)
+    index = storage.trajectories(_keys(storage, trajectory_key, knows=not storage.is_writable))
+    if criterion is None:
+        return [*_read(storage, index, transform)]
+    if transform or not criterion.reads_leaves:
+        # One after the other, so that only those that are found stay in memory.
+        each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
+        found = (trajectory for one in each for trajectory in _read(storage, one, transform))
+        return [trajectory for trajectory in found if criterion.holds(trajectory)]
+    if table is None:
+        leaves: Leaves = RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
+    else:
+        leaves = TableLeaves(table)
+    return [*_read(storage, _at(index, torch.from_numpy(criterion.mask(leaves))), transform)]
+
+
+def iter_trajectories(
+    data: TensorDictBase, trajectory_key: NestedKey | None = None
+) -> Iterator[Trajectory]:
+    """Return an iterator over the trajectories of a rollout, in their order: views of its rows.
+
+    They are told apart by the numbers at ``trajectory_key``, or else by the first there is of
+    ``("collector", "traj_ids")``, ``"traj_ids"`` and ``"episode"``, or else by the flags
+    ``"done"``, ``"truncated"`` and ``"terminated"`` below ``"next"``. With flags alone, a
+    trajectory that none ends is joined to the next one. The last one ends with the rows.
+
+    Args:
+        data: rows ``[N]``, each trajectory's one after the other.
+        trajectory_key: where numbers of trajectories are.
+
+    Raises:
+        UsageError: it is no TensorDict ``[N]``, or nothing tells its trajectories apart.
+    """
+    if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
+        found = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
+        raise UsageError(
+            f"Trajectories are those of a TensorDict of rows [N], not of {found}. "
+            "reshape(-1) makes one of rollouts [B, T], whose last steps must end trajectories."
+        )
+    if not len(data):
+        return iter(())
+    rollout = Rollout(data)
+    index = find_trajectories(rollout, _keys(rollout, trajectory_key), 0)
+    ends = np.concatenate(([0], index.lengths.cumsum(0))).tolist()
+    return (Trajectory(data[start:stop]) for start, stop in itertools.pairwise(ends))
+
+
+def filter_trajectories(
+    data: TensorDictBase,
+    predicate: Predicate | None = None,
+    *,
+    trajectory_key: NestedKey | None = None,
+) -> list[Trajectory]:
+    """Return the trajectories of a rollout for which a condition holds; see ``iter_trajectories``.
+
+    Args:
+        data: rows ``[N]``.
+        predicate: a condition of ``traj``, or a function of a trajectory; all where None.
+        trajectory_key: where numbers of trajectories are.
+
+    Raises:
+        UsageError: as ``iter_trajectories``, and as ``ReplayBuffer.query``.
+    """
+    criterion = _criterion(predicate)
+    each = iter_trajectories(data, trajectory_key)
+    return [found for found in each if criterion is None or criterion.holds(found)]
+
+
+def _criterion(predicate: Predicate | None) -> Criterion | None:
+    """Return what a condition, or a function, says of trajectories.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(predicate, Expression):
+        raise predicate.unfinished
+    if predicate is None or isinstance(predicate, TrajectoryPredicate):
+        return predicate if predicate is None else predicate.criterion
+    if not callable(predicate):
+        raise UsageError(
+            "Trajectories are found by a condition such as traj.length >= 50, or by a function of "
+            f"a trajectory, not by {reprlib.repr(predicate)}."
+        )
+    return FunctionCriterion(predicate)
+
+
+def _check_rows(storage: Storage) -> None:
+    """Check that rows have entries.
+
+    Raises:
+        UsageError: they are no TensorDicts.
+    """
+    if not storage.is_tensordict and not isinstance(row := storage.item(0), TensorDictBase):
+        raise UsageError(
+            "Trajectories are made of rows that are TensorDicts; those of this storage are "
+            f"{type(row).__name__}."
+        )
+
+
+def _keys(
+    rows: Entries, trajectory_key: NestedKey | None, *, knows: bool = False
+) -> TrajectoryKeys:
+    """Return the columns that tell trajectories apart; see ``iter_trajectories``.
+
+    Args:
+        rows: whose columns.
+        trajectory_key: the column that was asked for.
+        knows: the rows know their trajectories where no column was asked for.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    if trajectory_key is not None:
+        if not rows.has(key := key_of(trajectory_key)):
+            raise UsageError(f"Rows have no {show_key(key)} that tells trajectories apart.")
+        return TrajectoryKeys(number=key)
+    if knows:
+        return FROM_STORAGE
+    if number := next((key for key in NUMBER_KEYS if rows.has(key)), None):
+        return TrajectoryKeys(number=number)
+    if not any(map(rows.has, END_KEYS)):
+        names = ", ".join(map(show_key, (*NUMBER_KEYS, *END_KEYS)))
+        raise UsageError(
+            f"Nothing tells trajectories apart: rows have none of {names}. Name a column of "
+            "numbers that change between trajectories: trajectory_key=..."
+        )
+    return TrajectoryKeys(ends=END_KEYS)
+
+
+def _at(index: TrajectoryIndex, places: slice | torch.Tensor) -> TrajectoryIndex:
+    """Return some of the trajectories."""
+    return replace(index, starts=index.starts[places], lengths=index.lengths[places])
+
+
+def _read(
+    storage: Storage, index: TrajectoryIndex, transform: Callable[[Rows], Rows] | None
+) -> Iterator[Trajectory]:
+    """Yield trajectories, whose rows are read all at once."""
+    if not len(index.lengths):
+        return
+    batch = storage.get(index.every_row()[2])
+    for rows in batch.split(index.lengths.tolist()):
+        yield Trajectory(rows if transform is None else transform(rows))
