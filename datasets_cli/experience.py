@@ -44,7 +44,7 @@ from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.views.choices import Where, best_places, places_where, split_places
-from datasets_cli.replay.views.duplicates import distinct_places
+from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.views.view_file import is_view_file, read_view, save_view
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.cache_root import CacheRoot
@@ -353,7 +353,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             UsageError: there are fewer, or there is no such column of one number a trajectory.
         """
         places = best_places(count, by, self.trajectories, smallest=smallest)
-        how = f", by={by!r}" * (by is not None) + ", smallest=True" * smallest
+        how = f", by={by!r}" * (by is not None) + ", smallest=True" * bool(smallest)
         return self._at(places, f"take({count!r}{how})")
 
     def drop_duplicates(self, keys: Iterable[NestedKey] | None = None) -> Self:
@@ -366,7 +366,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Raises:
             UsageError: there is no such leaf.
         """
-        names = None if keys is None else [*keys]
+        names = None if keys is None else compared_keys(keys)
         places = distinct_places(self._rows.dataset, names)
         return self._at(places, f"drop_duplicates({'' if names is None else names})")
 

@@ -146,4 +146,8 @@ def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
 
 def seeded(seed: int | None) -> torch.Generator:
     """Return a new generator, or torch's global one where the seed is None."""
-    return torch.default_generator if seed is None else torch.Generator().manual_seed(seed)
+    return (
+        torch.default_generator
+        if seed is None
+        else torch.Generator().manual_seed(whole_number("seed", seed))
+    )

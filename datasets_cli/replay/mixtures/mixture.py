@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixtures.choice import EpochOptions, choose_sampler
 from datasets_cli.replay.mixtures.epochs import EpochEnd
-from datasets_cli.replay.mixtures.member import Source, mixture_storage
+from datasets_cli.replay.mixtures.member import Member, Source, mixture_storage
 from datasets_cli.replay.mixtures.weights import Weights, WeightsLike
 from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.samplers.protocol import Sampler
@@ -140,6 +141,12 @@ def _split(
 ) -> tuple[list[Source], WeightsLike | None]:
     """Return the members, and their weights where these are given."""
     if not isinstance(members, Mapping):
+        # A buffer is iterable, too: a list of its batches would never end.
+        if isinstance(members, ReplayBuffer | Member) or not isinstance(members, Iterable):
+            raise UsageError(
+                "The members of a mixture are given as {buffer: weight, another: weight}, or as a "
+                f"list of them; not as one {type(members).__name__}."
+            )
         return list(members), weights
     if weights is not None:
         raise UsageError("Members are given with their weights, and weights= gives others.")

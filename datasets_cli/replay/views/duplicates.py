@@ -23,6 +23,25 @@ BLOCK_ROWS = 1024
 """Rows that are read at once."""
 
 
+def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
+    """Return the keys that a user asks to compare, as a list.
+
+    Args:
+        keys: a list of them. One text is refused, as its letters would be taken for keys.
+
+    Raises:
+        UsageError: it is no list, or empty.
+    """
+    is_list = isinstance(keys, Iterable) and not isinstance(keys, str)
+    found = [*keys] if is_list else []
+    if not found or not all(isinstance(key, str | tuple) for key in found):
+        raise UsageError(
+            "drop_duplicates() compares a list of leaves, such as ['observation', 'action'], or "
+            f"all of them where none is given; not {keys!r}."
+        )
+    return found
+
+
 def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
     """Return the first of each group of equal trajectories, int64 ``[n]``, in their order.
 

@@ -312,6 +312,18 @@ def test_arguments_that_make_no_mixture_are_refused(members: Members, name: str)
         Mixture(members, 12, **arguments).sample()
 
 
+def test_one_member_that_is_not_in_a_list_is_refused(members: Members) -> None:
+    buffer = TensorDictReplayBuffer(storage=members[0], batch_size=4)  # iterable, without an end
+    for wrong in (buffer, Member(buffer), None):
+        with pytest.raises(UsageError, match="not as one"):
+            Mixture(wrong)  # type: ignore[arg-type]
+
+
+def test_a_seed_that_is_no_number_is_refused(members: Members) -> None:
+    with pytest.raises(UsageError, match="seed must be a whole number"):
+        Mixture(members, seed="0")  # type: ignore[arg-type]
+
+
 def test_what_a_member_would_lose_is_refused(members: Members) -> None:
     def buffer(**arguments: Any) -> TensorDictReplayBuffer:
         return TensorDictReplayBuffer(storage=members[0], **arguments)

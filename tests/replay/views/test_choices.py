@@ -36,6 +36,11 @@ def test_a_filter_that_is_neither_text_nor_function_is_refused(
         toy.filter(wrong)
 
 
+def test_a_function_that_lacks_its_return_is_refused(toy: ExperienceReplay) -> None:
+    with pytest.raises(UsageError, match="gave None"):
+        toy.filter(lambda table: None)  # type: ignore[arg-type, return-value]
+
+
 def test_a_mask_of_another_length_is_refused(toy: ExperienceReplay) -> None:
     with pytest.raises(UsageError, match="a mask of 5 bools"):
         toy.filter(lambda table: np.ones(4, bool))
@@ -162,6 +167,12 @@ def test_leaves_that_are_none_are_refused(toy: ExperienceReplay) -> None:
     for key in "score", ("observation", "mission"):
         with pytest.raises(UsageError, match="of numbers to compare"):
             toy.drop_duplicates([key])
+
+
+@pytest.mark.parametrize("wrong", ["observation", [], 3, [3]])
+def test_what_is_no_list_of_leaves_is_refused(toy: ExperienceReplay, wrong: Any) -> None:
+    with pytest.raises(UsageError, match="compares a list of leaves"):
+        toy.drop_duplicates(wrong)
 
 
 # rows
