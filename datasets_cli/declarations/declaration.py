@@ -70,6 +70,8 @@ def declaration_of(name: str, table: Mapping[str, Any]) -> Declaration:
         raise UsageError(
             f"{wrong[0]} is no key of {what}; expected some of {_keys_without(others)}"
         )
+    if "num_slices" in table and "slice_len" in table:
+        raise UsageError("slices are given by num_slices or by slice_len, not by both")
     members = table.get("members", {})
     if isinstance(members, dict) and "weights" in table:
         raise UsageError("members have their weights, and weights gives others")
@@ -98,6 +100,12 @@ def _check_map(member: str, arguments: Mapping[str, Any]) -> None:
         expected, kind = ("a list", list) if name == "drop" else ("a table", dict)
         if not isinstance(value, kind):
             raise UsageError(f"map.{member}.{name} is {value!r}; expected {expected} of columns")
+        if name in ("drop", "rename"):
+            keys = value.values() if isinstance(value, dict) else value
+            if wrong := [key for key in keys if not isinstance(key, str)]:
+                raise UsageError(
+                    f"map.{member}.{name} has {wrong[0]!r}; expected columns, such as 'next.reward'"
+                )
 
 
 def _keys_without(others: set[str]) -> str:

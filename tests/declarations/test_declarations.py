@@ -227,6 +227,9 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
         ('[data.x]\nmembers = ["a"]\nmap.b.drop = ["c"]', "map has b, which is no member"),
         ('[data.x]\nmembers = ["a"]\nmap.a.size = ["c"]', "map.a has no size"),
         ('[data.x]\nmembers = ["a"]\nmap.a.drop = "c"', "expected a list of columns"),
+        ('[data.x]\nmembers = ["a"]\nmap.a.drop = [3]', "map.a.drop has 3; expected columns"),
+        ('[data.x]\nmembers = ["a"]\nmap.a.rename = {b = 3}', "map.a.rename has 3; expected"),
+        ('[data.x]\ndataset = "a"\nnum_slices = 2\nslice_len = 2', "not by both"),
         ("[data.x", "is not valid TOML"),
     ],
 )
