@@ -64,8 +64,18 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
 
 
 def key_of(name: NestedKey) -> Key:
-    """Return one key as a tuple of names."""
-    return (name,) if isinstance(name, str) else tuple(name)
+    """Return one key as a tuple of names.
+
+    Raises:
+        UsageError: it is neither a name nor several.
+    """
+    if isinstance(name, str):
+        return (name,)
+    if not isinstance(name, Sequence):
+        raise UsageError(
+            f"A key is a name, or names such as ('next', 'reward'), not {reprlib.repr(name)}."
+        )
+    return tuple(name)
 
 
 def optional_key(name: NestedKey | None) -> Key | None:
@@ -145,9 +155,14 @@ def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """Return a new generator, or torch's global one where the seed is None."""
-    return (
-        torch.default_generator
-        if seed is None
-        else torch.Generator().manual_seed(whole_number("seed", seed))
-    )
+    """Return a new generator, or torch's global one where the seed is None.
+
+    Raises:
+        UsageError: the seed is no whole number, or has more than torch's 64 bits.
+    """
+    if seed is None:
+        return torch.default_generator
+    number = whole_number("seed", seed)
+    if not -(2**63) <= number < 2**64:
+        raise UsageError(f"seed must have at most 64 bits, not {number}.")
+    return torch.Generator().manual_seed(number)

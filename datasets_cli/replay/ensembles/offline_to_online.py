@@ -98,6 +98,8 @@ class OfflineToOnline:
         self.offline = offline
         self.online = online
         self.keys = None if keys is None else keys_of(keys)
+        if self.keys == []:
+            raise UsageError("keys names no entry; leave it out for batches with all entries.")
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self.transform = Compose() if transform is None else Compose(transform)
         self.ran_out = False

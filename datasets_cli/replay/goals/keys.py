@@ -47,6 +47,11 @@ class GoalKeys:
         Raises:
             UsageError: they do not.
         """
+        if self.achieved == self.desired:
+            raise UsageError(
+                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; what "
+                "was achieved would be written over by goals. Name two entries."
+            )
         if storage.row_batch_size:
             raise UsageError(
                 f"Each row has a batch size of its own, {list(storage.row_batch_size)}, and a goal "

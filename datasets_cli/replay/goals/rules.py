@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
 
 GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Any]
 """Takes what rows achieved ``[B, ...]``, their desired goals ``[B, ...]`` and the batch ``[B]``."""
@@ -48,7 +51,16 @@ class GoalRule:
             missed: the reward elsewhere.
             terminates: whether a step that reaches the goal, and no other, ends its trajectory;
                 otherwise what is stored stays.
+
+        Raises:
+            UsageError: the threshold is no number from 0 on.
         """
+        is_number = isinstance(threshold, int | float)
+        if not is_number or not 0 <= threshold < math.inf:
+            raise UsageError(
+                "threshold is a distance from 0 on, up to which a goal is reached; not "
+                f"{threshold!r}."
+            )
         near = Near(threshold)
         return cls(_Either(near, reached, missed), near if terminates else None, near)
 

@@ -64,7 +64,7 @@ class Condition:
         """
         if len(self._where) > MAX_LENGTH:
             raise self._refused(f"it has more than {MAX_LENGTH:,} characters")
-        source = re.sub(r"\breturn\b", RETURN, self._where).strip()
+        source = re.sub(r"\breturn\b", RETURN, " ".join(self._where.split()))  # of several lines
         try:
             tree = ast.parse(source, mode="eval")
             with np.errstate(all="ignore"):  # NaN is a value, for which no comparison holds

@@ -115,6 +115,8 @@ def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) ->
         "trajectories": np.stack((numbers[begins], counts), 1).tolist(),
         "cut": np.stack((cut, selection.firsts[cut], selection.lengths[cut]), 1).tolist(),
     }
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} for {path.name}. Make it first.")
     new = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     with disk_errors(path.parent):
         try:
@@ -131,8 +133,14 @@ def read_view(path: Path) -> SavedView:
         FileNotFoundError: there is no such file.
         DamagedDataset: it is no view's file, or was changed.
     """
-    with open_regular(path) as file:
-        data = file.read(MAX_BYTES + 1)
+    try:
+        with open_regular(path) as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"There is no {path}. What ends in {SUFFIX} is the file of a view, which its save() "
+            "wrote."
+        ) from error
     _check(path, len(data) <= MAX_BYTES, f"more than {MAX_BYTES:,} bytes")
     try:
         found = parse(data)

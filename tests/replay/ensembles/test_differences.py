@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 import torch
@@ -110,3 +111,9 @@ def test_text_of_both_is_joined() -> None:
     for word, each in zip(("old", "new"), made, strict=True):
         each.extend([TensorDict({"x": word}, []) for _ in range(3)])
     assert OfflineToOnline(*made).sample(4)["x"] == ["old", "old", "new", "new"]
+
+
+@pytest.mark.parametrize("keys, why", [([], "names no entry"), ([3], "A key is a name")])
+def test_keys_that_name_no_entry_are_refused(keys: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        OfflineToOnline(buffer(5), buffer(5), keys=keys)

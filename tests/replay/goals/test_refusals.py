@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from datasets_cli import (
     EmptyBuffer,
+    GoalRule,
     HERSampler,
     LazyStackStorage,
     LazyTensorStorage,
@@ -38,6 +39,26 @@ from tests.support.goal_rows import ACHIEVED, DESIRED, RULE, buffer_of, goal_row
 def test_arguments_without_a_meaning_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         buffer_of(**arguments)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, float("nan"), float("inf"), "0.5", None])
+def test_a_distance_that_is_none_is_refused(threshold: Any) -> None:
+    with pytest.raises(UsageError, match="a distance from 0 on"):
+        GoalRule.sparse(threshold)
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ({"desired_goal_key": ("observation", "achieved_goal")}, "are both observation.achieved"),
+        ({"desired_goal_key": 3}, "A key is a name, or names"),
+    ],
+)
+def test_keys_that_cannot_be_those_of_goals_are_refused(keys: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        buffer = ReplayBuffer(storage=LazyTensorStorage(9), sampler=HERSampler(RULE, **keys))
+        buffer.extend(goal_rows([4]))
+        buffer.sample(2)
 
 
 def test_a_ratio_set_later_is_checked_too() -> None:

@@ -28,6 +28,7 @@ STARTS = np.cumsum([0, *LENGTHS])
         ("truncated or terminated == false", []),
         ("start * 2 - 1 > 20 / (1 + 1)", [3, 4]),
         ("max(next.reward) >= 5", [2, 3, 4]),
+        ("length > 3\n    and length < 6", [0]),
         ("min(action) == -(-4)", [1]),
         ("last(action) - first(action) == length - 1", [0, 1, 2, 3, 4]),
         ("mean(next.reward) > 1e-1 and true", [0, 1, 2, 3, 4]),

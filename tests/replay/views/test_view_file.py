@@ -115,6 +115,15 @@ def test_a_changed_file_is_refused(replay: ExperienceReplay, root: Path, tmp_pat
         opened(path, root)
 
 
+def test_a_file_or_folder_that_is_missing_is_named(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match=r"the file of a view, which its save\(\) wrote"):
+        ExperienceReplay(tmp_path / "none.json")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none for best\.json"):
+        replay.take(1).save(tmp_path / "none" / "best.json")
+
+
 def test_a_name_without_json_is_a_folder_for_dumps(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
