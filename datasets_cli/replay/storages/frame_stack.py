@@ -115,9 +115,12 @@ class FrameStack(Storage):
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows, stacks ``[B, length, ...]``, as a nested dict."""
         tree = self._rest.gather(index)
-        index = index.cpu().contiguous()  # or searchsorted warns
-        episode = torch.searchsorted(self._starts, index, right=True) - 1
-        age = index - self._starts.index_select(0, episode)
+        index = index.cpu()
+        # By numpy: torch's own search waits for its threads where cores are busy.
+        numbers = index.numpy()
+        starts = self._starts.numpy()
+        first = starts.take(starts.searchsorted(numbers, side="right") - 1)
+        age = torch.from_numpy(numbers - first)
         run = self._pair.history(self._key, index, age, self.length)
         if self._zeros:
             # Column c of the run is the step age - length + 1 + c of its trajectory.
