@@ -37,6 +37,9 @@ class Member:
         cast: element types by key.
         fill: values by key for columns that it does not have; they are as in the other members.
         pad: sizes by key that the last dimension gets, by zeros after what is there.
+
+    Raises:
+        UsageError: ``drop`` is no list of keys, or another argument does not go by key.
     """
 
     source: ReplayBuffer | Storage
@@ -47,6 +50,13 @@ class Member:
     cast: Mapping[NestedKey, Any] = field(default_factory=dict)
     fill: Mapping[NestedKey, Any] = field(default_factory=dict)
     pad: Mapping[NestedKey, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.drop, str) or not isinstance(self.drop, Iterable):
+            raise UsageError(f"drop is a list of columns, such as ['info'], not {self.drop!r}.")
+        for name in ("rename", "scale", "cast", "fill", "pad"):
+            if not isinstance(value := getattr(self, name), Mapping):
+                raise UsageError(f"{name} goes by column, {{'action': ...}}, and is not {value!r}.")
 
 
 Source = ReplayBuffer | Storage | Member

@@ -222,3 +222,10 @@ def test_door_of_d4rl_and_of_minari_are_mixed(config: Config) -> None:
         row = source[number][int(index) - 299 * int(number)]
         assert torch.equal(batch["observation"][at], row["observation"].float())
         assert torch.equal(batch["next", "reward"][at], row["next", "reward"].float())
+
+
+@pytest.mark.parametrize("wrong", [{"drop": "action"}, {"drop": 3}, {"rename": "x"}, {"scale": 3}])
+def test_mappings_that_do_not_go_by_column_are_refused(wrong: Any) -> None:
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"^{name} (is a list of columns|goes by column)"):
+        Member(TensorDictReplayBuffer(), **wrong)
