@@ -649,7 +649,7 @@ def open_dataset(
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    from datasets_cli.declarations.opening import open_named
+    from datasets_cli.declarations.named import open_named
 
     return open_named(
         id,

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from datasets_cli.config import Config
 from datasets_cli.declarations.data_file import DataFile
 from datasets_cli.declarations.declaration import Declaration
@@ -23,7 +21,6 @@ from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixtures.member import Member
 from datasets_cli.replay.mixtures.mixture import Mixture
 from datasets_cli.replay.persistence.dataset_reference import dataset_of
-from datasets_cli.replay.storages.dataset import DatasetStorage, open_installed
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.views.view_file import is_view_file
 from datasets_cli.store.schema.columns import Key
@@ -144,43 +141,6 @@ def _chosen(buffer: ExperienceReplay, step: Mapping[str, Any]) -> ExperienceRepl
         case {"rows": [start, stop]}:
             return buffer.rows(start, stop)
     raise AssertionError(f"{step} was checked when it was read")
-
-
-def open_named(
-    name: str,
-    project: str | os.PathLike[str] | None,
-    config: Config,
-    *,
-    device: str | torch.device | None,
-    pin_memory: bool,
-    contiguous: bool,
-    text: bool,
-) -> DatasetStorage | TensorDictReplayBuffer:
-    """Open an installed dataset, or what a project declares; see ``api.open_dataset``.
-
-    Args:
-        name: an id, or the name of a declaration.
-        project: an ``rlds.toml``, or its folder; None for a dataset.
-        config: the root.
-        device: of a dataset alone; see ``open_installed``, as for the others.
-        pin_memory: whether batches are page-locked.
-        contiguous: whether each leaf has memory of its own.
-        text: whether columns of text are read.
-
-    Raises:
-        UsageError: as ``open_declared``, or there are arguments that only a dataset has.
-        RldsError: as ``open_installed``.
-    """
-    if project is None:
-        return open_installed(
-            name, config, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
-        )
-    if device is not None or pin_memory or contiguous or text:
-        raise UsageError(
-            "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
-            f"in [{DATA}.{name}]."
-        )
-    return open_declared(name, DataFile(project), config.root, download=True).buffer
 
 
 def describe_project(

@@ -53,7 +53,6 @@ class Dataset:
         record: as given.
         texts: the columns of text; None where there are none, or they are not asked for.
         selection: which rows these are; None where they are all.
-        whole: the dataset of all rows; itself, where nothing is selected.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Dataset:
         )
         self._files = Files(folder, manifest.files, device_options.storage_device)
         self.selection: Selection | None = None
-        self.whole = self
+        self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         if text and manifest.texts:
@@ -101,7 +100,7 @@ class Dataset:
                 "view again, or install what it was made of."
             )
         found = copy.copy(self.whole)
-        found.selection = selection
+        found.selection, found._whole = selection, self.whole
         found._row_map = SelectedRowMap(selection, self.whole.offsets.numpy())
         found.offsets = torch.from_numpy(found._row_map.offsets)
         if isinstance(self.whole.texts, TextRows):
@@ -109,6 +108,11 @@ class Dataset:
         rows = SelectedRows(self.whole._rows, found._row_map)
         found.gather, found.read = rows.gather, rows.read
         return found
+
+    @property
+    def whole(self) -> Dataset:
+        """The dataset of all rows; itself, where nothing is selected."""
+        return self if self._whole is None else self._whole
 
     def __len__(self) -> int:
         return self.manifest.num_transitions if self._row_map is None else int(self.offsets[-1])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from datasets_cli import (
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorDictReplayBuffer,
+    open_storage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.store.rows import row_map
@@ -120,6 +123,18 @@ def _cut(episodes: list[list[int]], start: int, stop: int) -> list[list[int]]:
         row += len(rows)
         found += [kept] if kept else []
     return found
+
+
+def test_a_dataset_that_nobody_has_is_let_go_at_once(root: Path) -> None:
+    folder = root / "datasets" / install(root, "ted")
+    gc.disable()  # what is part of a circle would wait for it, with its files mapped
+    try:
+        storage = open_storage(folder)
+        seen = weakref.ref(storage.dataset)
+        del storage
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 # Samplers

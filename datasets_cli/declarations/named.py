@@ -1,0 +1,57 @@
+"""What a name opens: an installed dataset, or what a project declares."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.preparation.step_file import DATA
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_installed
+
+if TYPE_CHECKING:
+    from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+
+
+def open_named(
+    name: str,
+    project: str | os.PathLike[str] | None,
+    config: Config,
+    *,
+    device: str | torch.device | None,
+    pin_memory: bool,
+    contiguous: bool,
+    text: bool,
+) -> DatasetStorage | TensorDictReplayBuffer:
+    """Open an installed dataset, or what a project declares; see ``api.open_dataset``.
+
+    Args:
+        name: an id, or the name of a declaration.
+        project: an ``rlds.toml``, or its folder; None for a dataset.
+        config: the root.
+        device: of a dataset alone; see ``open_installed``, as for the others.
+        pin_memory: whether batches are page-locked.
+        contiguous: whether each leaf has memory of its own.
+        text: whether columns of text are read.
+
+    Raises:
+        UsageError: as ``open_declared``, or there are arguments that only a dataset has.
+        RldsError: as ``open_installed``.
+    """
+    if project is None:
+        return open_installed(
+            name, config, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
+        )
+    if device is not None or pin_memory or contiguous or text:
+        raise UsageError(
+            "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
+            f"in [{DATA}.{name}]."
+        )
+    # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
+    from datasets_cli.declarations.data_file import DataFile
+    from datasets_cli.declarations.opening import open_declared
+
+    return open_declared(name, DataFile(project), config.root, download=True).buffer
