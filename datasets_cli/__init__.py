@@ -173,6 +173,11 @@ _LAZY_IMPORTS = {
     "NonTensor": "specs.non_tensor",
     "Composite": "specs.composite",
     "CompositeSpec": "specs.composite",
+    "check_env_specs": "specs.check",
+    "spec_from_gymnasium": "specs.forms.gymnasium_spaces",
+    "spec_to_gymnasium": "specs.forms.gymnasium_spaces",
+    "spec_from_json": "specs.forms.json_form",
+    "spec_to_json": "specs.forms.json_form",
     # transforms
     "CatFrames": "torchrl.cat_frames",
     "Compose": "replay.transforms.compose",

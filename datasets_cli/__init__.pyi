@@ -148,8 +148,13 @@ from datasets_cli.specs.bounded import Bounded as Bounded
 from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
 from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
+from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
+from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
+from datasets_cli.specs.forms.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
+from datasets_cli.specs.forms.json_form import spec_from_json as spec_from_json
+from datasets_cli.specs.forms.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
 from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
 from datasets_cli.specs.multi_one_hot import MultiOneHot as MultiOneHot

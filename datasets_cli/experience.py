@@ -47,6 +47,8 @@ from datasets_cli.replay.views.choices import Where, best_places, places_where, 
 from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.views.view_file import is_view_file, read_view, save_view
 from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import Manifest
@@ -203,6 +205,20 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def metadata(self) -> Mapping[str, Any]:
         """What the publisher says: spaces, reference scores, known traps, and so on."""
         return self.manifest.metadata
+
+    @cached_property
+    def specs(self) -> Composite:
+        """What the entries of a row may be: shape, element type, and the publisher's spaces.
+
+        A Composite with the keys of batches, before their transform. Frame stacks have the spec of
+        each of their frames; what is before a trajectory's first is zeros, whatever the spec says.
+        """
+        specs = dataset_specs(self.manifest, text=self._rows.dataset.texts is not None)
+        if isinstance(self._stored, FrameStack):
+            for key in (("observation",), ("next", "observation")):
+                stacked = specs[key].unsqueeze(0)
+                specs[key] = stacked.expand(self._stored.length, *stacked.shape[1:])
+        return specs.to(self._rows.device)
 
     @property
     def data_path(self) -> Path:

@@ -26,7 +26,14 @@ FLOORS = [
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed", "specs"],
-    ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
+    [
+        "install",
+        "specs.forms",
+        "replay.orders",
+        "replay.trajectories",
+        "replay.files",
+        "replay.sharing",
+    ],
     ["replay.forms"],
     ["replay.storages"],
     [

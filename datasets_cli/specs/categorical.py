@@ -163,7 +163,7 @@ def checked_mask(mask: torch.Tensor) -> torch.Tensor:
     return mask
 
 
-def check_numbers(value: Any, n: int) -> None:
+def check_numbers(value: Any, n: int | np.ndarray) -> None:
     """Refuse what are not numbers of categories.
 
     Raises:

@@ -24,6 +24,14 @@ from datasets_cli.specs.shapes import (
 )
 from datasets_cli.specs.spaces import Space
 
+ARITHMETIC = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+)
+"""The element types whose values torch compares and draws."""
+
 
 class TensorSpec(ABC):
     """What a tensor may be: its shape, the space of its values, its device and element type.
