@@ -29,8 +29,8 @@ class Bounded(TensorSpec):
         maximum: ``high`` by its older name.
 
     Raises:
-        UsageError: a bound is missing, given twice or NaN; low is above high; shapes differ; or torch
-            does not compare values of the element type.
+        UsageError: a bound is missing, given twice or NaN; low is above high; shapes differ; or
+            torch does not compare values of the element type.
     """
 
     space: ContinuousBox

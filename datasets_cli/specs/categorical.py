@@ -171,4 +171,6 @@ def check_numbers(value: Any, n: int | np.ndarray) -> None:
     """
     numbers = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
     if not ((numbers >= 0) & (numbers < n) & (numbers == np.floor(numbers))).all():
-        raise UsageError(f"A category is a whole number from 0 to {n - 1}; found {value!r}.")
+        raise UsageError(
+            f"A category is a whole number from 0 to {n - 1}; found {numbers.tolist()}."
+        )

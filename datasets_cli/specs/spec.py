@@ -209,12 +209,12 @@ class TensorSpec(ABC):
     def expand(self, *sizes: Any) -> Self:
         """Return this spec with sizes of dimensions that are new, or of size 1 so far."""
         new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.expand(*new, *tensor.shape[ndim:]))
+        return self._with(lambda tensor: tensor.expand((*new, *tensor.shape[ndim:])))
 
     def reshape(self, *sizes: Any) -> Self:
         """Return this spec with its dimensions divided otherwise; -1 is what remains."""
         new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.reshape(*new, *tensor.shape[ndim:]))
+        return self._with(lambda tensor: tensor.reshape((*new, *tensor.shape[ndim:])))
 
     def flatten(self, start_dim: int, end_dim: int) -> Self:
         """Return this spec with dimensions made one."""
