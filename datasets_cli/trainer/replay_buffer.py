@@ -1,4 +1,4 @@
-"""A replay buffer in a training loop: it takes what is collected, and gives what is learned from."""
+"""A replay buffer in a training loop: it stores what is collected, and gives samples of it."""
 
 from __future__ import annotations
 
