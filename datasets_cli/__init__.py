@@ -105,6 +105,8 @@ _LAZY_IMPORTS = {
     "Mixture": "replay.mixtures.mixture",
     "Member": "replay.mixtures.member",
     "BatchStream": "replay.loaders",
+    "ReplayBufferTrainer": "trainer.replay_buffer",
+    "Trainer": "trainer.trainer",
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",
     "HERReplayBuffer": "torchrl.her",

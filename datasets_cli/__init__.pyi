@@ -191,6 +191,8 @@ from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (
     SliceSamplerWithoutReplacement as SliceSamplerWithoutReplacement,
 )
+from datasets_cli.trainer.replay_buffer import ReplayBufferTrainer as ReplayBufferTrainer
+from datasets_cli.trainer.trainer import Trainer as Trainer
 from datasets_cli.version import __version__ as __version__
 
 _LAZY_IMPORTS: dict[str, str]

@@ -20,6 +20,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import check_asked, installed_id, remove
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
@@ -159,7 +160,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             force=download == "force",
             source=source,
             options=options or {},
-            num_workers=num_workers,
+            workers=Workers(num_workers),
         )
         folder, accept = _find(dataset_id, download, self.config, install_options, progress)
         with raised_limits(dict(self.config.limits)):

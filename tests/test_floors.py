@@ -45,8 +45,11 @@ FLOORS = [
     ["replay.persistence"],
     ["replay.buffers", "replay.mixtures.columns"],
     ["replay.ensembles", "replay.goals", "replay.mixtures", "experience"],
-    ["replay.loaders", "torchrl", "torchrl.families", "demo", "declarations"],
-    ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],
+    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "declarations"],
+    [
+        *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
+        "torchrl.data.replay_buffers",
+    ],
     ["torchrl.envs.transforms"],
     ["api"],
     ["cli"],

@@ -27,6 +27,7 @@ LINES = [
     "from torchrl.data.replay_buffers import SliceSampler",
     "from torchrl.data.replay_buffers.samplers import PrioritizedSampler, RandomSampler",
     "from torchrl.envs import CatTensors, Compose",
+    "from torchrl.trainers import ReplayBufferTrainer",
     # Written as paths in the text of the pages.
     "from torchrl.collectors import split_trajectories",
     "from torchrl.data import Sampler, Storage, Writer, MultiStep, RoundRobinWriter",
@@ -39,7 +40,6 @@ TO_COME = {
     "from torchrl.envs import GymEnv": "environments",
     "from torchrl.envs.utils import RandomPolicy": "environments",
     "from torchrl.envs.utils import check_env_specs": "specs and environments",
-    "from torchrl.trainers import ReplayBufferTrainer": "trainers",
     "from torchrl.data import TensorSpec": "specs",
     "from torchrl.data import BinaryDiscreteTensorSpec": "specs",
     "from torchrl.data import BoundedTensorSpec": "specs",
