@@ -48,7 +48,7 @@ FLOORS = [
     ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "declarations"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        "torchrl.data.replay_buffers",
+        *("torchrl.data.replay_buffers", "torchrl.envs"),
     ],
     ["torchrl.envs.transforms"],
     ["api"],

@@ -96,7 +96,7 @@ def build(space: Description) -> Any:
         from gymnasium import spaces
     except ImportError as error:
         raise UsageError(
-            "Spaces are gymnasium's, which is not installed. Run: pip install gymnasium"
+            "Spaces are gymnasium's, which is not installed. Run: pip install 'rlds-cli[collect]'"
         ) from error
     if space["type"] not in BUILT:
         raise UsageError(f"There is no space of the type {space['type']!r}.")

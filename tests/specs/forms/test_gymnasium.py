@@ -145,7 +145,7 @@ def test_a_spec_of_values_that_no_space_has_is_refused(spec: TensorSpec) -> None
 
 def test_a_missing_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(UsageError, match="pip install"):
+    with pytest.raises(UsageError, match=r"rlds-cli\[collect\]"):
         spec_to_gymnasium(Categorical(2))
 
 
