@@ -52,13 +52,13 @@ class MultiCategorical(TensorSpec):
         counts = torch.atleast_1d(counts) if shape is None else counts
         if counts.is_floating_point() or counts.dtype == torch.bool or not (counts > 0).all():
             raise UsageError(f"nvec must be whole numbers from 1 on, not {nvec!r}.")
-        check_fits(int(counts.max()), dtype)
         size = counts.shape if shape is None else shape_of(shape)
         try:
             counts = counts.long().expand(size)
         except RuntimeError as error:
             raise UsageError(f"nvec {nvec!r} does not fit the shape {tuple(size)}.") from error
         super().__init__(size, _space(counts), device, dtype, "discrete")
+        check_fits(int(counts.max()), dtype)
         self.nvec = counts.to(self.device)
         # [*shape, most categories of an item]: as nvec it follows each change of shape.
         self.mask = None if mask is None else self._by_item(mask)

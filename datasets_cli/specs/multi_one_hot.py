@@ -50,7 +50,7 @@ class MultiOneHot(CategoryVectors):
                 f"sum; found {tuple(size)}."
             )
         numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
-        whole = None if mask is None else torch.as_tensor(mask).to(numbers.device).expand(size)
+        whole = None if mask is None else numbers.given_mask()
         super().__init__(numbers, sizes, size, dtype, whole)
 
     @property

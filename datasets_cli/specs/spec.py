@@ -57,12 +57,10 @@ class TensorSpec(ABC):
         dtype: torch.dtype = torch.float32,
         domain: str = "",
     ) -> None:
-        if not isinstance(dtype, torch.dtype):
-            raise UsageError(f"dtype must be an element type such as torch.float32, not {dtype!r}.")
         self.shape = shape_of(shape)
         self.space: Any = space
         self.device: Any = known_device(device)
-        self.dtype: Any = dtype
+        self.dtype: Any = known_dtype(dtype)
         self.domain: Any = domain
 
     # -- values
@@ -132,13 +130,14 @@ class TensorSpec(ABC):
             raise TypeError(f"The element type is {value.dtype}, where a spec has {self.dtype}.")
 
     def project(self, value: Any) -> Any:
-        """Return the nearest value of this spec, of its element type; a NaN stays one.
+        """Return the nearest value of this spec, of its element type.
 
         Args:
             value: numbers ``[..., *self.shape]``; returned as they are where they are in it.
 
         Raises:
-            UsageError: it is of another shape.
+            UsageError: it is of another shape; or NaN, where values are discrete. Continuous ones
+                stay NaN.
         """
         if self.is_in(value):
             return value
@@ -148,6 +147,8 @@ class TensorSpec(ABC):
                 f"A value of shape {tuple(tensor.shape)} cannot be projected on a spec of shape "
                 f"{tuple(self.shape)}: the last dimensions must be those of the spec."
             )
+        if self.domain == "discrete" and bool(tensor.isnan().any()):
+            raise UsageError(f"NaN is not near any value of {self}. Found: {value}")
         return self._nearest(tensor)
 
     def encode(self, value: Any) -> Any:
@@ -160,11 +161,12 @@ class TensorSpec(ABC):
                 or too many. A tensor is returned as it is.
 
         Raises:
-            UsageError: it is of another shape, or not made of numbers.
+            UsageError: it is of another shape, not made of numbers, or not of whole ones that the
+                element type has where it has no others.
         """
         if isinstance(value, torch.Tensor):
             return value
-        tensor = as_tensor(value).to(device=self.device, dtype=self.dtype)
+        tensor = cast(as_tensor(value), self.dtype).to(self.device)
         if not same_but_ones(tensor.shape, self.shape):
             raise UsageError(
                 f"A value of shape {tuple(tensor.shape)} cannot be encoded by a spec of shape "
@@ -374,6 +376,41 @@ def as_tensor(value: Any) -> torch.Tensor:
         return torch.from_numpy(np.array(value))
     except (TypeError, ValueError) as error:
         raise UsageError(f"A value must be numbers of one shape, not {value!r}.") from error
+
+
+def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
+    """Return an element type; torch's default one where None.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if dtype is None:
+        return torch.get_default_dtype()
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"dtype must be an element type such as torch.float32, not {dtype!r}.")
+    return dtype
+
+
+def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return numbers in another element type; whole numbers stay what they are.
+
+    Raises:
+        UsageError: the element type has whole numbers only, and not these.
+    """
+    found = tensor.to(dtype)
+    is_whole = not dtype.is_floating_point and not dtype.is_complex and tensor.dtype != dtype
+    if is_whole and not bool((found == tensor).all()):
+        raise UsageError(f"Values of {dtype} are whole numbers that it has, not {tensor.tolist()}.")
+    return found
+
+
+def clamped(value: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Return the nearest values between bounds, in the element type of these."""
+    low, high = low.to(value.device), high.to(value.device)
+    near = value if low.dtype.is_floating_point else value.round()
+    # Bounds are compared before the cast: what is beyond them may be beyond the element type.
+    near = torch.where(value <= low, low, near.to(low.dtype))
+    return torch.where(value >= high, high, near)
 
 
 def known_device(device: str | torch.device | None) -> torch.device:

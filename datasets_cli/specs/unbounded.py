@@ -9,7 +9,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
 from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import ARITHMETIC, TensorSpec
+from datasets_cli.specs.spec import ARITHMETIC, TensorSpec, clamped, known_dtype
 
 
 class Unbounded(TensorSpec):
@@ -27,7 +27,7 @@ class Unbounded(TensorSpec):
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        dtype = dtype or torch.get_default_dtype()
+        dtype = known_dtype(dtype)
         is_float = dtype.is_floating_point
         if type(self) is Unbounded:
             self.__class__ = UnboundedContinuous if is_float else UnboundedDiscrete
@@ -62,8 +62,9 @@ class Unbounded(TensorSpec):
         return True
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
-        rounds = value.dtype.is_floating_point and not self.dtype.is_floating_point
-        return (value.round() if rounds else value).to(self.dtype)
+        if self.domain == "continuous" or self.space is None:
+            return value.to(self.dtype)
+        return clamped(value, self.space.low, self.space.high)
 
     def cardinality(self) -> float:
         """Return infinity, for whole numbers too."""
