@@ -142,6 +142,22 @@ from datasets_cli.replay.writers.round_robin import RoundRobinWriter as RoundRob
 from datasets_cli.replay.writers.round_robin import (
     TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
 )
+from datasets_cli.specs.bounded import Bounded as Bounded
+from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
+from datasets_cli.specs.categorical import Categorical as Categorical
+from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
+from datasets_cli.specs.composite import Composite as Composite
+from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
+from datasets_cli.specs.one_hot import OneHot as OneHot
+from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscreteTensorSpec
+from datasets_cli.specs.spec import TensorSpec as TensorSpec
+from datasets_cli.specs.unbounded import Unbounded as Unbounded
+from datasets_cli.specs.unbounded import UnboundedContinuous as UnboundedContinuous
+from datasets_cli.specs.unbounded import (
+    UnboundedContinuousTensorSpec as UnboundedContinuousTensorSpec,
+)
+from datasets_cli.specs.unbounded import UnboundedDiscrete as UnboundedDiscrete
+from datasets_cli.specs.unbounded import UnboundedDiscreteTensorSpec as UnboundedDiscreteTensorSpec
 from datasets_cli.store.audit.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer

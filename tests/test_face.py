@@ -436,14 +436,18 @@ CALLED = [
 def test_every_argument_is_written_out(name: str) -> None:
     parameters = inspect.signature(getattr(datasets_cli, name)).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
-    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    # The keywords of a Composite are names of its user's.
+    assert (inspect.Parameter.VAR_KEYWORD in kinds) == (name in ("Composite", "CompositeSpec"))
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if is_made_with_arguments(name)])
+CHECKED = [name for name in CLASSES if is_made_with_arguments(name) and "Composite" not in name]
+
+
+@pytest.mark.parametrize("name", CHECKED)
 def test_a_misspelt_keyword_names_the_class_that_was_called(name: str) -> None:
     with pytest.raises(TypeError) as caught:
         getattr(datasets_cli, name)(a_misspelt_keyword=1)
-    assert name in str(caught.value)
+    assert getattr(datasets_cli, name).__name__ in str(caught.value)
 
 
 SHOWN: dict[str, Callable[..., Any]] = {

@@ -1,0 +1,169 @@
+"""Values between bounds."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.spaces import ContinuousBox
+from datasets_cli.specs.spec import TensorSpec
+
+LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
+
+
+class Bounded(TensorSpec):
+    """Values from ``low`` to ``high``, both of which belong to them.
+
+    Floating point values are ``"continuous"``, whole numbers ``"discrete"``.
+
+    Args:
+        low: the lowest value, one or an array ``[*shape]``; -inf is no limit.
+        high: the highest value, one or an array.
+        shape: of a value; that of the bounds where None.
+        device: where values are.
+        dtype: their element type; torch's default where None.
+        minimum: ``low`` by its older name.
+        maximum: ``high`` by its older name.
+
+    Raises:
+        UsageError: a bound is missing, given twice or NaN; low is above high; or shapes differ.
+    """
+
+    space: ContinuousBox
+
+    def __init__(
+        self,
+        low: Any = None,
+        high: Any = None,
+        shape: Shape | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        minimum: Any = None,
+        maximum: Any = None,
+    ) -> None:
+        dtype = dtype or torch.get_default_dtype()
+        bounds = [
+            _bound(_one_of("low", low, "minimum", minimum), dtype),
+            _bound(_one_of("high", high, "maximum", maximum), dtype),
+        ]
+        size = _shape(bounds, shape)
+        super().__init__(size, None, device, dtype, _domain(dtype))
+        low, high = (bound.to(self.device).expand(size).contiguous() for bound in bounds)
+        if not (low <= high).all():  # false for NaN too
+            raise UsageError(f"low must not be above high, and neither NaN: {low} and {high}.")
+        self.space = ContinuousBox(low, high)
+
+    @property
+    def low(self) -> torch.Tensor:
+        """The lowest values, ``[*shape]``."""
+        return self.space.low
+
+    @property
+    def high(self) -> torch.Tensor:
+        """The highest values, ``[*shape]``."""
+        return self.space.high
+
+    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+        """Return values ``[*shape, *self.shape]``, uniform between finite bounds.
+
+        Where one bound is infinite the distance from the other one is exponential, where both are
+        the value is normal; both of scale 1.
+        """
+        size = torch.Size((*shape_of(shape), *self.shape))
+        is_float = self.dtype.is_floating_point
+        values = self._rand_floats(size) if is_float else self._rand_integers(size)
+        return values.clamp(self.low, self.high) if self.dtype != torch.bool else values
+
+    def _rand_floats(self, size: torch.Size) -> torch.Tensor:
+        low, high = self.low, self.high
+        uniform = torch.zeros(size, dtype=self.dtype, device=self.device).uniform_()
+        span = high - low
+        if span.isfinite().all():
+            return uniform * span + low
+        has_low, has_high = low.isfinite(), high.isfinite()
+        wide = low * (1 - uniform) + high * uniform  # of finite bounds whose distance overflows
+        distance = -torch.log1p(-uniform)
+        values = torch.where(has_low & has_high, wide, torch.randn_like(uniform))
+        values = torch.where(has_low & ~has_high, low + distance, values)
+        values = torch.where(has_high & ~has_low, high - distance, values)
+        return torch.where(span.isfinite(), uniform * span + low, values)
+
+    def _rand_integers(self, size: torch.Size) -> torch.Tensor:
+        low, high = self.low.long(), self.high.long()
+        is_wide = self.dtype in (torch.int32, torch.int64)
+        floats = torch.float64 if is_wide else torch.float32
+        span = high.to(floats) - low.to(floats)
+        offset = torch.rand(size, dtype=floats, device=self.device)
+        offset = torch.minimum((offset * (span + 1)).floor(), span).clamp(max=LARGEST_OFFSET)
+        # In halves: an offset may be up to 2**64, and an int64 only below 2**63.
+        half = (offset / 2).floor()
+        return (low + half.long() + (offset - half).long()).to(self.dtype)
+
+    def _holds(self, value: torch.Tensor) -> bool:
+        low, high = self.low.to(value.device), self.high.to(value.device)
+        return bool(((value >= low) & (value <= high)).all())
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        low, high = self.low.to(value.device), self.high.to(value.device)
+        near = value if self.dtype.is_floating_point else value.round()
+        near = near.to(self.dtype)
+        near = torch.where(value <= low, low, near)  # compared before a cast that may overflow
+        return torch.where(value >= high, high, near)
+
+    def cardinality(self) -> float:
+        """Return infinity, for whole numbers too."""
+        return float("inf")
+
+    def enumerate(self) -> torch.Tensor:
+        """Refuse to: values between bounds are not counted."""
+        raise UsageError(f"The values of {self} cannot be listed: they are between bounds.")
+
+    def _changed(self, change: Change) -> Self:
+        low, high = change(self.low), change(self.high)
+        return self._like_this(shape=low.shape, space=ContinuousBox(low, high))
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> Bounded:
+        return Bounded(self.low.to(dtype), self.high.to(dtype), device=device, dtype=dtype)
+
+    def _name(self) -> str:
+        return f"Bounded{self.domain.title()}"
+
+
+BoundedTensorSpec = Bounded
+
+
+def _one_of(name: str, value: Any, old_name: str, old_value: Any) -> Any:
+    if (value is None) == (old_value is None):
+        found = "neither" if value is None else "both"
+        raise UsageError(f"Bounded takes {name}, or {old_name}, which is the same; found {found}.")
+    return old_value if value is None else value
+
+
+def _bound(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    try:
+        # A copy: whoever gave them may change them.
+        return torch.as_tensor(value).clone().to(dtype)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"A bound must be numbers, not {value!r}.") from error
+
+
+def _shape(bounds: list[torch.Tensor], shape: Shape | None) -> torch.Size:
+    try:
+        if shape is None:
+            size: torch.Size = torch.broadcast_shapes(*(bound.shape for bound in bounds))
+            return size
+        size = shape_of(shape)
+        for bound in bounds:
+            bound.expand(size)
+    except RuntimeError as error:
+        shapes = [tuple(bound.shape) for bound in bounds]
+        raise UsageError(f"Bounds of shapes {shapes} do not fit the shape {shape}.") from error
+    return size
+
+
+def _domain(dtype: torch.dtype) -> str:
+    return "continuous" if dtype.is_floating_point else "discrete"

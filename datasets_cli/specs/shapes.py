@@ -1,0 +1,117 @@
+"""Shapes as users write them, and what changes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from types import EllipsisType
+from typing import Any, SupportsIndex
+
+import torch
+
+from datasets_cli.errors import UsageError
+
+Shape = SupportsIndex | Iterable[SupportsIndex]
+"""One size, or the size of each dimension."""
+
+Index = int | slice | EllipsisType | None | torch.Tensor | list[Any] | tuple[Any, ...]
+"""What indexes a tensor."""
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""Changes the first dimensions of a tensor; those that follow them stay as they are."""
+
+
+def shape_of(shape: Shape | None) -> torch.Size:
+    """Return a shape; that of a single value where None.
+
+    Raises:
+        UsageError: it is not made of whole numbers from 0 on.
+    """
+    sizes: Any = () if shape is None else shape
+    try:
+        sizes = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        found = torch.Size(sizes)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"A shape is made of whole numbers, not {shape!r}.") from error
+    if any(size < 0 for size in found):
+        raise UsageError(f"Sizes of a shape are numbers from 0 on, not {tuple(found)}.")
+    return found
+
+
+def written_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the sizes of ``expand(2, 3)`` or ``expand((2, 3))``; -1 is kept."""
+    is_sequence = len(sizes) == 1 and isinstance(sizes[0], Iterable)
+    return tuple(sizes[0] if is_sequence else sizes)
+
+
+def dimension(number: int, ndim: int) -> int:
+    """Return the number of a dimension, counted from the first.
+
+    Raises:
+        IndexError: there is no such dimension.
+    """
+    if not -ndim <= number < ndim:
+        raise IndexError(f"There is no dimension {number} among {ndim}.")
+    return number % ndim
+
+
+def ends_with(shape: torch.Size, end: torch.Size) -> bool:
+    """Return whether a shape is another one, or that one after other dimensions."""
+    return len(shape) >= len(end) and shape[len(shape) - len(end) :] == end
+
+
+def after_change(shape: torch.Size, change: Change) -> torch.Size:
+    """Return what a change makes of a shape."""
+    return change(_no_memory(shape)).shape
+
+
+def keeps_last(shape: torch.Size, change: Change) -> torch.Size:
+    """Return what a change makes of a shape whose last dimension must stay as it is.
+
+    Raises:
+        UsageError: the change is one of the last dimension too.
+    """
+    places = torch.arange(shape[-1])
+    changed = change(places.expand(shape))
+    if changed.shape[-1:] != places.shape or not torch.equal(changed, places.expand_as(changed)):
+        raise UsageError(
+            f"The last dimension of {tuple(shape)} is one value and cannot be changed or indexed; "
+            "what comes before it can."
+        )
+    return changed.shape
+
+
+def indexing(index: Index, ndim: int) -> Change:
+    """Return the change that an index makes to tensors whose first ``ndim`` dimensions it is of."""
+    items = index if isinstance(index, tuple) else (index,)
+    ellipses = [place for place, item in enumerate(items) if item is Ellipsis]
+    if ellipses:
+        # [..., 0] of 3 dimensions is [:, :, 0]: what follows these must not be indexed.
+        missing = ndim - sum(map(_num_indexed, items))
+        first = ellipses[0]
+        items = (*items[:first], *(slice(None),) * missing, *items[first + 1 :])
+    if sum(map(_num_indexed, items)) > ndim:
+        raise IndexError(f"{ndim} dimensions cannot be indexed by {index!r}.")
+    return lambda tensor: tensor[items]
+
+
+def same_but_ones(first: Iterable[int], second: Iterable[int]) -> bool:
+    """Return whether two shapes differ by dimensions of size 1 alone."""
+    return [size for size in first if size != 1] == [size for size in second if size != 1]
+
+
+def size_of(shape: Iterable[int]) -> int:
+    """Return how many values a shape has."""
+    return math.prod(shape)
+
+
+def _num_indexed(item: Any) -> int:
+    """Return how many dimensions an item of an index is of."""
+    if item is None or item is Ellipsis:
+        return 0
+    is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
+    return item.ndim if is_mask else 1
+
+
+def _no_memory(shape: torch.Size) -> torch.Tensor:
+    return torch.zeros((), dtype=torch.uint8).expand(shape)

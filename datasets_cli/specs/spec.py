@@ -1,0 +1,391 @@
+"""What all specs have."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from textwrap import indent
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.shapes import (
+    Change,
+    Shape,
+    dimension,
+    ends_with,
+    indexing,
+    same_but_ones,
+    shape_of,
+    written_sizes,
+)
+from datasets_cli.specs.spaces import Space
+
+
+class TensorSpec(ABC):
+    """What a tensor may be: its shape, the space of its values, its device and element type.
+
+    A value of a spec may have further dimensions before those of ``shape``. A spec does not
+    change: every method that changes something returns another one.
+
+    Args:
+        shape: of a value.
+        space: where its values are from.
+        device: where they are; torch's default device where None.
+        dtype: their element type.
+        domain: ``"continuous"`` or ``"discrete"``.
+    """
+
+    mask: torch.Tensor | None = None
+
+    def __init__(
+        self,
+        shape: Shape,
+        space: Space | None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype = torch.float32,
+        domain: str = "",
+    ) -> None:
+        if not isinstance(dtype, torch.dtype):
+            raise UsageError(f"dtype must be an element type such as torch.float32, not {dtype!r}.")
+        self.shape = shape_of(shape)
+        self.space: Any = space
+        self.device: Any = known_device(device)
+        self.dtype: Any = dtype
+        self.domain: Any = domain
+
+    # -- values
+
+    @abstractmethod
+    def rand(self, shape: Shape | None = None) -> Any:
+        """Return random values ``[*shape, *self.shape]``, drawn by torch's global generator."""
+
+    @abstractmethod
+    def _holds(self, value: torch.Tensor) -> bool:
+        """Return whether a value of this shape and element type is in the space."""
+
+    @abstractmethod
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the value of this spec that is nearest to one of this shape."""
+
+    @abstractmethod
+    def cardinality(self) -> int | float:
+        """Return how many values there are, of which further dimensions repeat one."""
+
+    @abstractmethod
+    def enumerate(self) -> Any:
+        """Return all values ``[cardinality, *self.shape]``.
+
+        Raises:
+            UsageError: they cannot be counted.
+        """
+
+    def zero(self, shape: Shape | None = None) -> Any:
+        """Return zeros ``[*shape, *self.shape]``, which need not be in the space."""
+        size = (*shape_of(shape), *self.shape)
+        return torch.zeros(size, dtype=self.dtype, device=self.device)
+
+    def one(self, shape: Shape | None = None) -> Any:
+        """Return ones ``[*shape, *self.shape]``, which need not be in the space."""
+        size = (*shape_of(shape), *self.shape)
+        return torch.ones(size, dtype=self.dtype, device=self.device)
+
+    def is_in(self, value: Any) -> bool:
+        """Return whether a value has this shape and element type, and is in the space."""
+        return (
+            isinstance(value, torch.Tensor)
+            and value.dtype == self.dtype
+            and ends_with(value.shape, self.shape)
+            and self._holds(value)
+        )
+
+    def assert_is_in(self, value: Any) -> None:
+        """Refuse what is not a value of this spec.
+
+        Raises:
+            AssertionError: it is not.
+        """
+        if not self.is_in(value):
+            raise AssertionError(
+                f"A value is not in its spec, {self}. Found: {value}. project(value) gives the "
+                "nearest that is."
+            )
+
+    def type_check(self, value: Any) -> None:
+        """Refuse what is of another element type.
+
+        Raises:
+            TypeError: it is.
+        """
+        if value.dtype != self.dtype:
+            raise TypeError(f"The element type is {value.dtype}, where a spec has {self.dtype}.")
+
+    def project(self, value: Any) -> Any:
+        """Return the nearest value of this spec, of its element type; a NaN stays one.
+
+        Args:
+            value: numbers ``[..., *self.shape]``; returned as they are where they are in it.
+
+        Raises:
+            UsageError: it is of another shape.
+        """
+        if self.is_in(value):
+            return value
+        tensor = as_tensor(value)
+        if not ends_with(tensor.shape, self.shape):
+            raise UsageError(
+                f"A value of shape {tuple(tensor.shape)} cannot be projected on a spec of shape "
+                f"{tuple(self.shape)}: the last dimensions must be those of the spec."
+            )
+        return self._nearest(tensor)
+
+    def encode(self, value: Any) -> Any:
+        """Return what an environment gives as a tensor of this shape, element type and device.
+
+        It is a copy, and may be outside of the space, as an observation may be beyond its bounds.
+
+        Args:
+            value: numbers, as an array, a list or one number; dimensions of size 1 may be missing
+                or too many. A tensor is returned as it is.
+
+        Raises:
+            UsageError: it is of another shape, or not made of numbers.
+        """
+        if isinstance(value, torch.Tensor):
+            return value
+        tensor = as_tensor(value).to(device=self.device, dtype=self.dtype)
+        if not same_but_ones(tensor.shape, self.shape):
+            raise UsageError(
+                f"A value of shape {tuple(tensor.shape)} cannot be encoded by a spec of shape "
+                f"{tuple(self.shape)}."
+            )
+        return tensor.reshape(self.shape)
+
+    def to_numpy(self, value: Any) -> Any:
+        """Return a value as an environment takes it: an array of numpy."""
+        return value.detach().cpu().numpy()
+
+    def index(self, index: Any, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Return the items of a tensor's last dimension that a value of this spec chooses.
+
+        Args:
+            index: a value of this spec, ``[*B]`` categories.
+            tensor_to_index: ``[..., cardinality]``.
+
+        Returns:
+            Items ``[..., *B]``.
+
+        Raises:
+            UsageError: values of this spec choose nothing.
+        """
+        raise UsageError(f"A value of {type(self).__name__} does not choose an item of a tensor.")
+
+    # -- other specs
+
+    @abstractmethod
+    def _changed(self, change: Change) -> Self:
+        """Return this spec after a change of shape."""
+
+    @abstractmethod
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
+        """Return this spec on a device, with an element type."""
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions a value has."""
+        return len(self.shape)
+
+    def expand(self, *sizes: Any) -> Self:
+        """Return this spec with sizes of dimensions that are new, or of size 1 so far."""
+        new, ndim = written_sizes(sizes), self.ndim
+        return self._with(lambda tensor: tensor.expand(*new, *tensor.shape[ndim:]))
+
+    def reshape(self, *sizes: Any) -> Self:
+        """Return this spec with its dimensions divided otherwise; -1 is what remains."""
+        new, ndim = written_sizes(sizes), self.ndim
+        return self._with(lambda tensor: tensor.reshape(*new, *tensor.shape[ndim:]))
+
+    def flatten(self, start_dim: int, end_dim: int) -> Self:
+        """Return this spec with dimensions made one."""
+        first, last = dimension(start_dim, self.ndim), dimension(end_dim, self.ndim)
+        return self._with(lambda tensor: tensor.flatten(first, last))
+
+    def unflatten(self, dim: int, sizes: Iterable[int]) -> Self:
+        """Return this spec with one dimension made several."""
+        place, new = dimension(dim, self.ndim), tuple(sizes)
+        return self._with(lambda tensor: tensor.unflatten(place, new))
+
+    def squeeze(self, dim: int | None = None) -> Self:
+        """Return this spec without a dimension of size 1, or all of them."""
+        ones = tuple(place for place, size in enumerate(self.shape) if size == 1)
+        places = ones if dim is None else (dimension(dim, self.ndim),)
+        return self._with(lambda tensor: tensor.squeeze(places))
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Return this spec with one more dimension of size 1."""
+        place = dimension(dim, self.ndim + 1)
+        return self._with(lambda tensor: tensor.unsqueeze(place))
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """Return the spec of each item of a dimension."""
+        place = dimension(dim, self.ndim)
+        return tuple(
+            self._with(lambda tensor, item=item: tensor.select(place, item))  # type: ignore[misc]
+            for item in range(self.shape[place])
+        )
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the spec of ``value[index]``."""
+        return self._with(indexing(index, self.ndim))
+
+    def to(self, destination: str | torch.device | torch.dtype | None) -> TensorSpec:
+        """Return this spec on a device, or with an element type."""
+        if destination is None:
+            return self
+        if isinstance(destination, torch.dtype):
+            return self._moved(self.device, destination)
+        return self._moved(known_device(destination), self.dtype)
+
+    def clone(self) -> Self:
+        """Return an equal spec that shares no memory with this one."""
+        return self._with(torch.clone)
+
+    def _like_this(self, **attributes: Any) -> Self:
+        """Return a copy of this spec with other attributes."""
+        other = copy(self)
+        vars(other).update(attributes)
+        return other
+
+    def _with(self, change: Change) -> Self:
+        try:
+            return self._changed(change)
+        except IndexError as error:
+            raise IndexError(f"{self} cannot be indexed so: {error}") from error
+        except (RuntimeError, TypeError) as error:
+            raise UsageError(f"The shape of {self} cannot be changed so: {error}") from error
+
+    # -- the same by other names
+
+    def sample(self, shape: Shape | None = None) -> Any:
+        """Return ``rand(shape)``."""
+        return self.rand(shape)
+
+    def zeros(self, shape: Shape | None = None) -> Any:
+        """Return ``zero(shape)``."""
+        return self.zero(shape)
+
+    def ones(self, shape: Shape | None = None) -> Any:
+        """Return ``one(shape)``."""
+        return self.one(shape)
+
+    def contains(self, value: Any) -> bool:
+        """Return ``is_in(value)``."""
+        return self.is_in(value)
+
+    def view(self, *sizes: Any) -> Self:
+        """Return ``reshape(*sizes)``."""
+        return self.reshape(*sizes)
+
+    def ndimension(self) -> int:
+        """Return ``ndim``."""
+        return self.ndim
+
+    def cpu(self) -> TensorSpec:
+        """Return ``to("cpu")``."""
+        return self.to("cpu")
+
+    def cuda(self, device: int | str | torch.device | None = None) -> TensorSpec:
+        """Return ``to("cuda")``, or on one of several."""
+        return self.to(torch.device("cuda" if device is None else device))
+
+    # -- comparing and printing
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(self) is type(other)
+            and isinstance(other, TensorSpec)
+            and (self.shape, self.device, self.dtype) == (other.shape, other.device, other.dtype)
+            and self.space == other.space
+            and _same_mask(self.mask, other.mask)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        lines = ",\n".join(f"{name}={value}" for name, value in self._printed().items())
+        return f"{self._name()}(\n{indent(lines, '    ')})"
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _printed(self) -> dict[str, Any]:
+        names = ("shape", "space", "device", "dtype", "domain")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Do what ``torch.stack`` does to values, to their specs."""
+        return _stack(*args, **(kwargs or {})) if function is torch.stack else NotImplemented
+
+
+def _stack(specs: Iterable[TensorSpec], dim: int = 0) -> TensorSpec:
+    """Return the spec of stacked values.
+
+    Raises:
+        UsageError: the specs are not equal; a spec has one shape and one space.
+    """
+    first, *others = specs
+    for other in others:
+        if first != other:
+            raise UsageError(f"Only equal specs can be stacked. Found {first} and {other}.")
+    place = dimension(dim, first.ndim + 1)
+    sizes = [*first.shape]
+    sizes.insert(place, len(others) + 1)
+    stacked: TensorSpec = first.unsqueeze(place).expand(sizes)
+    return stacked
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """Return numbers as a tensor: a copy, but of what is a tensor.
+
+    Raises:
+        UsageError: they are not numbers, or not of one shape.
+    """
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.from_numpy(np.array(value))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"A value must be numbers of one shape, not {value!r}.") from error
+
+
+def known_device(device: str | torch.device | None) -> torch.device:
+    """Return a device with its number; torch's default device where None.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    if device is None:
+        return torch.get_default_device()
+    try:
+        named = torch.device(device)
+        if named.type == "cuda" and named.index is None:
+            named = torch.device("cuda", torch.cuda.current_device())
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise UsageError(f"{device!r} is not a device of this machine: {error}") from error
+    return named
+
+
+def _same_mask(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first.shape == second.shape and torch.equal(first, second)

@@ -1,0 +1,104 @@
+"""Values of an element type, without bounds."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.spaces import ContinuousBox
+from datasets_cli.specs.spec import TensorSpec
+
+
+class Unbounded(TensorSpec):
+    """Any values of an element type: an UnboundedContinuous or an UnboundedDiscrete.
+
+    Args:
+        shape: of a value.
+        device: where values are.
+        dtype: their element type; torch's default where None.
+    """
+
+    def __init__(
+        self,
+        shape: Shape = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        dtype = dtype or torch.get_default_dtype()
+        is_float = dtype.is_floating_point
+        if type(self) is Unbounded:
+            self.__class__ = UnboundedContinuous if is_float else UnboundedDiscrete
+        if is_float != isinstance(self, UnboundedContinuous):
+            raise UsageError(f"{type(self).__name__} is not for {dtype}. Unbounded is for both.")
+        super().__init__(shape, None, device, dtype, "continuous" if is_float else "discrete")
+        self.space = self._limits()
+
+    def _limits(self) -> ContinuousBox:
+        if self.dtype == torch.bool:
+            limits: tuple[Any, Any] = (False, True)
+        elif self.dtype.is_floating_point:
+            limits = (torch.finfo(self.dtype).min, torch.finfo(self.dtype).max)
+        else:
+            limits = (torch.iinfo(self.dtype).min, torch.iinfo(self.dtype).max)
+        low, high = (torch.tensor(x, dtype=self.dtype, device=self.device) for x in limits)
+        return ContinuousBox(low.expand(self.shape), high.expand(self.shape))
+
+    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+        """Return normal values ``[*shape, *self.shape]``, or whole numbers from 0 on."""
+        size = (*shape_of(shape), *self.shape)
+        if self.dtype.is_floating_point:
+            return torch.randn(size, dtype=self.dtype, device=self.device)
+        return torch.empty(size, dtype=self.dtype, device=self.device).random_()
+
+    def _holds(self, value: torch.Tensor) -> bool:
+        return True
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        rounds = value.dtype.is_floating_point and not self.dtype.is_floating_point
+        return (value.round() if rounds else value).to(self.dtype)
+
+    def cardinality(self) -> float:
+        """Return infinity, for whole numbers too."""
+        return float("inf")
+
+    def enumerate(self) -> torch.Tensor:
+        """Refuse to: all values of an element type are not counted."""
+        raise UsageError(f"The values of {self} cannot be listed: they have no bounds.")
+
+    def _changed(self, change: Change) -> Self:
+        low, high = change(self.space.low), change(self.space.high)
+        return self._like_this(shape=low.shape, space=ContinuousBox(low, high))
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> Unbounded:
+        return Unbounded(self.shape, device, dtype)
+
+
+class UnboundedContinuous(Unbounded):
+    """Any floating point values: ``Unbounded`` of such an element type."""
+
+    def __init__(
+        self,
+        shape: Shape = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(shape, device, dtype)
+
+
+class UnboundedDiscrete(Unbounded):
+    """Any whole numbers: ``Unbounded`` of such an element type, int64 by default."""
+
+    def __init__(
+        self,
+        shape: Shape = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = torch.int64,
+    ) -> None:
+        super().__init__(shape, device, dtype)
+
+
+UnboundedContinuousTensorSpec = UnboundedContinuous
+UnboundedDiscreteTensorSpec = UnboundedDiscrete
