@@ -60,6 +60,14 @@ class GymEnv(Environment):
             self.gymnasium_env.close()
         self.is_closed = True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if "stepper" in vars(self) or self.named is None:
+            raise UsageError(
+                f"{self} cannot be sent to another process: only one that was made by its name, "
+                "and was neither reset nor seeded. Pass a function that makes it."
+            )
+        return _remade, (self.named, self.device, self.categorical_action_encoding)
+
     def __repr__(self) -> str:
         return f"GymEnv({self.gymnasium_env})"
 
@@ -76,3 +84,7 @@ def _made(env_name: str | gymnasium.Env, arguments: dict[str, Any]) -> gymnasium
         return gymnasium.make(env_name, **arguments)
     except gymnasium.error.Error as error:
         raise UsageError(f"gymnasium cannot make {env_name!r}: {error}") from error
+
+
+def _remade(named: NamedEnvironment, device: torch.device | None, categorical: bool) -> GymEnv:
+    return GymEnv(named(), device=device, categorical_action_encoding=categorical)

@@ -131,7 +131,8 @@ class VectorLanes:
     def reset(self, seeds: Sequence[int] | None) -> Any:
         """Begin a trajectory in every lane; return the first observations."""
         self._began[:] = False
-        self._observation, _ = self._environments.reset(seed=None if seeds is None else [*seeds])
+        seed: Any = None if seeds is None else [*seeds]  # one of each lane
+        self._observation, _ = self._environments.reset(seed=seed)
         return self._observation
 
     def restart(self, ended: Flags) -> Any:
@@ -149,7 +150,7 @@ class VectorLanes:
         last: dict[int, Any] = {}
         if self._resets_at_once:
             self._began = terminated | truncated
-            last = {lane: info["final_obs"][lane] for lane in np.flatnonzero(self._began)}
+            last = {lane: info["final_obs"][lane] for lane in np.flatnonzero(self._began).tolist()}
         return Step(observation, last, reward, terminated, truncated)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Leaf:
 
     key: tuple[str, ...]
     path: tuple[str, ...]
-    space: gymnasium.Space
+    space: Any
     one_hot: bool
 
     @cached_property
@@ -84,14 +84,16 @@ class Leaf:
         """Return what gymnasium takes, ``[N, ...]``, of what is kept, ``[N, *shape]``."""
         counts = self.counts
         if counts is None:
-            return rows.astype(self.space.dtype, copy=False)
+            as_they_are: NDArray[Any] = rows.astype(self.space.dtype, copy=False)
+            return as_they_are
         if self.one_hot and len(counts) == 1:
             rows = rows.argmax(axis=1).reshape(len(rows), *(self.space.shape or ()))
         elif self.one_hot:
             split = np.split(rows, np.cumsum(counts)[:-1], axis=1)
             chosen = np.stack([part.argmax(axis=1) for part in split], axis=1)
             rows = chosen.reshape(len(rows), *(self.space.shape or ()))
-        return (rows + self.space.start).astype(self.space.dtype, copy=False)
+        native: NDArray[Any] = (rows + self.space.start).astype(self.space.dtype, copy=False)
+        return native
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -49,18 +49,23 @@ class RandomActor:
 
     Args:
         policy: whose spec they are drawn from.
+        others: what another policy writes besides the action, which has the same rows; as zeros.
     """
 
-    def __init__(self, policy: RandomPolicy) -> None:
+    def __init__(
+        self, policy: RandomPolicy, others: Mapping[Key, torch.Tensor] | None = None
+    ) -> None:
         self._policy = policy
         self._key: Key = (policy.action_key,)
+        self._others = others or {}
 
     def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
         """Return a random action."""
         drawn = self._policy.action_spec.rand()
         if isinstance(drawn, torch.Tensor):
-            return {self._key: drawn}
-        return {(*self._key, *key): value for key, value in flat_items(drawn).items()}
+            return {self._key: drawn, **self._others}
+        nested = {(*self._key, *key): value for key, value in flat_items(drawn).items()}
+        return nested | {**self._others}
 
 
 class PolicyActor:

@@ -86,4 +86,4 @@ def reward_spec(batch: Shape, device: Device) -> TensorSpec:
 def done_spec(batch: Shape, device: Device) -> Composite:
     """Return the spec of the flags that end a trajectory, ``[*batch, 1]`` each."""
     flag = Categorical(2, (*batch, 1), device or torch.device("cpu"), torch.bool)
-    return Composite({name: flag for name in FLAGS}, shape=batch)
+    return Composite(dict.fromkeys(FLAGS, flag), shape=batch)

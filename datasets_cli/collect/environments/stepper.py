@@ -30,7 +30,8 @@ class Stepper:
         # Of each lane's trajectory: how many steps it has, and its number. A first one is due.
         self._frames = np.ones(lanes.num_lanes, np.int64)
         self.ids = np.zeros(lanes.num_lanes, np.int64)
-        self._next_id = 0
+        self.num_ids = 0
+        """How many trajectories have begun."""
         self.ended: Flags = np.ones(lanes.num_lanes, bool)
         """Where a trajectory is to begin before the next step, ``[N]``."""
 
@@ -52,8 +53,8 @@ class Stepper:
         self.ended = self.ended & ~lanes
         new = lanes & (self._frames > 0)  # a trajectory without rows keeps its number
         self._frames[new] = 0
-        self.ids[new] = np.arange(self._next_id, self._next_id + int(new.sum()))
-        self._next_id += int(new.sum())
+        self.ids[new] = np.arange(self.num_ids, self.num_ids + int(new.sum()))
+        self.num_ids += int(new.sum())
 
     def write_root(self, rows: Rows, step: int) -> None:
         """Write where the lanes stand."""
