@@ -26,8 +26,11 @@ FLOORS = [
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed", "specs"],
-    ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
-    ["replay.forms"],
+    [
+        *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
+        "collect.environments",
+    ],
+    ["replay.forms", "collect"],
     ["replay.storages"],
     [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
