@@ -164,6 +164,13 @@ _LAZY_IMPORTS = {
     "DiscreteTensorSpec": "specs.categorical",
     "OneHot": "specs.one_hot",
     "OneHotDiscreteTensorSpec": "specs.one_hot",
+    "MultiCategorical": "specs.multi_categorical",
+    "MultiDiscreteTensorSpec": "specs.multi_categorical",
+    "MultiOneHot": "specs.multi_one_hot",
+    "MultiOneHotDiscreteTensorSpec": "specs.multi_one_hot",
+    "Binary": "specs.binary",
+    "BinaryDiscreteTensorSpec": "specs.binary",
+    "NonTensor": "specs.non_tensor",
     "Composite": "specs.composite",
     "CompositeSpec": "specs.composite",
     # transforms

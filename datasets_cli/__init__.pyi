@@ -152,12 +152,21 @@ from datasets_cli.replay.writers.round_robin import RoundRobinWriter as RoundRob
 from datasets_cli.replay.writers.round_robin import (
     TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
 )
+from datasets_cli.specs.binary import Binary as Binary
+from datasets_cli.specs.binary import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.bounded import Bounded as Bounded
 from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
 from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
+from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
+from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
+from datasets_cli.specs.multi_one_hot import MultiOneHot as MultiOneHot
+from datasets_cli.specs.multi_one_hot import (
+    MultiOneHotDiscreteTensorSpec as MultiOneHotDiscreteTensorSpec,
+)
+from datasets_cli.specs.non_tensor import NonTensor as NonTensor
 from datasets_cli.specs.one_hot import OneHot as OneHot
 from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscreteTensorSpec
 from datasets_cli.specs.spec import TensorSpec as TensorSpec

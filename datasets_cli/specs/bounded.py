@@ -56,6 +56,8 @@ class Bounded(TensorSpec):
         if not (low <= high).all():  # false for NaN too
             raise UsageError(f"low must not be above high, and neither NaN: {low} and {high}.")
         self.space = ContinuousBox(low, high)
+        # True of every part of it too, so that other shapes of this spec keep what was found.
+        self._is_finite = dtype.is_floating_point and bool((high - low).isfinite().all())
 
     @property
     def low(self) -> torch.Tensor:
@@ -82,7 +84,7 @@ class Bounded(TensorSpec):
         low, high = self.low, self.high
         uniform = torch.zeros(size, dtype=self.dtype, device=self.device).uniform_()
         span = high - low
-        if span.isfinite().all():
+        if self._is_finite:
             return uniform * span + low
         has_low, has_high = low.isfinite(), high.isfinite()
         wide = low * (1 - uniform) + high * uniform  # of finite bounds whose distance overflows

@@ -38,6 +38,7 @@ class Categorical(TensorSpec):
         mask: torch.Tensor | None = None,
     ) -> None:
         super().__init__(shape_of(shape), CategoricalBox(counted(n)), device, dtype, "discrete")
+        check_fits(n, dtype)
         self.mask = known_mask(mask, (*self.shape, n), self.device)
 
     @property
@@ -85,7 +86,7 @@ class Categorical(TensorSpec):
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Return the items ``[..., *B]`` of a tensor ``[..., n]`` at numbers ``[*B]``."""
         found = tensor_to_index.index_select(-1, index.long().reshape(-1))
-        return found.reshape(*tensor_to_index.shape[:-1], *index.shape)
+        return found.reshape((*tensor_to_index.shape[:-1], *index.shape))
 
     def cardinality(self) -> int:
         """Return how many categories there are, those excluded included."""
@@ -119,6 +120,23 @@ def counted(n: Any) -> int:
     return int(n)
 
 
+def check_fits(n: int, dtype: torch.dtype) -> None:
+    """Refuse an element type that does not have a number for each category.
+
+    Raises:
+        UsageError: it does not.
+    """
+    most = 1 if dtype == torch.bool else 0 if dtype.is_complex else _most(dtype)
+    if n - 1 > most:
+        raise UsageError(f"{dtype} does not have all numbers from 0 to {n - 1}, one a category.")
+
+
+def _most(dtype: torch.dtype) -> int:
+    if dtype.is_floating_point:
+        return int(2 / torch.finfo(dtype).eps)  # whole numbers up to this are exact
+    return torch.iinfo(dtype).max
+
+
 def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch.Tensor | None:
     """Return a mask ``[*shape]`` of bools on a device, where there is one.
 
@@ -131,9 +149,18 @@ def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch
         known = as_tensor(mask).to(device=device, dtype=torch.bool).clone().expand(shape)
     except RuntimeError as error:
         raise UsageError(f"A mask of shape {tuple(mask.shape)} does not fit {shape}.") from error
-    if not bool(known.any(-1).all()):
+    return checked_mask(known)
+
+
+def checked_mask(mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask ``[..., n]``.
+
+    Raises:
+        UsageError: it excludes all categories of a value.
+    """
+    if not bool(mask.any(-1).all()):
         raise UsageError("A mask excludes all categories: none is left to draw.")
-    return known
+    return mask
 
 
 def check_numbers(value: Any, n: int) -> None:

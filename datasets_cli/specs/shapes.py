@@ -17,6 +17,8 @@ Shape = SupportsIndex | Iterable[SupportsIndex]
 Index = int | slice | EllipsisType | None | torch.Tensor | list[Any] | tuple[Any, ...]
 """What indexes a tensor."""
 
+SCALAR = torch.Size(())
+
 Change = Callable[[torch.Tensor], torch.Tensor]
 """Changes the first dimensions of a tensor; those that follow them stay as they are."""
 
@@ -27,9 +29,10 @@ def shape_of(shape: Shape | None) -> torch.Size:
     Raises:
         UsageError: it is not made of whole numbers from 0 on.
     """
-    sizes: Any = () if shape is None else shape
+    if shape is None or isinstance(shape, torch.Size):
+        return SCALAR if shape is None else shape
     try:
-        sizes = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
+        sizes: Any = tuple(shape) if isinstance(shape, Iterable) else (shape,)
         found = torch.Size(sizes)
     except (TypeError, ValueError) as error:
         raise UsageError(f"A shape is made of whole numbers, not {shape!r}.") from error

@@ -64,7 +64,34 @@ class ContinuousBox:
         return f"ContinuousBox(\n    low={_summary(self.low)},\n    high={_summary(self.high)})"
 
 
-Space = CategoricalBox | BoxList | ContinuousBox
+@dataclass(frozen=True)
+class TextBox:
+    """Texts of some characters.
+
+    Args:
+        min_length: of a text, in characters.
+        max_length: of a text.
+        characters: that may be in it.
+    """
+
+    min_length: int
+    max_length: int
+    characters: frozenset[str]
+
+    @property
+    def example(self) -> str:
+        """A text of the smallest length."""
+        return min(self.characters, default="") * self.min_length
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, str)
+            and self.min_length <= len(value) <= self.max_length
+            and self.characters.issuperset(value)
+        )
+
+
+Space = CategoricalBox | BoxList | ContinuousBox | TextBox
 
 
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -1,0 +1,181 @@
+"""Several categories at once, as their numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.nn.functional import pad
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.categorical import (
+    Categorical,
+    check_fits,
+    check_numbers,
+    checked_mask,
+    known_mask,
+)
+from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.spec import TensorSpec, as_tensor
+
+
+class MultiCategorical(TensorSpec):
+    """Numbers of which each has categories of its own: item ``i`` is from 0 to ``nvec[i] - 1``.
+
+    Args:
+        nvec: how many categories each item has, ``[k]``, or ``[*shape]`` where other dimensions
+            differ as well.
+        shape: of a value, whose last size is ``k``; that of ``nvec`` where None.
+        device: where values are.
+        dtype: their element type.
+        mask: ``[*shape[:-1], sum of nvec]``, or what expands to it: False for the categories that
+            are excluded, those of the first item first.
+
+    Raises:
+        UsageError: an item has no category, the mask excludes all of one, or shapes differ.
+    """
+
+    space: BoxList
+
+    def __init__(
+        self,
+        nvec: Any,
+        shape: Shape | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype = torch.int64,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        counts = torch.atleast_1d(as_tensor(nvec)).clone()
+        if counts.is_floating_point() or counts.dtype == torch.bool or not (counts > 0).all():
+            raise UsageError(f"nvec must be whole numbers from 1 on, not {nvec!r}.")
+        check_fits(int(counts.max()), dtype)
+        size = counts.shape if shape is None else shape_of(shape)
+        try:
+            counts = counts.long().expand(size)
+        except RuntimeError as error:
+            raise UsageError(f"nvec {nvec!r} does not fit the shape {tuple(size)}.") from error
+        super().__init__(size, _space(counts), device, dtype, "discrete")
+        self.nvec = counts.to(self.device)
+        # [*shape, most categories of an item]: as nvec it follows each change of shape.
+        self.mask = None if mask is None else self._by_item(mask)
+
+    def _by_item(self, mask: Any) -> torch.Tensor:
+        sizes = [item.n for item in self.split()]
+        whole: Any = known_mask(mask, (*self.shape[:-1], sum(sizes)), self.device)
+        items = [pad(part, (0, max(sizes) - part.shape[-1])) for part in whole.split(sizes, -1)]
+        by_item = torch.stack(items, -2)
+        return checked_mask(by_item)
+
+    def _allowed(self, device: torch.device) -> torch.Tensor:
+        """Return which categories each item has, ``[*shape, most of an item]``."""
+        if self.mask is not None:
+            return self.mask.to(device)
+        nvec: torch.Tensor = self.nvec.to(device)
+        return torch.arange(int(nvec.max()), device=device) < nvec.unsqueeze(-1)
+
+    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+        """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
+        size = (*shape_of(shape), *self.shape)
+        sizes = _one_row(self.nvec)
+        if self.mask is None and sizes is not None:
+            options: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
+            return torch.stack([torch.randint(0, n, size[:-1], **options) for n in sizes], -1)
+        weights = self._allowed(self.device).float()
+        drawn = torch.multinomial(weights.expand(*size, -1).reshape(-1, weights.shape[-1]), 1)
+        return drawn.reshape(size).to(self.dtype)
+
+    def _holds(self, value: torch.Tensor) -> bool:
+        if not bool(((value >= 0) & (value < self.nvec.to(value.device))).all()):
+            return False
+        allowed = self._allowed(value.device).expand(*value.shape, -1)
+        return bool(allowed.gather(-1, value.long().unsqueeze(-1)).all())
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        wide = value.long() if value.dtype == torch.bool else value
+        allowed = self._allowed(value.device)
+        most = allowed.shape[-1]
+        # Clamped first: infinity has no distance from two numbers that differs.
+        near = wide.clamp(0, most - 1).unsqueeze(-1)
+        distance = (torch.arange(most, device=value.device) - near).abs().double()
+        return distance.masked_fill(~allowed, torch.inf).argmin(-1).to(self.dtype)
+
+    def encode(self, value: Any) -> torch.Tensor:
+        """Return numbers of categories as a tensor ``[*self.shape]``.
+
+        Raises:
+            UsageError: they are of another shape, not whole numbers, or not of a category.
+        """
+        tensor: torch.Tensor = super().encode(value)
+        if tensor is not value:
+            check_numbers(np.reshape(value, self.shape), self.nvec.cpu().numpy())
+        return tensor
+
+    def split(self) -> tuple[Categorical, ...]:
+        """Return the spec of each item of the last dimension.
+
+        Raises:
+            UsageError: how many categories an item has differs in other dimensions.
+        """
+        sizes = _one_row(self.nvec)
+        if sizes is None:
+            raise UsageError(f"The items of {self} do not have one number of categories each.")
+        masks = [None] * len(sizes) if self.mask is None else self.mask.unbind(-2)
+        return tuple(
+            Categorical(
+                n, self.shape[:-1], self.device, self.dtype, None if m is None else m[..., :n]
+            )
+            for n, m in zip(sizes, masks, strict=True)
+        )
+
+    def cardinality(self) -> int:
+        """Return how many values the last dimension has, those excluded included.
+
+        Raises:
+            UsageError: as ``split``.
+        """
+        return math.prod(item.n for item in self.split())
+
+    def enumerate(self) -> torch.Tensor:
+        """Return all values of the last dimension ``[cardinality, *self.shape]``.
+
+        Raises:
+            UsageError: as ``split``.
+        """
+        items = [torch.arange(item.n, device=self.device) for item in self.split()]
+        rows = torch.stack(torch.meshgrid(*items, indexing="ij"), -1).to(self.dtype)
+        rows = rows.reshape(-1, *(1,) * (self.ndim - 1), len(items))
+        return rows.expand(len(rows), *self.shape)
+
+    def _changed(self, change: Change) -> Self:
+        nvec = change(self.nvec)
+        mask = None if self.mask is None else change(self.mask)
+        return self._like_this(shape=nvec.shape, space=_space(nvec), nvec=nvec, mask=mask)
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> MultiCategorical:
+        mask = None if self.mask is None else self.mask.to(device)
+        return self._like_this(device=device, dtype=dtype, nvec=self.nvec.to(device), mask=mask)
+
+
+MultiDiscreteTensorSpec = MultiCategorical
+
+
+def _one_row(nvec: torch.Tensor) -> list[int] | None:
+    """Return the numbers of the last dimension where they are the same in all others."""
+    if nvec.ndim == 0:
+        return None
+    rows = nvec.reshape(-1, nvec.shape[-1])
+    is_one = len(rows) > 0 and bool((rows == rows[:1]).all())
+    return [int(n) for n in rows[0]] if is_one else None
+
+
+def _space(nvec: torch.Tensor) -> Any:
+    return _boxes(_one_row(nvec) or nvec.tolist())
+
+
+def _boxes(counts: Any) -> Any:
+    if not isinstance(counts, list):
+        return CategoricalBox(counts)
+    return BoxList(tuple(_boxes(each) for each in counts))

@@ -1,0 +1,134 @@
+"""Values that are no tensors, such as text."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from tensordict import NonTensorData
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.spaces import TextBox
+from datasets_cli.specs.spec import TensorSpec, known_device
+
+
+class NonTensor(TensorSpec):
+    """Values of any type.
+
+    Args:
+        shape: of a value.
+        device: where a TensorDict says that they are.
+        dtype: None; values have no element type.
+        example_data: what ``rand``, ``zero`` and ``one`` give.
+        space: which texts there are; values of any type where None.
+
+    Raises:
+        UsageError: an element type is given, or the example is not in the space.
+    """
+
+    def __init__(
+        self,
+        shape: Shape = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        example_data: Any = None,
+        *,
+        space: TextBox | None = None,
+    ) -> None:
+        if dtype is not None:
+            raise UsageError(f"A NonTensor has no element type; found {dtype}.")
+        super().__init__(shape, None, device)
+        self.space: Any = space
+        self.device = None if device is None else known_device(device)
+        self.dtype = self.domain = None
+        is_left_out = space is not None and example_data is None
+        self.example_data = space.example if space and is_left_out else example_data
+        if space is not None and self.example_data not in space:
+            raise UsageError(f"The example {example_data!r} is not one of {space}.")
+
+    def rand(self, shape: Shape | None = None) -> NonTensorData:
+        """Return the example, as a batch ``[*shape, *self.shape]``."""
+        size = (*shape_of(shape), *self.shape)
+        return NonTensorData(self.example_data, batch_size=size, device=self.device)
+
+    def zero(self, shape: Shape | None = None) -> NonTensorData:
+        """Return the example, as a batch ``[*shape, *self.shape]``."""
+        return self.rand(shape)
+
+    def one(self, shape: Shape | None = None) -> NonTensorData:
+        """Return the example, as a batch ``[*shape, *self.shape]``."""
+        return self.rand(shape)
+
+    def is_in(self, value: Any) -> bool:
+        """Return whether a value, or each of a batch of them, is in the space."""
+        return self.space is None or all(each in self.space for each in _leaves(value))
+
+    def _holds(self, value: Any) -> bool:
+        return self.is_in(value)
+
+    def type_check(self, value: Any) -> None:
+        """Return None: values have no element type."""
+
+    def project(self, value: Any) -> Any:
+        """Return the value where it is in the space.
+
+        Raises:
+            UsageError: it is not: no text is near another one.
+        """
+        if not self.is_in(value):
+            raise UsageError(f"{value!r} is not one of {self.space}, and no text is near another.")
+        return value
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        return value
+
+    def encode(self, value: Any) -> Any:
+        """Return the value as data of a TensorDict, of this shape."""
+        if isinstance(value, torch.Tensor | NonTensorData):
+            return value
+        return NonTensorData(value, batch_size=self.shape, device=self.device)
+
+    def to_numpy(self, value: Any) -> Any:
+        """Return the value as an environment takes it, without what a TensorDict puts around it."""
+        return _plain(value)
+
+    def cardinality(self) -> float:
+        """Return infinity."""
+        return float("inf")
+
+    def enumerate(self) -> Any:
+        """Refuse to: values of any type are not counted."""
+        raise UsageError(f"The values of {self} cannot be listed.")
+
+    def _changed(self, change: Change) -> Self:
+        return self._like_this(shape=after_change(self.shape, change))
+
+    def to(self, destination: str | torch.device | torch.dtype | None) -> NonTensor:
+        """Return this spec on a device; an element type changes nothing."""
+        if destination is None or isinstance(destination, torch.dtype):
+            return self
+        return self._like_this(device=known_device(destination))
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> NonTensor:
+        return self._like_this(device=device)
+
+    def __eq__(self, other: object) -> bool:
+        is_same = isinstance(other, NonTensor) and self.example_data == other.example_data
+        return is_same and super().__eq__(other)
+
+    __hash__ = None
+
+    def _printed(self) -> dict[str, Any]:
+        return {**super()._printed(), "example_data": self.example_data}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _leaves(value: Any) -> list[Any]:
+    plain = _plain(value)
+    return (
+        [leaf for each in plain for leaf in _leaves(each)] if isinstance(plain, list) else [plain]
+    )
