@@ -202,10 +202,10 @@ _LAZY_IMPORTS = {
     "RandomPolicy": "collect.environments.policies",
     "Collector": "collect.collector",
     "SyncDataCollector": "collect.collector",
-    "MultiSyncCollector": "collect.multi",
-    "MultiSyncDataCollector": "collect.multi",
-    "MultiAsyncCollector": "collect.multi",
-    "MultiaSyncDataCollector": "collect.multi",
+    "MultiSyncCollector": "collect.multi_sync",
+    "MultiSyncDataCollector": "collect.multi_sync",
+    "MultiAsyncCollector": "collect.multi_async",
+    "MultiaSyncDataCollector": "collect.multi_async",
 }
 """Every public name with the module that defines it: the one list of them.
 

@@ -31,10 +31,10 @@ from datasets_cli.collect.environments.batched_env import ParallelEnv as Paralle
 from datasets_cli.collect.environments.batched_env import SerialEnv as SerialEnv
 from datasets_cli.collect.environments.gym_env import GymEnv as GymEnv
 from datasets_cli.collect.environments.policies import RandomPolicy as RandomPolicy
-from datasets_cli.collect.multi import MultiAsyncCollector as MultiAsyncCollector
-from datasets_cli.collect.multi import MultiaSyncDataCollector as MultiaSyncDataCollector
-from datasets_cli.collect.multi import MultiSyncCollector as MultiSyncCollector
-from datasets_cli.collect.multi import MultiSyncDataCollector as MultiSyncDataCollector
+from datasets_cli.collect.multi_async import MultiAsyncCollector as MultiAsyncCollector
+from datasets_cli.collect.multi_async import MultiaSyncDataCollector as MultiaSyncDataCollector
+from datasets_cli.collect.multi_sync import MultiSyncCollector as MultiSyncCollector
+from datasets_cli.collect.multi_sync import MultiSyncDataCollector as MultiSyncDataCollector
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
 from datasets_cli.declarations.declared import DeclaredDataset as DeclaredDataset

@@ -28,7 +28,8 @@ class Delivery:
     Args:
         frames_per_batch: rows of a batch.
         total_frames: after which it ends; -1: never.
-        init_random_frames: of the first rows, by random actions; whole batches of them.
+        init_random_frames: of the first rows, by random actions; whole batches of them. None, or
+            below 1: none.
         storing_device: where batches go; they stay where they are where None.
         split_trajs: give trajectories side by side, padded.
         postproc: a function of a batch that returns another.
@@ -58,6 +59,8 @@ class Delivery:
                 f"total_frames must be a multiple of frames_per_batch, {self.frames_per_batch}, "
                 f"or -1 for no end, not {self.total_frames}: every batch is whole."
             )
+        if self.init_random_frames is not None:
+            whole_number("init_random_frames", self.init_random_frames)
         for name, value in (("postproc", self.postproc), ("extend", self._extend)):
             if value is not None and not callable(value):
                 raise UsageError(f"{name} must be a function, not {value!r}.")

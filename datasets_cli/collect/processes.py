@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import util
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -138,10 +139,8 @@ class Processes:
 
 def _end(connections: Sequence[Connection], workers: Sequence[Worker]) -> None:
     for connection in connections:
-        try:
+        with suppress(OSError):  # it has ended
             send(connection, ("close",))
-        except OSError:
-            pass  # it has ended
         connection.close()
     for worker in workers:
         worker.join(_SECONDS)

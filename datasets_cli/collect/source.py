@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -24,9 +24,10 @@ from datasets_cli.collect.environments.rows import Key, Rows
 from datasets_cli.collect.environments.specs import leaf_spec
 from datasets_cli.collect.environments.stepper import to_gymnasium
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
 
 State = dict[str, Any]
-Weights = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
+Weights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class SourceOptions:
     policy_device: torch.device | None = None
     worker: int = 0
     num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_frames_per_traj is not None:
+            whole_number("max_frames_per_traj", self.max_frames_per_traj, 1)
 
 
 class Source:

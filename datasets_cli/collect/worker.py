@@ -6,7 +6,7 @@ import pickle
 import random
 import signal
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -85,8 +85,8 @@ def job_of(
     create_env_fn: Any, create_env_kwargs: Any, policy: Any, options: SourceOptions, seed: int
 ) -> Job:
     """Return what is sent to a process."""
-    sent = (create_env_fn, create_env_kwargs, policy)
-    return Job(*map(pickle_by_value, sent), options=options, seed=seed)
+    create, arguments, chosen = map(pickle_by_value, (create_env_fn, create_env_kwargs, policy))
+    return Job(create, arguments, chosen, options, seed)
 
 
 def send(connection: Connection, message: Any) -> None:
@@ -156,7 +156,7 @@ def _collect(source: Source, is_random: bool, weights: dict[str, Any] | None) ->
     return pack(source.collect(random=is_random))
 
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[..., Any]] = {
     "collect": _collect,
     "seed": Source.set_seed,
     "reset": Source.reset,

@@ -19,23 +19,21 @@ from datasets_cli.replay.arguments import whole_number
 
 AutoresetMode = gymnasium.vector.AutoresetMode
 MakeEnv = Callable[..., Any]
+Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class BatchedEnv(Environment):
-    """Several environments side by side; ``SerialEnv`` has the arguments."""
+    """Several environments side by side.
 
-    def __init__(
-        self,
-        num_workers: int,
-        create_env_fn: MakeEnv | Sequence[MakeEnv],
-        *,
-        create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-        device: str | torch.device | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
-    ) -> None:
-        self._description = (num_workers, create_env_fn, create_env_kwargs, device, autoreset_mode)
-        self._makers = _makers(num_workers, create_env_fn, create_env_kwargs)
-        self._mode = _known_mode(autoreset_mode)
+    Args:
+        description: the arguments of ``SerialEnv``, in its order.
+    """
+
+    def __init__(self, *description: Any) -> None:
+        num_workers, functions, arguments, device, mode = description
+        self._description = description
+        self._makers = _makers(num_workers, functions, arguments)
+        self._mode = _known_mode(mode)
         first = _as_gym_env(self._makers[0])
         first.close()
         self._name = repr(first)
@@ -76,6 +74,17 @@ class SerialEnv(BatchedEnv):
         autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
     """
 
+    def __init__(
+        self,
+        num_workers: int,
+        create_env_fn: MakeEnv | Sequence[MakeEnv],
+        *,
+        create_env_kwargs: Arguments = None,
+        device: str | torch.device | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
+    ) -> None:
+        super().__init__(num_workers, create_env_fn, create_env_kwargs, device, autoreset_mode)
+
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
         return gymnasium.vector.SyncVectorEnv(self._makers, copy=False, autoreset_mode=self._mode)
 
@@ -84,8 +93,27 @@ class ParallelEnv(BatchedEnv):
     """Several environments in one process each: gymnasium's ``AsyncVectorEnv``.
 
     The processes are spawned when they are first needed. They import gymnasium but not torch
-    where the functions return a ``GymEnv`` made by its name. Arguments are those of ``SerialEnv``.
+    where the functions return a ``GymEnv`` made by its name.
+
+    Args:
+        num_workers: N, how many.
+        create_env_fn: returns a ``GymEnv`` or an environment of gymnasium; or one function for
+            each lane. The first is called once more, to know what it makes.
+        create_env_kwargs: of these functions; or one mapping for each lane.
+        device: of the tensors that it returns; that of the first ``GymEnv`` where None.
+        autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
     """
+
+    def __init__(
+        self,
+        num_workers: int,
+        create_env_fn: MakeEnv | Sequence[MakeEnv],
+        *,
+        create_env_kwargs: Arguments = None,
+        device: str | torch.device | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
+    ) -> None:
+        super().__init__(num_workers, create_env_fn, create_env_kwargs, device, autoreset_mode)
 
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
         with without_main_file():
@@ -100,7 +128,7 @@ class ParallelEnv(BatchedEnv):
 def _makers(
     num_workers: int,
     functions: MakeEnv | Sequence[MakeEnv],
-    arguments: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    arguments: Arguments,
 ) -> list[MadeEnvironment]:
     count = whole_number("num_workers", num_workers, 1)
     made_by = [*functions] if isinstance(functions, Sequence) else [functions] * count
@@ -146,7 +174,7 @@ def _known_mode(mode: str | AutoresetMode) -> AutoresetMode:
         raise UsageError(f"autoreset_mode is one of {known}, not {mode!r}.") from error
 
 
-def _remade(kind: type[BatchedEnv], *description: Any) -> BatchedEnv:
+def _remade(kind: Callable[..., BatchedEnv], *description: Any) -> BatchedEnv:
     num_workers, functions, arguments, device, mode = description
     return kind(
         num_workers, functions, create_env_kwargs=arguments, device=device, autoreset_mode=mode

@@ -14,6 +14,8 @@ from datasets_cli.collect.environments.rows import FLAGS
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.one_hot import OneHot
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
@@ -71,8 +73,6 @@ def _discrete(leaf: Leaf, device: torch.device) -> TensorSpec:
         if leaf.one_hot:
             return OneHot(counts[0], device=device, dtype=torch.int64)
         return Categorical(counts[0], device=device)
-    from datasets_cli.specs.multi import MultiCategorical, MultiOneHot
-
     if leaf.one_hot:
         return MultiOneHot(counts, device=device, dtype=torch.int64)
     return MultiCategorical(leaf.space.nvec.tolist(), device=device)
