@@ -10,6 +10,7 @@ import torch
 
 from datasets_cli.collect.data_collector import DataCollector
 from datasets_cli.collect.delivery import Delivery
+from datasets_cli.collect.environments.environment import Environment
 from datasets_cli.collect.processes import Processes
 from datasets_cli.collect.source import SourceOptions, State, Weights, weights_of
 from datasets_cli.collect.worker import Job, job_of
@@ -119,6 +120,12 @@ def functions_of(create_env_fn: Any) -> list[Any]:
             "A collector of several processes takes a list of environments or of functions that "
             f"make them, one of each process, such as [make_env] * 4, not {create_env_fn!r}."
         )
+    for number, function in enumerate(create_env_fn):
+        if not callable(function) and not isinstance(function, Environment):
+            raise UsageError(
+                f"Process {number} has {function!r}. Expected: an environment, such as "
+                "ParallelEnv(2, make_env), or a function that makes one."
+            )
     return [*create_env_fn]
 
 

@@ -113,8 +113,11 @@ def test_every_space_of_arrays_becomes_rows_and_actions(categorical: bool) -> No
     given = rows["nested", "kind"], rows["pair"], rows["bits"], rows["place"]
     if not categorical:
         assert given[0].shape == (3, 20, 3) and given[1].shape == (3, 20, 5)
-        given = given[0].argmax(-1), torch.stack([given[1][..., :2].argmax(-1),
-                                                  given[1][..., 2:].argmax(-1)], -1), *given[2:]
+        given = (
+            given[0].argmax(-1),
+            torch.stack([given[1][..., :2].argmax(-1), given[1][..., 2:].argmax(-1)], -1),
+            *given[2:],
+        )
     count = rows["place"][..., 0].long()  # which the other entries follow from
     assert torch.equal(given[0], count % 3)
     assert torch.equal(given[1], torch.stack([count % 2, count % 3], -1))
