@@ -144,7 +144,7 @@ def test_a_space_that_is_no_array_is_refused() -> None:
     environment = gymnasium.wrappers.TransformObservation(
         gymnasium.make("CartPole-v1"), lambda _: "text", spaces.Text(5)
     )
-    with pytest.raises(UsageError, match="observation is Text.*spaces are Box, Discrete"):
+    with pytest.raises(UsageError, match=r"observation is Text.*spaces are Box, Discrete"):
         GymEnv(environment).reset()
 
 
@@ -170,7 +170,7 @@ def test_an_environment_that_is_not_known_is_refused() -> None:
 def test_a_closed_environment_is_refused() -> None:
     environment = make_env()
     environment.close()
-    with pytest.raises(UsageError, match="is closed. Make another"):
+    with pytest.raises(UsageError, match="is closed"):
         environment.reset()
 
 

@@ -79,7 +79,7 @@ def check_equal(found: TensorDictBase, expected: TensorDict) -> None:
     """
     assert bool((found.select(*BATCH) == expected.select(*BATCH)).all())
     assert not found["done"].any()
-    if "collector" in found.keys():
+    if "collector" in found:
         ids = found["collector", "traj_ids"].reshape(-1, found.shape[-1])
         numbers = expected["trajectory"].reshape(ids.shape)
         for lane_ids, lane_numbers in zip(ids, numbers, strict=True):
