@@ -158,8 +158,13 @@ from datasets_cli.specs.bounded import Bounded as Bounded
 from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
 from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
+from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
+from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
+from datasets_cli.specs.forms.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
+from datasets_cli.specs.forms.json_form import spec_from_json as spec_from_json
+from datasets_cli.specs.forms.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
 from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
 from datasets_cli.specs.multi_one_hot import MultiOneHot as MultiOneHot
@@ -196,6 +201,8 @@ from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (
     SliceSamplerWithoutReplacement as SliceSamplerWithoutReplacement,
 )
+from datasets_cli.trainer.replay_buffer import ReplayBufferTrainer as ReplayBufferTrainer
+from datasets_cli.trainer.trainer import Trainer as Trainer
 from datasets_cli.version import __version__ as __version__
 
 _LAZY_IMPORTS: dict[str, str]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, overload
 
 from datasets_cli.config import Config, choose_config
+from datasets_cli.parallel.engine import Workers
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -482,12 +483,11 @@ def preprocess(
         fn,
         out,
         choose_config(root, config),
-        num_workers=num_workers,
+        workers=Workers(num_workers, executor),
         num_frames=num_frames,
         chunksize=chunksize,
         num_chunks=num_chunks,
         per=per,
-        executor=executor,
         seed=seed,
         progress=progress,
     )
@@ -579,8 +579,7 @@ def run_plan(
     return run_all(
         plan,
         choose_config(root, config),
-        num_workers=num_workers,
-        executor=executor,
+        workers=Workers(num_workers, executor),
         on_result=on_result,
         progress=progress,
     )

@@ -20,6 +20,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import check_asked, installed_id, remove
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
@@ -47,6 +48,8 @@ from datasets_cli.replay.views.choices import Where, best_places, places_where, 
 from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.views.view_file import is_view_file, read_view, save_view
 from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import Manifest
@@ -157,7 +160,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             force=download == "force",
             source=source,
             options=options or {},
-            num_workers=num_workers,
+            workers=Workers(num_workers),
         )
         folder, accept = _find(dataset_id, download, self.config, install_options, progress)
         with raised_limits(dict(self.config.limits)):
@@ -203,6 +206,20 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def metadata(self) -> Mapping[str, Any]:
         """What the publisher says: spaces, reference scores, known traps, and so on."""
         return self.manifest.metadata
+
+    @cached_property
+    def specs(self) -> Composite:
+        """What the entries of a row may be: shape, element type, and the publisher's spaces.
+
+        A Composite with the keys of batches, before their transform. Frame stacks have the spec of
+        each of their frames; what is before a trajectory's first is zeros, whatever the spec says.
+        """
+        specs = dataset_specs(self.manifest, text=self._rows.dataset.texts is not None)
+        if isinstance(self._stored, FrameStack):
+            for key in (("observation",), ("next", "observation")):
+                stacked = specs[key].unsqueeze(0)
+                specs[key] = stacked.expand(self._stored.length, *stacked.shape[1:])
+        return specs.to(self._rows.device)
 
     @property
     def data_path(self) -> Path:

@@ -142,6 +142,17 @@ def test_the_python_of_the_page_on_views_runs(
     )
 
 
+def test_the_python_of_the_page_on_specs_runs(door: str) -> None:
+    first, forms = blocks("docs/specs.md", "python")
+    names: dict[str, Any] = {}
+    exec(first.replace("d4rl/hopper-medium-v2", door), names)
+    assert names["batch"].batch_size == (32,) and names["four"].shape == (4,)
+    for line in re.findall(r"^spec.*# tensor.*", first, re.MULTILINE):
+        code, _, said = line.partition("  # ")
+        assert repr(eval(code, names)) == said.partition(";")[0]
+    exec(forms, names)
+
+
 def test_the_python_of_the_page_on_sequences_runs(door: str) -> None:
     first, loop = (
         block.replace("d4rl/hopper-medium-v2", door)

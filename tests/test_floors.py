@@ -28,7 +28,7 @@ FLOORS = [
     ["installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
-        "collect.environments",
+        *("collect.environments", "specs.forms"),
     ],
     ["replay.forms", "collect"],
     ["replay.storages"],
@@ -41,8 +41,11 @@ FLOORS = [
     ["replay.persistence"],
     ["replay.buffers", "replay.mixtures.columns"],
     ["replay.ensembles", "replay.goals", "replay.mixtures", "experience"],
-    ["replay.loaders", "torchrl", "torchrl.families", "demo", "declarations"],
-    ["torchrl.collectors", "torchrl.data", "torchrl.data.datasets", "torchrl.data.replay_buffers"],
+    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "declarations"],
+    [
+        *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
+        *("torchrl.data.replay_buffers", "torchrl.envs"),
+    ],
     ["torchrl.envs.transforms"],
     ["api"],
     ["cli"],

@@ -19,9 +19,7 @@ PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text
 MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
 """The module of each distribution that is not called like it."""
 
-NOT_IMPORTED = {
-    "tqdm": "for users' own loops; our bars show several files at once, which it cannot",
-}
+NOT_IMPORTED = {}
 PART_OF = {"urllib3": "requests"}
 """What a requirement is made of, and whose errors come through it."""
 

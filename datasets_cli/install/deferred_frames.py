@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.reading import read_blocks
-from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.store.schema.columns import Column, Key
@@ -50,7 +51,7 @@ def write_frames(
     deferred: DeferredFrames,
     table: FrameTable,
     writer: DatasetWriter,
-    num_workers: int | None,
+    workers: Workers,
     progress: Progress,
 ) -> None:
     """Write every frame where it belongs.
@@ -60,7 +61,7 @@ def write_frames(
         deferred: what to read.
         table: where the frames belong.
         writer: has all other columns.
-        num_workers: processes; all cores where None, this process where 0.
+        workers: who reads and writes the parts.
         progress: told of the rows done.
 
     Raises:
@@ -75,10 +76,10 @@ def write_frames(
         FrameTask(id, deferred.key, part, deferred.read, table, files, dict(current_limits()))
         for part in deferred.parts
     ]
-    if len(tasks) <= 1 or (num_workers is None and table.num_frames < WORTH_PROCESSES):
-        num_workers = 0
+    if workers.num_workers is None and table.num_frames < WORTH_PROCESSES:
+        workers = replace(workers, num_workers=0)
     filled: Records = []
-    with local_pool(num_workers and min(num_workers, len(tasks))) as pool:
+    with workers.at_most(len(tasks)).pool() as pool:
         for _, records in run_tasks(pool, write_part, tasks, "What has been downloaded is kept."):
             filled += records
             num_done = sum(end - first for first, end in filled)

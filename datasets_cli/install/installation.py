@@ -177,7 +177,7 @@ class Installation:
         ]
         try:
             manifest, staging = stage(
-                resolved, files, root, options.layout, self._progress, options.num_workers
+                resolved, files, root, options.layout, self._progress, options.workers
             )
         except SourceError as error:
             if options.source_folder is None:

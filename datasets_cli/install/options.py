@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from datasets_cli.errors import UsageError, public_text, public_url
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS
 
@@ -25,8 +26,7 @@ class InstallOptions:
         accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
         keep_raw: keep the downloaded files after the commit.
         options: of the family, by their names: ``checkpoints``, ``upstream``.
-        num_workers: processes that write frames which are read in parts; all cores where None,
-            this process where 0. The bytes do not depend on it.
+        workers: who writes frames that are read in parts; the bytes do not depend on it.
     """
 
     layout: str | None = None
@@ -35,15 +35,13 @@ class InstallOptions:
     accept_any: bool = False
     keep_raw: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
-    num_workers: int | None = 0
+    workers: Workers = IN_THIS_PROCESS
 
     def __post_init__(self) -> None:
         if self.layout not in (None, *LAYOUTS):
             raise UsageError(
                 f"The layout {self.layout!r} does not exist. Expected one of: {', '.join(LAYOUTS)}."
             )
-        if self.num_workers is not None and self.num_workers < 0:
-            raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
         if self.source is not None and not _is_place(self.source):
             raise UsageError(
                 f"--source {public_url(self.source)!r} is neither a folder nor an address that "
@@ -94,7 +92,7 @@ def install_options(
         accept_any=not verify,
         keep_raw=keep_raw,
         options=options or {},
-        num_workers=num_workers,
+        workers=Workers(num_workers),
     )
 
 

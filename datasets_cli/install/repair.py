@@ -21,6 +21,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_id
 from datasets_cli.installed.verification import verify
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.reinstall import reinstall_advice_at, source_folder
@@ -145,7 +146,7 @@ def _make_again(
     Raises:
         RldsError: its files are not to be had; the damaged copy is as it was.
     """
-    options = InstallOptions(force=True, num_workers=None)
+    options = InstallOptions(force=True, workers=Workers(None))
     if known is not None:
         options = replace(
             options,

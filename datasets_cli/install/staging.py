@@ -16,6 +16,7 @@ from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
 from datasets_cli.install.deferred_frames import write_frames
 from datasets_cli.install.reading import read_blocks, source_errors
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, Description, Source
 from datasets_cli.sources.disk import check_free_space, make_folder
@@ -39,7 +40,7 @@ def stage(
     root: CacheRoot,
     layout: str | None,
     progress: Progress,
-    num_workers: int | None = 0,
+    workers: Workers = IN_THIS_PROCESS,
 ) -> tuple[Manifest, Path]:
     """Write a dataset into a staging folder; return its manifest and the folder.
 
@@ -49,8 +50,7 @@ def stage(
         root: where the folder is made.
         layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
         progress: told of notes and of the rows done.
-        num_workers: processes for frames that are read apart; all cores where None, this process
-            where 0. The bytes do not depend on it.
+        workers: who writes frames that are read apart; the bytes do not depend on it.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
@@ -79,7 +79,7 @@ def stage(
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
         if deferred and builder:
             table = builder.table()
-            write_frames(resolved.id, deferred, table, writer, num_workers, progress)
+            write_frames(resolved.id, deferred, table, writer, workers, progress)
         text_notes = [*writer.notes, *transitions.notes]
         description = replace(description, notes=(*description.notes, *text_notes))
         written = writer.finish(description.files)

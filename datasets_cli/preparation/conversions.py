@@ -14,6 +14,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.installed.outcomes import InstalledDataset
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.preparation.results import PlannedDataset
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
@@ -47,7 +48,7 @@ def killed_conversions(config: Config) -> list[PlannedDataset]:
 
 
 def finish_conversion(
-    id: str, config: Config, num_workers: int | None, progress: Progress | None
+    id: str, config: Config, workers: Workers, progress: Progress | None
 ) -> InstalledDataset:
     """Install a dataset whose raw files are there; return what it is.
 
@@ -57,13 +58,13 @@ def finish_conversion(
     Args:
         id: the full id.
         config: root and offline mode.
-        num_workers: processes that read raw files.
+        workers: who reads raw files.
         progress: told of what happens.
 
     Raises:
         RldsError: as a download.
     """
-    options = InstallOptions(num_workers=num_workers)
+    options = InstallOptions(workers=workers)
     with shown(progress) as told:
         try:
             folder = install_dataset(id, config, options, progress=told)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.installed.lookup import installed_folder, installed_id
 from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preparation.conversions import finish_conversion
 from datasets_cli.preparation.results import (
     PlannedDataset,
@@ -30,8 +30,7 @@ def run_all(
     plan: PreprocessPlan,
     config: Config,
     *,
-    num_workers: int | None = 0,
-    executor: Executor | None = None,
+    workers: Workers = IN_THIS_PROCESS,
     on_result: OnPrepared | None = None,
     progress: Progress | None = None,
 ) -> PreprocessResults:
@@ -40,8 +39,7 @@ def run_all(
     Args:
         plan: what is due.
         config: the root.
-        num_workers: processes; all cores where None, this process where 0.
-        executor: where functions run instead.
+        workers: who runs functions, and reads raw files.
         on_result: called with each dataset as soon as it is done.
         progress: told of the rows done; None draws bars on a terminal.
 
@@ -61,9 +59,9 @@ def run_all(
             if task.input in failures:
                 raise RldsError(f"It is not made, because {task.input} could not be.")
             if task.kind == "killed conversion":
-                result = finish_conversion(task.id, config, num_workers, progress)
+                result = finish_conversion(task.id, config, workers, progress)
             else:
-                result = _derive(task, plan, config, num_workers, executor, progress)
+                result = _derive(task, plan, config, workers, progress)
             made.append(result)
         except RldsError as error:
             if len(plan.due) == 1:
@@ -82,8 +80,7 @@ def _derive(
     task: PlannedDataset,
     plan: PreprocessPlan,
     config: Config,
-    num_workers: int | None,
-    executor: Executor | None,
+    workers: Workers,
     progress: Progress | None,
 ) -> DerivedDataset:
     # First: no code is run for an input that is not there.
@@ -95,12 +92,11 @@ def _derive(
         load_function(task.fn, plan.folder),
         task.id,
         config,
-        num_workers=num_workers,
         num_frames=options.num_frames,
         chunksize=options.chunksize,
         num_chunks=options.num_chunks,
         per=options.per,
-        executor=executor,
+        workers=workers,
         seed=options.seed,
         progress=progress,
         replaces=task.replaces,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-
 from datasets_cli.config import Config
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_folder, installed_id
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.requests import request_of
@@ -33,12 +32,11 @@ def derive(
     out: str,
     config: Config,
     *,
-    num_workers: int | None = 0,
     num_frames: int | None = None,
     chunksize: int | None = None,
     num_chunks: int | None = None,
     per: Per = "trajectory",
-    executor: Executor | None = None,
+    workers: Workers = IN_THIS_PROCESS,
     seed: int = 0,
     progress: Progress | None = None,
     replaces: bool = False,
@@ -51,12 +49,11 @@ def derive(
             or its name.
         out: name of the new dataset.
         config: the root.
-        num_workers: processes; all cores where None, the calling process where 0.
         num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
         chunksize: rows that the function takes at once, to the next end of a trajectory.
         num_chunks: the number of chunks instead.
         per: whether chunks are whole trajectories.
-        executor: where to run instead; its workers must see the cache root.
+        workers: who runs the function; they must see the cache root.
         seed: seeds torch for every chunk.
         progress: told of the rows done; None draws a bar on a terminal.
         replaces: whether a result that was made otherwise makes room. It stays until the new one is
@@ -84,8 +81,7 @@ def derive(
             dest,
             options,
             id=new_id,
-            num_workers=num_workers,
-            executor=executor,
+            workers=workers,
             lock_timeout=config.lock_timeout,
             progress=told,
             trash=root.new_trash(new_id) if replaces else None,

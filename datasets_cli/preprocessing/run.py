@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
-from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
 from datasets_cli.preprocessing.destination import is_made
@@ -92,8 +92,7 @@ def preprocess(
         PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
         selection=selection,
         id=id,
-        num_workers=num_workers,
-        executor=executor,
+        workers=Workers(num_workers, executor),
         lock_timeout=lock_timeout,
         progress=progress,
     )
@@ -108,8 +107,7 @@ def write_derived(
     *,
     selection: Selection | None = None,
     id: str | None = None,
-    num_workers: int | None = None,
-    executor: Executor | None = None,
+    workers: Workers,
     lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
     trash: Path | None = None,
@@ -124,8 +122,7 @@ def write_derived(
         options: of the run.
         selection: the rows that are read, of a view.
         id: of the new dataset.
-        num_workers: processes.
-        executor: where to run instead.
+        workers: who runs the function.
         lock_timeout: seconds to wait for another process that writes ``dest``.
         progress: told of the rows done.
         trash: the name, on the same disk, that a result made otherwise has on its way out: it
@@ -138,8 +135,6 @@ def write_derived(
     Raises:
         RldsError: as ``preprocess``.
     """
-    if num_workers is not None and num_workers < 0:
-        raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     dest = dest.resolve()
     dataset = open_dataset(source, text=True)
     if selection is not None:
@@ -159,7 +154,7 @@ def write_derived(
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
         try:
-            _fill(run, work, columns, texts, num_workers, executor, progress)
+            _fill(run, work, columns, texts, workers, progress)
             parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
             new_id = id or f"derived/{dest.name}"
             commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
@@ -177,8 +172,7 @@ def _fill(
     work: Work,
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
-    num_workers: int | None,
-    executor: Executor | None,
+    workers: Workers,
     progress: Progress | None,
 ) -> None:
     """Do the tasks that are not done yet."""
@@ -188,14 +182,11 @@ def _fill(
         work.sweep_what_is_of_no_use()
         raise
     tasks = list(run.tasks(work, columns, texts))
-    if num_workers is None and len(tasks) <= 1:
-        num_workers = 0  # starting a process takes longer than one task
-    # An executor that a caller gives is the caller's to end; one made here ends here.
     try:
-        with nullcontext(executor) if executor else local_pool(num_workers) as pool:
+        with workers.at_most(len(tasks)).pool() as pool:
             _run(pool, tasks, work, run.num_rows, reporting_to(progress))
     except BaseException:
-        if executor is None:  # tasks of a caller's executor may still write
+        if workers.executor is None:  # tasks of a caller's executor may still write
             work.sweep_what_is_of_no_use()
         raise
 

@@ -9,7 +9,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.shapes import Change, Shape, shape_of
 from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.spec import ARITHMETIC, TensorSpec
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
@@ -29,7 +29,8 @@ class Bounded(TensorSpec):
         maximum: ``high`` by its older name.
 
     Raises:
-        UsageError: a bound is missing, given twice or NaN; low is above high; or shapes differ.
+        UsageError: a bound is missing, given twice or NaN; low is above high; shapes differ; or
+            torch does not compare values of the element type.
     """
 
     space: ContinuousBox
@@ -46,6 +47,8 @@ class Bounded(TensorSpec):
         maximum: Any = None,
     ) -> None:
         dtype = dtype or torch.get_default_dtype()
+        if dtype not in ARITHMETIC:
+            raise UsageError(f"Values of {dtype} cannot be compared with bounds. Use Unbounded.")
         bounds = [
             _bound(_one_of("low", low, "minimum", minimum), dtype),
             _bound(_one_of("high", high, "maximum", maximum), dtype),

@@ -163,7 +163,7 @@ def checked_mask(mask: torch.Tensor) -> torch.Tensor:
     return mask
 
 
-def check_numbers(value: Any, n: int) -> None:
+def check_numbers(value: Any, n: int | np.ndarray) -> None:
     """Refuse what are not numbers of categories.
 
     Raises:
@@ -171,4 +171,6 @@ def check_numbers(value: Any, n: int) -> None:
     """
     numbers = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
     if not ((numbers >= 0) & (numbers < n) & (numbers == np.floor(numbers))).all():
-        raise UsageError(f"A category is a whole number from 0 to {n - 1}; found {value!r}.")
+        raise UsageError(
+            f"A category is a whole number from 0 to {n - 1}; found {numbers.tolist()}."
+        )

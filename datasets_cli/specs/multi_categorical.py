@@ -48,7 +48,8 @@ class MultiCategorical(TensorSpec):
         dtype: torch.dtype = torch.int64,
         mask: torch.Tensor | None = None,
     ) -> None:
-        counts = torch.atleast_1d(as_tensor(nvec)).clone()
+        counts = as_tensor(nvec).clone()
+        counts = torch.atleast_1d(counts) if shape is None else counts
         if counts.is_floating_point() or counts.dtype == torch.bool or not (counts > 0).all():
             raise UsageError(f"nvec must be whole numbers from 1 on, not {nvec!r}.")
         check_fits(int(counts.max()), dtype)
@@ -68,6 +69,15 @@ class MultiCategorical(TensorSpec):
         items = [pad(part, (0, max(sizes) - part.shape[-1])) for part in whole.split(sizes, -1)]
         by_item = torch.stack(items, -2)
         return checked_mask(by_item)
+
+    def given_mask(self) -> torch.Tensor | None:
+        """Return the mask as the class takes it, ``[*shape[:-1], sum of nvec]``, if there is one.
+
+        Raises:
+            UsageError: as ``split``.
+        """
+        masks = [item.mask for item in self.split() if item.mask is not None]
+        return torch.cat(masks, -1) if masks else None
 
     def _allowed(self, device: torch.device) -> torch.Tensor:
         """Return which categories each item has, ``[*shape, most of an item]``."""

@@ -24,6 +24,14 @@ from datasets_cli.specs.shapes import (
 )
 from datasets_cli.specs.spaces import Space
 
+ARITHMETIC = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+)
+"""The element types whose values torch compares and draws."""
+
 
 class TensorSpec(ABC):
     """What a tensor may be: its shape, the space of its values, its device and element type.
@@ -201,12 +209,12 @@ class TensorSpec(ABC):
     def expand(self, *sizes: Any) -> Self:
         """Return this spec with sizes of dimensions that are new, or of size 1 so far."""
         new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.expand(*new, *tensor.shape[ndim:]))
+        return self._with(lambda tensor: tensor.expand((*new, *tensor.shape[ndim:])))
 
     def reshape(self, *sizes: Any) -> Self:
         """Return this spec with its dimensions divided otherwise; -1 is what remains."""
         new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.reshape(*new, *tensor.shape[ndim:]))
+        return self._with(lambda tensor: tensor.reshape((*new, *tensor.shape[ndim:])))
 
     def flatten(self, start_dim: int, end_dim: int) -> Self:
         """Return this spec with dimensions made one."""

@@ -7,9 +7,9 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
 from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.spec import ARITHMETIC, TensorSpec
 
 
 class Unbounded(TensorSpec):
@@ -34,24 +34,29 @@ class Unbounded(TensorSpec):
         if is_float != isinstance(self, UnboundedContinuous):
             raise UsageError(f"{type(self).__name__} is not for {dtype}. Unbounded is for both.")
         super().__init__(shape, None, device, dtype, "continuous" if is_float else "discrete")
-        self.space = self._limits()
+        self.space: Any = self._limits(self.shape)
 
-    def _limits(self) -> ContinuousBox:
+    def _limits(self, shape: torch.Size) -> ContinuousBox | None:
+        """Return the numbers that the element type has; complex ones have no order."""
+        if self.dtype.is_complex:
+            return None
         if self.dtype == torch.bool:
             limits: tuple[Any, Any] = (False, True)
-        elif self.dtype.is_floating_point:
-            limits = (torch.finfo(self.dtype).min, torch.finfo(self.dtype).max)
         else:
-            limits = (torch.iinfo(self.dtype).min, torch.iinfo(self.dtype).max)
+            type_info = torch.finfo if self.dtype.is_floating_point else torch.iinfo
+            limits = (type_info(self.dtype).min, type_info(self.dtype).max)
         low, high = (torch.tensor(x, dtype=self.dtype, device=self.device) for x in limits)
-        return ContinuousBox(low.expand(self.shape), high.expand(self.shape))
+        return ContinuousBox(low.expand(shape), high.expand(shape))
 
     def rand(self, shape: Shape | None = None) -> torch.Tensor:
         """Return normal values ``[*shape, *self.shape]``, or whole numbers from 0 on."""
         size = (*shape_of(shape), *self.shape)
-        if self.dtype.is_floating_point:
-            return torch.randn(size, dtype=self.dtype, device=self.device)
-        return torch.empty(size, dtype=self.dtype, device=self.device).random_()
+        dtype, device = self.dtype, self.device
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = dtype if dtype in ARITHMETIC or dtype.is_complex else torch.float32
+            return torch.randn(size, dtype=drawn, device=device).to(dtype)
+        drawn = dtype if dtype in ARITHMETIC else torch.int64
+        return torch.empty(size, dtype=drawn, device=device).random_().to(dtype)
 
     def _holds(self, value: torch.Tensor) -> bool:
         return True
@@ -69,8 +74,8 @@ class Unbounded(TensorSpec):
         raise UsageError(f"The values of {self} cannot be listed: they have no bounds.")
 
     def _changed(self, change: Change) -> Self:
-        low, high = change(self.space.low), change(self.space.high)
-        return self._like_this(shape=low.shape, space=ContinuousBox(low, high))
+        shape = after_change(self.shape, change)
+        return self._like_this(shape=shape, space=self._limits(shape))
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Unbounded:
         return Unbounded(self.shape, device, dtype)

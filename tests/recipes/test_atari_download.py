@@ -28,6 +28,7 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.source_place import Folder
 from datasets_cli.installed.lookup import installed_id
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipes.atari_dqn.log_files import placed
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
@@ -316,6 +317,6 @@ def test_the_last_checkpoint_of_a_longer_run_may_be_missing(run: Logger, tmp_pat
 def test_workers_do_not_change_a_byte(run: Logger, config: Config, layout: str) -> None:
     files = []
     for workers in (0, 1, 2):
-        wish = InstallOptions(layout, force=True, source=str(run.folder), num_workers=workers)
+        wish = InstallOptions(layout, force=True, source=str(run.folder), workers=Workers(workers))
         files.append(manifest_of(install_dataset(part_of(run), config, wish)).files)
     assert files[0] == files[1] == files[2]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         ToTensorImage,
         Transform,
         UnsqueezeTransform,
+        check_env_specs,
     )
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "ToTensorImage",
     "Transform",
     "UnsqueezeTransform",
+    "check_env_specs",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, __all__, modules=("transforms",))
+__getattr__, __dir__ = lazy_names(__name__, __all__, modules=("transforms", "utils"))

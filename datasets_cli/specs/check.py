@@ -1,0 +1,97 @@
+"""Checking an environment against its specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+
+NUM_STEPS = 3
+
+Key = tuple[str, ...]
+
+
+def check_env_specs(
+    env: Any,
+    return_contiguous: bool | None = None,
+    check_dtype: bool = True,
+    seed: int | None = None,
+) -> None:
+    """Compare what an environment gives in three steps with what its specs say.
+
+    Args:
+        env: has ``rollout``, and the specs ``observation_spec``, ``action_spec``, ``reward_spec``
+            and ``done_spec``, of one entry or a Composite.
+        return_contiguous: whether the steps are one tensor each, which they always are here.
+        check_dtype: compare element types too.
+        seed: given to the environment and to torch first.
+
+    Raises:
+        UsageError: an entry is missing, has no spec or is not in it; its key is named.
+    """
+    if return_contiguous is False:
+        raise UsageError("return_contiguous=False is not supported: steps are stacked here.")
+    if seed is not None:
+        torch.manual_seed(seed)
+        env.set_seed(seed)
+    steps = env.rollout(NUM_STEPS)
+    if not len(steps):
+        raise UsageError(f"rollout({NUM_STEPS}) of {type(env).__name__} has no steps to check.")
+    specs = dict(_expected(env))
+    _check_keys(set(_leaves(steps)), set(specs))
+    for number, step in enumerate(steps.unbind(-1)):
+        for key, spec in specs.items():
+            _check_value(key, number, step.get(key), spec, check_dtype)
+
+
+def _expected(env: Any) -> Iterator[tuple[Key, Any]]:
+    """Yield the key of each entry of a step, with its spec."""
+    after = [*_entries(env.observation_spec, ()), *_entries(env.done_spec, ("done",))]
+    yield from after
+    yield from _entries(env.action_spec, ("action",))
+    for key, spec in (*after, *_entries(env.reward_spec, ("reward",))):
+        yield ("next", *key), spec
+
+
+def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
+    """Yield the leaves of a Composite by their own keys; of one spec, itself by ``key``."""
+    if not hasattr(spec, "keys"):
+        yield key, spec
+        return
+    for name in spec.keys():  # noqa: SIM118
+        inner = spec[name]
+        if hasattr(inner, "keys"):
+            yield from (((name, *below), leaf) for below, leaf in _entries(inner, ()))
+        else:
+            yield (name,), inner
+
+
+def _leaves(steps: Any) -> Iterator[Key]:
+    for key in steps.keys(include_nested=True, leaves_only=True):
+        yield (key,) if isinstance(key, str) else key
+
+
+def _check_keys(found: set[Key], expected: set[Key]) -> None:
+    if missing := expected - found:
+        raise UsageError(f"The environment's steps lack {sorted(missing)}, which specs are of.")
+    if unknown := found - expected:
+        raise UsageError(f"The environment's steps have {sorted(unknown)}, of which no spec is.")
+
+
+def _check_value(key: Key, step: int, value: Any, spec: Any, check_dtype: bool) -> None:
+    where = f"{'.'.join(key)} of step {step}"
+    if not isinstance(value, torch.Tensor):
+        if not spec.is_in(value):
+            raise UsageError(f"{where} is not in its spec: {value!r}, where {spec} is expected.")
+        return
+    if value.shape != spec.shape:
+        raise UsageError(
+            f"{where} has the shape {tuple(value.shape)}, where its spec has {tuple(spec.shape)}."
+        )
+    if value.dtype != spec.dtype and check_dtype:
+        raise UsageError(f"{where} is of {value.dtype}, where its spec has {spec.dtype}.")
+    if not spec.is_in(value.to(spec.dtype)):
+        raise UsageError(f"{where} is not in its spec: {value}, where {spec} is expected.")

@@ -1,0 +1,115 @@
+"""Specs of spaces that are described in JSON values, as Minari's ``metadata.json`` does.
+
+gymnasium, whose spaces they are, need not be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.binary import Binary
+from datasets_cli.specs.bounded import Bounded
+from datasets_cli.specs.categorical import Categorical
+from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.forms.element_types import torch_dtype
+from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.multi_one_hot import MultiOneHot
+from datasets_cli.specs.non_tensor import NonTensor
+from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.spaces import TextBox
+from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.unbounded import Unbounded
+
+Description = Mapping[str, Any]
+
+
+def spec_of_space(space: Description, *, one_hot: bool = False) -> TensorSpec:
+    """Return the spec of a space.
+
+    A ``Box`` without any finite bound is Unbounded; a ``Tuple`` is a Composite of "0", "1" and so
+    on; a ``Discrete`` that starts elsewhere than at 0 is Bounded, of whole numbers.
+
+    Args:
+        space: its description.
+        one_hot: make ``Discrete`` and ``MultiDiscrete`` vectors of int64, as TorchRL does.
+
+    Raises:
+        UsageError: no spec is of such a space, or the description is not complete.
+    """
+    kind = space.get("type")
+    try:
+        if kind == "Dict":
+            items = space["subspaces"].items()
+        elif kind == "Tuple":
+            items = ((str(number), item) for number, item in enumerate(space["subspaces"]))
+        else:
+            return _leaf(space, one_hot)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"A space of the type {kind} lacks {error}: {space}") from error
+    return Composite({name: spec_of_space(item, one_hot=one_hot) for name, item in items})
+
+
+def _leaf(space: Description, one_hot: bool) -> TensorSpec:
+    kind = space["type"]
+    if kind in ("Discrete", "MultiDiscrete"):
+        is_one = kind == "Discrete"
+        return _discrete(space, one_hot) if is_one else _multi_discrete(space, one_hot)
+    if kind not in LEAVES:
+        raise UsageError(
+            f"There is no spec of a space of the type {kind}. There are those of Box, Discrete, "
+            "MultiDiscrete, MultiBinary, Text, Dict and Tuple, whose values have one shape each."
+        )
+    return LEAVES[kind](space)
+
+
+def _box(space: Description) -> TensorSpec:
+    shape, dtype = tuple(space["shape"]), torch_dtype(space["dtype"])
+    low, high = (np.asarray(space[end], space["dtype"]) for end in ("low", "high"))
+    if bool(np.isneginf(low).all() and np.isposinf(high).all()):
+        return Unbounded(shape, dtype=dtype)
+    return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=dtype)
+
+
+def _text(space: Description) -> TensorSpec:
+    characters = frozenset(space["charset"])
+    return NonTensor(
+        (), space=TextBox(int(space["min_length"]), int(space["max_length"]), characters)
+    )
+
+
+LEAVES: dict[str, Callable[[Description], TensorSpec]] = {
+    "Box": _box,
+    "MultiBinary": lambda space: Binary(shape=space["n"]),
+    "Text": _text,
+}
+
+
+def _discrete(space: Description, one_hot: bool) -> TensorSpec:
+    n, start = int(space["n"]), int(space.get("start") or 0)
+    if start == 0:
+        return OneHot(n, dtype=torch.int64) if one_hot else Categorical(n)
+    _refuse_start(start, one_hot)
+    return Bounded(start, start + n - 1, (), dtype=torch.int64)
+
+
+def _multi_discrete(space: Description, one_hot: bool) -> TensorSpec:
+    nvec, dtype = np.asarray(space["nvec"]), torch_dtype(space.get("dtype", "int64"))
+    start = np.asarray(space.get("start") or np.zeros_like(nvec))
+    if start.any():
+        _refuse_start(start, one_hot)
+        low, high = torch.from_numpy(start), torch.from_numpy(start + nvec - 1)
+        return Bounded(low, high, dtype=dtype)
+    return MultiOneHot(nvec, dtype=dtype) if one_hot else MultiCategorical(nvec, dtype=dtype)
+
+
+def _refuse_start(start: Any, one_hot: bool) -> None:
+    if one_hot:
+        raise UsageError(
+            f"Numbers that start at {start} are not those of one-hot vectors, which start at 0. "
+            "Ask for numbers, one_hot=False."
+        )

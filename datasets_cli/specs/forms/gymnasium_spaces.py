@@ -1,0 +1,131 @@
+"""Specs from gymnasium's spaces, and back. gymnasium is imported only when a space is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.forms.from_space import spec_of_space
+from datasets_cli.specs.forms.to_space import space_of_spec
+from datasets_cli.specs.spec import TensorSpec
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+Description = dict[str, Any]
+
+
+def spec_from_gymnasium(space: Space[Any], *, one_hot: bool = False) -> TensorSpec:
+    """Return the spec of one of gymnasium's spaces.
+
+    A ``Box`` without any finite bound is Unbounded; a ``Tuple`` is a Composite of "0", "1" and so
+    on; a ``Discrete`` that starts elsewhere than at 0 is Bounded, of whole numbers.
+
+    Args:
+        space: a Box, Discrete, MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of these.
+        one_hot: make ``Discrete`` and ``MultiDiscrete`` vectors of int64, as TorchRL does.
+
+    Raises:
+        UsageError: values of the space do not have one shape and element type.
+    """
+    return spec_of_space(describe(space), one_hot=one_hot)
+
+
+def spec_to_gymnasium(spec: TensorSpec) -> Space[Any]:
+    """Return gymnasium's space of the values of a spec.
+
+    Raises:
+        UsageError: gymnasium has no such space, or is not installed.
+    """
+    space: Space[Any] = build(space_of_spec(spec))
+    return space
+
+
+def describe(space: Space[Any]) -> Description:
+    """Return a space as JSON values, as Minari keeps it.
+
+    Raises:
+        UsageError: values of the space do not have one shape and element type.
+    """
+    kinds = [kind.__name__ for kind in type(space).__mro__ if kind.__name__ in DESCRIBED]
+    if not kinds:
+        raise UsageError(
+            f"There is no spec of {space}: there are those of Box, Discrete, MultiDiscrete, "
+            "MultiBinary, Text, Dict and Tuple, whose values have one shape each."
+        )
+    return {"type": kinds[0], **DESCRIBED[kinds[0]](space)}
+
+
+DESCRIBED: dict[str, Callable[[Any], Description]] = {
+    "Dict": lambda space: {
+        "subspaces": {_name(name): describe(item) for name, item in space.spaces.items()}
+    },
+    "Tuple": lambda space: {"subspaces": [describe(item) for item in space.spaces]},
+    "Box": lambda space: {
+        "dtype": str(space.dtype),
+        "shape": [*space.shape],
+        "low": space.low.tolist(),
+        "high": space.high.tolist(),
+    },
+    "Discrete": lambda space: {"dtype": "int64", "start": int(space.start), "n": int(space.n)},
+    "MultiDiscrete": lambda space: {
+        "dtype": str(space.dtype),
+        "nvec": space.nvec.tolist(),
+        "start": space.start.tolist(),
+    },
+    "MultiBinary": lambda space: {"n": space.n if isinstance(space.n, int) else [*space.shape]},
+    "Text": lambda space: {
+        "max_length": space.max_length,
+        "min_length": space.min_length,
+        "charset": space.characters,
+    },
+}
+"""What is kept of a space of each type; the names are gymnasium's."""
+
+
+def build(space: Description) -> Any:
+    """Return the space that JSON values describe, as Minari keeps them.
+
+    Raises:
+        UsageError: it is not one of those that ``describe`` takes, or gymnasium is not installed.
+    """
+    try:
+        from gymnasium import spaces
+    except ImportError as error:
+        raise UsageError(
+            "Spaces are gymnasium's, which is not installed. Run: pip install 'rlds-cli[collect]'"
+        ) from error
+    if space["type"] not in BUILT:
+        raise UsageError(f"There is no space of the type {space['type']!r}.")
+    return BUILT[space["type"]](spaces, space)
+
+
+BUILT: dict[str, Callable[[Any, Description], Any]] = {
+    "Dict": lambda spaces, space: spaces.Dict(
+        {name: build(item) for name, item in space["subspaces"].items()}
+    ),
+    "Tuple": lambda spaces, space: spaces.Tuple([build(item) for item in space["subspaces"]]),
+    "Box": lambda spaces, space: spaces.Box(
+        *(np.array(space[end], space["dtype"]) for end in ("low", "high")),
+        tuple(space["shape"]),
+        np.dtype(space["dtype"]).type,
+    ),
+    "Discrete": lambda spaces, space: spaces.Discrete(space["n"], start=space["start"]),
+    "MultiDiscrete": lambda spaces, space: spaces.MultiDiscrete(
+        np.array(space["nvec"]), np.dtype(space["dtype"]).type, start=np.array(space["start"])
+    ),
+    "MultiBinary": lambda spaces, space: spaces.MultiBinary(space["n"]),
+    "Text": lambda spaces, space: spaces.Text(
+        space["max_length"], min_length=space["min_length"], charset=space["charset"]
+    ),
+}
+"""How a space of each type is made."""
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"Entries of a Composite have texts as names, not {name!r}.")
+    return name

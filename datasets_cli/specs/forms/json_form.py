@@ -1,0 +1,165 @@
+"""Specs as JSON values: plain data, which nothing is run or imported from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.specs.binary import Binary
+from datasets_cli.specs.bounded import Bounded
+from datasets_cli.specs.categorical import Categorical
+from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.forms.element_types import torch_dtype
+from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.multi_one_hot import MultiOneHot
+from datasets_cli.specs.non_tensor import NonTensor
+from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.spaces import TextBox
+from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.unbounded import UnboundedContinuous, UnboundedDiscrete
+
+VERSION = 1
+INFINITIES = {"inf": math.inf, "-inf": -math.inf}
+"""Strict JSON has no infinite numbers."""
+
+Device = str | torch.device | None
+
+
+def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+    """Return a spec as values that ``json.dumps`` writes; ``spec_from_json`` returns an equal spec.
+
+    Raises:
+        UsageError: the example of a NonTensor is not a JSON value.
+    """
+    return {"version": VERSION, "spec": _entry(spec)}
+
+
+def spec_from_json(data: Mapping[str, Any], device: Device = None) -> TensorSpec:
+    """Return the spec that ``spec_to_json`` gave.
+
+    Args:
+        data: what ``json.loads`` reads.
+        device: where its values are; where they were, if None.
+
+    Raises:
+        UsageError: it is not such data, or of a newer version.
+    """
+    version = data.get("version") if isinstance(data, Mapping) else None
+    if version != VERSION:
+        raise UsageError(
+            f"These are not the JSON values of a spec of version {VERSION}; found version "
+            f"{version!r}. If it is newer, update rlds-cli."
+        )
+    try:
+        return _spec(data["spec"], device)
+    except UsageError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"The JSON values of a spec are damaged: {error!r}.") from error
+
+
+def _entry(spec: TensorSpec) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": type(spec).__name__, "shape": [*spec.shape]}
+    entry["device"] = None if spec.device is None else str(spec.device)
+    if isinstance(spec, Composite):
+        return {**entry, "specs": {name: _entry(inner) for name, inner in spec.items()}}
+    if isinstance(spec, NonTensor):
+        return {**entry, "example_data": _plain(spec.example_data), "text": _text(spec.space)}
+    entry["dtype"] = str(spec.dtype).removeprefix("torch.")
+    if isinstance(spec, Bounded):
+        entry |= {"low": _numbers(spec.low), "high": _numbers(spec.high)}
+    elif isinstance(spec, Categorical | OneHot):
+        entry["n"] = spec.n
+    elif isinstance(spec, MultiCategorical | MultiOneHot):
+        entry["nvec"] = spec.nvec.tolist()
+    mask = spec.mask
+    if mask is not None:
+        mask = spec.given_mask() if isinstance(spec, MultiCategorical) else mask
+        entry["mask"] = torch.as_tensor(mask).tolist()
+    return entry
+
+
+def _numbers(tensor: torch.Tensor) -> Any:
+    """Return a tensor as one number where all are equal, else as nested lists."""
+    first = tensor.flatten()[:1]
+    is_one = bool(tensor.numel()) and bool((tensor == first).all())
+    # 0.0 equals -0.0.
+    is_one = is_one and bool((tensor.signbit() == first.signbit()).all())
+    return _without_infinities(first.item() if is_one else tensor.tolist())
+
+
+def _without_infinities(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_infinities(each) for each in value]
+    is_infinite = isinstance(value, float) and math.isinf(value)
+    return ("inf" if value > 0 else "-inf") if is_infinite else value
+
+
+def _with_infinities(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_infinities(each) for each in value]
+    return INFINITIES[value] if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(each) for key, each in value.items()}
+    is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    if value is None or isinstance(value, str) or is_number:
+        return value
+    raise UsageError(f"The example of a NonTensor is no JSON value: {value!r}.")
+
+
+def _text(space: TextBox | None) -> dict[str, Any] | None:
+    if space is None:
+        return None
+    lengths = {"min_length": space.min_length, "max_length": space.max_length}
+    return {**lengths, "characters": "".join(sorted(space.characters))}
+
+
+def _spec(entry: Mapping[str, Any], device: Device) -> TensorSpec:
+    shape, place = tuple(entry["shape"]), device or entry["device"]
+    kind = entry["type"]
+    if kind == "Composite":
+        specs = {name: _spec(inner, device) for name, inner in entry["specs"].items()}
+        # A Composite may have no device of its own.
+        return Composite(specs, shape=shape, device=place if entry["device"] else None)
+    if kind == "NonTensor":
+        text = entry["text"]
+        box = None
+        if text is not None:
+            box = TextBox(text["min_length"], text["max_length"], frozenset(text["characters"]))
+        place = place if entry["device"] else None
+        return NonTensor(shape, place, example_data=entry["example_data"], space=box)
+    if kind not in LEAVES:
+        raise UsageError(f"There is no spec of the type {kind!r}.")
+    options = {"shape": shape, "device": place, "dtype": torch_dtype(entry["dtype"])}
+    if "mask" in entry:
+        options["mask"] = torch.tensor(entry["mask"], dtype=torch.bool)
+    return LEAVES[kind](entry, options)
+
+
+Made = Callable[[Mapping[str, Any], dict[str, Any]], TensorSpec]
+
+LEAVES: dict[str, Made] = {
+    "Bounded": lambda entry, options: Bounded(
+        _bound(entry["low"], options["dtype"]), _bound(entry["high"], options["dtype"]), **options
+    ),
+    "UnboundedContinuous": lambda entry, options: UnboundedContinuous(**options),
+    "UnboundedDiscrete": lambda entry, options: UnboundedDiscrete(**options),
+    "Categorical": lambda entry, options: Categorical(entry["n"], **options),
+    "OneHot": lambda entry, options: OneHot(entry["n"], **options),
+    "MultiCategorical": lambda entry, options: MultiCategorical(entry["nvec"], **options),
+    "MultiOneHot": lambda entry, options: MultiOneHot(entry["nvec"], **options),
+    "Binary": lambda entry, options: Binary(**options),
+}
+
+
+def _bound(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(_with_infinities(value), dtype=dtype)

@@ -1,0 +1,1 @@
+"""A small loop of collecting and learning, and how a replay buffer takes part in it."""

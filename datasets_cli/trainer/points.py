@@ -1,0 +1,102 @@
+"""The points of a training loop where functions take part.
+
+    for batch in collector:
+        batch = batch_process(batch)
+        pre_steps_log(batch)                       returns what is logged, a dict, or None
+        pre_optim_steps()
+        for each epoch:
+            batch = pre_epoch(batch)
+            for each optimisation step:
+                sample = process_optim_batch(batch)
+                losses = loss_module(sample)
+                post_loss(sample)
+                losses = process_loss(sample, losses)
+                losses = optimizer(losses, clip_grad_norm, clip_norm, number)
+                post_optim()
+                post_optim_log(sample)             as pre_steps_log
+            post_epoch()
+        post_steps()
+        post_steps_log(batch)                      as pre_steps_log
+
+The names are TorchRL's. A function at a point that hands something on may return None, and changes
+nothing then.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from datasets_cli.errors import UsageError
+
+POINTS = (
+    "batch_process",
+    "pre_steps_log",
+    "pre_optim_steps",
+    "pre_epoch",
+    "process_optim_batch",
+    "post_loss",
+    "process_loss",
+    "optimizer",
+    "post_optim",
+    "post_optim_log",
+    "post_epoch",
+    "post_steps",
+    "post_steps_log",
+)
+
+Function = Callable[..., Any]
+
+
+class Points:
+    """The functions of each point, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._functions: defaultdict[str, list[Function]] = defaultdict(list)
+
+    def register(self, point: str, function: Function, **options: Any) -> None:
+        """Add a function to a point.
+
+        Args:
+            point: one of ``POINTS``.
+            function: called with what the point hands over, and with ``options``.
+            options: further arguments of each call.
+
+        Raises:
+            UsageError: there is no such point, or the function cannot be called.
+        """
+        if point not in POINTS:
+            near = difflib.get_close_matches(str(point), POINTS, 1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"A training loop has no point {point!r}.{meant} Expected one of: "
+                f"{', '.join(POINTS)}."
+            )
+        if not callable(function):
+            raise UsageError(
+                f"What is registered at {point} must be callable; found a "
+                f"{type(function).__name__}."
+            )
+        self._functions[point].append(partial(function, **options) if options else function)
+
+    def at(self, point: str) -> list[Function]:
+        """Return the functions of a point."""
+        return self._functions[point]
+
+    def hand_on(self, point: str, value: Any) -> Any:
+        """Call the functions of a point, each with what the one before it returned.
+
+        Args:
+            point: its name.
+            value: what the first one gets.
+
+        Returns:
+            What the last one returned that returned something; ``value`` where none did.
+        """
+        for function in self._functions[point]:
+            found = function(value)
+            value = value if found is None else found
+        return value

@@ -1,0 +1,158 @@
+"""Specs from gymnasium's spaces and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from minari.serialization import deserialize_space, serialize_space
+from tensordict import NonTensorData, TensorDict
+
+from datasets_cli import (
+    Bounded,
+    Categorical,
+    Composite,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    TensorSpec,
+    UsageError,
+    spec_from_gymnasium,
+    spec_to_gymnasium,
+)
+from datasets_cli.specs.forms.gymnasium_spaces import build, describe
+
+INFINITE = np.array([-np.inf, -1.0], np.float32)
+SPACES: dict[str, Space[Any]] = {
+    "box": spaces.Box(-1, 2, (3, 2), np.float64),
+    "partly infinite": spaces.Box(INFINITE, -INFINITE),
+    "infinite": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    "one number": spaces.Box(0, 1, (), np.float32),
+    "frames": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+    "whole numbers": spaces.Box(-3, 9, (2,), np.int64),
+    "discrete": spaces.Discrete(5),
+    "discrete from 2": spaces.Discrete(5, start=2),
+    "discrete from -1": spaces.Discrete(3, start=-1),
+    "several": spaces.MultiDiscrete([2, 3, 4]),
+    "rows of several": spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    "bits": spaces.MultiBinary(4),
+    "rows of bits": spaces.MultiBinary((2, 3)),
+    "text": spaces.Text(9, min_length=2, charset="abc☃"),
+    "dict": spaces.Dict(b=spaces.Discrete(2), a=spaces.Dict(c=spaces.Box(0, 1, (2,)))),
+    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Tuple((spaces.MultiBinary(2),)))),
+    "empty": spaces.Dict({}),
+}
+each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+
+
+def value_of(spec: TensorSpec, sample: Any) -> Any:
+    """Return a sample of a space as a value of its spec."""
+    if isinstance(spec, Composite):
+        items = sample.items() if isinstance(sample, dict) else enumerate(sample)
+        return TensorDict({str(name): value_of(spec[str(name)], x) for name, x in items})
+    return spec.encode(sample)
+
+
+@each_space
+def test_a_space_comes_back_equal(space: Space[Any]) -> None:
+    assert spec_to_gymnasium(spec_from_gymnasium(space)) == space
+
+
+@each_space
+def test_samples_of_a_space_are_in_its_spec(space: Space[Any]) -> None:
+    spec = spec_from_gymnasium(space)
+    space.seed(0)
+    for _ in range(5):
+        assert spec.is_in(value_of(spec, space.sample()))
+
+
+def sample_of(space: Space[Any], value: Any) -> Any:
+    """Return what ``to_numpy`` gives with tuples for the spaces that are tuples."""
+    if isinstance(space, spaces.Tuple):
+        return tuple(sample_of(item, value[str(n)]) for n, item in enumerate(space))
+    if isinstance(space, spaces.Dict):
+        return {name: sample_of(item, value[name]) for name, item in space.items()}
+    return value
+
+
+@each_space
+def test_draws_of_a_spec_are_in_its_space(space: Space[Any]) -> None:
+    spec = spec_from_gymnasium(space)
+    for _ in range(5):
+        assert sample_of(space, spec.to_numpy(spec.rand())) in space
+
+
+@each_space
+def test_a_space_is_described_as_minari_does(space: Space[Any]) -> None:
+    assert describe(space) == json.loads(serialize_space(space))
+    assert build(describe(space)) == space == deserialize_space(json.dumps(describe(space)))
+
+
+@pytest.mark.parametrize(
+    ("space", "spec"),
+    [
+        (spaces.Discrete(3), OneHot(3, dtype=torch.int64)),
+        (spaces.MultiDiscrete([2, 3]), MultiOneHot([2, 3], dtype=torch.int64)),
+    ],
+)
+def test_categories_are_vectors_where_that_is_asked(space: Space[Any], spec: TensorSpec) -> None:
+    assert spec_from_gymnasium(space, one_hot=True) == spec
+    assert spec_to_gymnasium(spec) == space
+    with pytest.raises(UsageError, match="start at"):
+        spec_from_gymnasium(spaces.Discrete(3, start=1), one_hot=True)
+
+
+def test_several_that_start_elsewhere_are_bounded_whole_numbers() -> None:
+    spec = spec_from_gymnasium(spaces.MultiDiscrete([2, 3], start=[1, -1]))
+    assert spec == Bounded(torch.tensor([1, -1]), torch.tensor([2, 1]), dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+        spaces.OneOf([spaces.Discrete(2)]),
+        spaces.Box(0, 9, (2,), np.uint16),
+        spaces.Dict({"a": spaces.Dict({"b": spaces.Sequence(spaces.Discrete(2))})}),
+    ],
+    ids=str,
+)
+def test_a_space_of_values_that_no_spec_has_is_refused(space: Space[Any]) -> None:
+    with pytest.raises(UsageError, match=r"no spec of|cannot be compared"):
+        spec_from_gymnasium(space)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        NonTensor((), example_data=3),
+        NonTensor((2,), example_data="a"),
+        Categorical(2, mask=torch.tensor([True, False])),
+        Bounded(0, 1, (2,), dtype=torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_a_spec_of_values_that_no_space_has_is_refused(spec: TensorSpec) -> None:
+    with pytest.raises(UsageError):
+        spec_to_gymnasium(Composite(a=spec))
+
+
+def test_a_missing_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match=r"rlds-cli\[collect\]"):
+        spec_to_gymnasium(Categorical(2))
+
+
+def test_text_is_checked_character_by_character() -> None:
+    spec = spec_from_gymnasium(spaces.Text(3, charset="ab"))
+    assert [spec.is_in(text) for text in ("ab", "abba", "", "ac", 3)] == [True, *[False] * 4]
+    assert spec.is_in(NonTensorData("ab"))
+    assert spec.is_in(spec.rand((2,)))
+    with pytest.raises(UsageError, match="no text is near"):
+        spec.project("xyz")

@@ -1,0 +1,174 @@
+"""Where specs differ from TorchRL 0.14.1's, each by what both do."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+import datasets_cli as ours
+from datasets_cli import UsageError
+from tests.support.spec_pairs import Made
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.data import tensor_specs as theirs
+
+
+def test_a_value_of_the_shape_before_broadcasting_is_not_in_it() -> None:
+    rewards = torch.zeros(200)
+    assert theirs.Unbounded((1,)).is_in(rewards)
+    assert not ours.Unbounded((1,)).is_in(rewards)
+
+
+def test_a_value_of_another_shape_or_none_is_not_in_it() -> None:
+    with pytest.raises(RuntimeError):
+        theirs.Unbounded((3,)).is_in(torch.zeros(2))
+    with pytest.raises(AttributeError):
+        theirs.Unbounded((3,)).is_in([0.0, 0.0, 0.0])
+    assert not ours.Unbounded((3,)).is_in(torch.zeros(2))
+    assert not ours.Unbounded((3,)).is_in([0.0, 0.0, 0.0])
+
+
+def test_a_missing_entry_is_not_in_a_composite() -> None:
+    made = Made("Composite", {"a": Made("Categorical", {"n": 2})})
+    with pytest.raises(AttributeError):
+        made.theirs.is_in({})
+    assert not made.ours.is_in({})
+
+
+def test_values_of_infinite_bounds_are_finite() -> None:
+    bounds = (torch.tensor([-math.inf, -1.0, -3e38]), torch.tensor([math.inf, math.inf, 3e38]))
+    assert not theirs.Bounded(*bounds).rand((99,)).isfinite().all()
+    spec = ours.Bounded(*bounds)
+    values = spec.rand((999,))
+    assert values.isfinite().all()
+    assert spec.is_in(values)
+    assert values[:, 1].min() < -0.9
+    assert values[:, 0].mean().abs() < 0.2
+
+
+def test_whole_numbers_of_a_vector_are_projected_to_the_largest() -> None:
+    value = torch.tensor([1.0, 3.0, 2.0])
+    assert len({str(theirs.OneHot(3).project(value)) for _ in range(99)}) > 1  # by chance
+    assert ours.OneHot(3).project(value).tolist() == [False, True, False]
+    assert ours.MultiOneHot([2, 3]).project(torch.zeros(5)).tolist() == [1, 0, 1, 0, 0]
+
+
+def test_a_masked_category_is_projected_to_the_nearest() -> None:
+    mask = torch.tensor([True, False, False, True])
+    assert ours.Categorical(4, mask=mask).project(torch.tensor(2)) == 3
+    assert ours.OneHot(4, mask=mask).project(torch.tensor([1.0, 9, 9, 2])).tolist() == [0, 0, 0, 1]
+
+
+def test_projecting_leaves_the_value_as_it_is_and_gives_the_element_type() -> None:
+    value = torch.tensor([5, -1])
+    theirs.Categorical(3, (2,)).project(value)
+    assert value.tolist() == [2, 0]
+    value = torch.tensor([5.0, -1.0])
+    projected = ours.Categorical(3, (2,)).project(value)
+    assert value.tolist() == [5, -1]
+    assert projected.dtype == torch.int64
+    assert theirs.Categorical(3, (2,)).project(value).dtype == torch.float32
+
+
+def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
+    value = TensorDict({"a": torch.tensor(5), "other": torch.tensor(1)}, batch_size=())
+    projected = ours.Composite(a=ours.Categorical(3)).project(value)
+    assert (value["a"], projected["a"], projected["other"]) == (5, 2, 1)
+    theirs.Composite(a=theirs.Categorical(3)).project(value)
+    assert value["a"] == 2
+
+
+@pytest.mark.parametrize("value", [3, -1, 1.5])
+def test_a_number_of_no_category_is_not_encoded(value: float) -> None:
+    assert theirs.Categorical(3).encode(value).dtype == torch.int64
+    for spec in (ours.Categorical(3), ours.OneHot(3), ours.Binary(1)):
+        with pytest.raises(UsageError, match=f"found {value}"):
+            spec.encode(value)
+
+
+def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
+    array = np.zeros((2, 3), np.float32)
+    spec = Made("Unbounded", {"shape": (2, 3)})
+    mine, other = spec.ours.encode(array), spec.theirs.encode(array)
+    array += 1
+    assert (mine.sum(), other.sum()) == (0, 6)
+    assert spec.theirs.encode(array.T).shape == (2, 3)  # rows and columns in another order
+    with pytest.raises(UsageError, match=r"shape \(3, 2\)"):
+        spec.ours.encode(array.T)
+
+
+def test_one_item_of_several_keeps_its_dimension() -> None:
+    assert ours.MultiCategorical([3]).rand().shape == (1,)
+    assert theirs.MultiCategorical([3]).rand().shape == ()
+
+
+def test_an_item_of_numbers_is_of_no_dimension() -> None:
+    assert ours.MultiCategorical([2, 3])[1].shape == ()
+    assert theirs.MultiCategorical([2, 3])[1].shape == (1,)
+
+
+def test_all_combinations_of_zeros_and_ones_are_listed() -> None:
+    assert ours.Binary(2).enumerate().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert theirs.Binary(2).enumerate().tolist() == [[0, 0], [1, 1]]
+    assert ours.Binary(3).cardinality() == 8
+
+
+def test_specs_of_other_classes_are_not_equal() -> None:
+    assert theirs.Binary(2) == theirs.Categorical(2, (2,), dtype=torch.int8)
+    assert ours.Binary(2) != ours.Categorical(2, (2,), dtype=torch.int8)
+    info = torch.iinfo(torch.uint8)
+    assert theirs.Unbounded((2,), dtype=torch.uint8) == theirs.Bounded(
+        info.min, info.max, (2,), dtype=torch.uint8
+    )
+    assert ours.Unbounded((2,), dtype=torch.uint8) != ours.Bounded(
+        info.min, info.max, (2,), dtype=torch.uint8
+    )
+
+
+def test_stacking_specs_that_differ_is_refused() -> None:
+    assert type(torch.stack([theirs.OneHot(2), theirs.OneHot(3)])).__name__ == "Stacked"
+    with pytest.raises(UsageError, match="Only equal specs"):
+        torch.stack([ours.OneHot(2), ours.OneHot(3)])
+
+
+def test_ones_of_a_composite_are_of_its_element_types() -> None:
+    made = Made("Composite", {"a": Made("OneHot", {"n": 2})})
+    assert made.ours.one()["a"].dtype == torch.bool
+    assert made.theirs.one()["a"].dtype == torch.int64
+
+
+def test_numbers_keep_their_places_when_they_are_reshaped() -> None:
+    made = Made("MultiCategorical", {"nvec": [[2, 3], [4, 5]]})
+    assert made.ours.unsqueeze(1).squeeze(1) == made.ours
+    assert made.ours.reshape(4).nvec.tolist() == [2, 3, 4, 5]
+    with pytest.raises(ValueError, match="must match nvec"):
+        made.theirs.reshape(4)
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("Categorical", {"n": 0}),
+    ("Categorical", {"n": 300, "dtype": torch.uint8}),
+    ("Categorical", {"n": 3, "mask": torch.zeros(3, dtype=torch.bool)}),
+    ("OneHot", {"n": 3, "use_register": True}),
+    ("Bounded", {"low": 1.0, "high": -1.0, "shape": (2,)}),
+    ("Bounded", {"low": math.nan, "high": 1.0, "shape": (2,)}),
+    ("UnboundedDiscrete", {"shape": (2,), "dtype": torch.float32}),
+    ("MultiCategorical", {"nvec": [2, 0]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), REFUSED)
+def test_what_has_no_values_or_another_meaning_is_refused(
+    kind: str, arguments: dict[str, Any]
+) -> None:
+    made = Made(kind, arguments)
+    assert made.theirs is not None
+    with pytest.raises(UsageError):
+        _ = made.ours

@@ -1,0 +1,229 @@
+"""The loop of collecting and learning, against the same loop written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    LazyTensorStorage,
+    PrioritizedSampler,
+    ReplayBufferTrainer,
+    TensorDictReplayBuffer,
+    Trainer,
+    UsageError,
+)
+from datasets_cli.trainer.points import POINTS
+
+
+class Squares(torch.nn.Module):
+    """Learns ``y`` of ``x``, and writes the error of each row into the sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1)
+        torch.nn.init.constant_(self.linear.weight, 0.1)
+        torch.nn.init.constant_(self.linear.bias, 0.0)
+
+    def forward(self, batch: TensorDict) -> TensorDict:
+        error = (self.linear(batch["x"]) - batch["y"]).square()
+        batch["td_error"] = error.detach().squeeze(-1)
+        return TensorDict({"loss_squares": error.mean()}, [])
+
+
+class Collector:
+    """Batches of ten rows, the same for the same seed; it can continue where it was."""
+
+    def __init__(self, num_batches: int = 6) -> None:
+        self.num_batches, self.given, self.is_shut = num_batches, 0, False
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        while self.given < self.num_batches:
+            x = torch.randn(10, 3, generator=torch.Generator().manual_seed(self.given))
+            self.given += 1
+            yield TensorDict({"x": x, "y": x.sum(-1, keepdim=True)}, [10])
+
+    def shutdown(self) -> None:
+        self.is_shut = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.given = state["given"]
+
+
+def buffer(prioritised: bool = False) -> TensorDictReplayBuffer:
+    sampler = PrioritizedSampler(100, 0.7, 0.5) if prioritised else None
+    return TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100),
+        sampler=sampler,
+        batch_size=4,
+        generator=torch.Generator().manual_seed(0),
+    )
+
+
+def trainer(collector: Any = None, **options: Any) -> tuple[Trainer, Squares]:
+    loss = Squares()
+    optimizer = torch.optim.Adam(loss.parameters(), 0.05)
+    arguments = {"total_frames": 60, "optim_steps_per_batch": 3, "progress_bar": False, **options}
+    return (
+        Trainer(
+            collector=collector or Collector(), loss_module=loss, optimizer=optimizer, **arguments
+        ),
+        loss,
+    )
+
+
+def weights(loss: Squares) -> list[float]:
+    return [value for part in loss.parameters() for value in part.flatten().tolist()]
+
+
+@pytest.mark.parametrize("clip", [(True, None), (True, 0.1), (False, 0.01)])
+def test_training_is_the_loop_written_by_hand(clip: tuple[bool, float | None]) -> None:
+    made, learned = trainer(clip_grad_norm=clip[0], clip_norm=clip[1])
+    ReplayBufferTrainer(buffer()).register(made)
+    made.train()
+
+    wanted, rows = Squares(), buffer()
+    optimizer = torch.optim.Adam(wanted.parameters(), 0.05)
+    for batch in Collector():
+        rows.extend(batch)
+        for _ in range(3):
+            loss = wanted(rows.sample())["loss_squares"]
+            optimizer.zero_grad()
+            loss.backward()
+            if clip[1] is not None and clip[0]:
+                torch.nn.utils.clip_grad_norm_(wanted.parameters(), clip[1])
+            elif clip[1] is not None:
+                torch.nn.utils.clip_grad_value_(wanted.parameters(), clip[1])
+            optimizer.step()
+    assert weights(learned) == weights(wanted)
+    assert (made.collected_frames, made.num_optim_steps) == (60, 18)
+    assert made.collector.is_shut  # type: ignore[attr-defined]
+
+
+def test_the_three_lines_of_the_page_do_what_register_does() -> None:
+    found = []
+    for by_lines in (False, True):
+        made, loss = trainer()
+        rb_trainer = ReplayBufferTrainer(replay_buffer=buffer(), batch_size=5)
+        if by_lines:
+            made.register_op("batch_process", rb_trainer.extend)
+            made.register_op("process_optim_batch", rb_trainer.sample)
+            made.register_op("post_loss", rb_trainer.update_priority)
+        else:
+            rb_trainer.register(made)
+        made.train()
+        found.append(weights(loss))
+    assert found[0] == found[1]
+
+
+def test_every_point_is_reached_in_the_order_of_the_page() -> None:
+    made, _ = trainer(total_frames=10, optim_steps_per_batch=2)
+    reached: list[str] = []
+    for point in POINTS:
+        made.register_op(point, lambda *_, name: reached.append(name), name=point)
+    made.train()
+    step = ["process_optim_batch", "post_loss", "process_loss", "optimizer", "post_optim"]
+    step.append("post_optim_log")
+    wanted = ["batch_process", "pre_steps_log", "pre_optim_steps", "pre_epoch", *step, *step]
+    assert reached == [*wanted, "post_epoch", "post_steps", "post_steps_log"]
+
+
+def test_what_log_points_return_is_kept_with_the_frames() -> None:
+    made, _ = trainer(total_frames=20)
+    made.register_op("pre_steps_log", lambda batch: {"rows": len(batch)})
+    made.train()
+    assert made.history["rows"] == [(10, 10.0), (20, 10.0)]
+    assert [frames for frames, _ in made.history["loss_squares"]] == [10, 20]
+    assert made.history["grad_norm"][0][1] > 0
+
+
+def test_priorities_follow_the_errors_of_the_last_sample() -> None:
+    rows = buffer(prioritised=True)
+    made, _ = trainer(total_frames=10, optim_steps_per_batch=1)
+    ReplayBufferTrainer(rows).register(made)
+    samples: list[TensorDict] = []
+    made.register_op("post_loss", samples.append)
+    made.train()
+    first = {int(i): float(e) for i, e in zip(samples[0]["index"], samples[0]["td_error"])}  # noqa: B905
+    again = rows.sample(200)
+    untouched = max(first.values()) + 1
+    seen = dict(zip(again["index"].tolist(), again["priority_weight"].tolist(), strict=True))
+    by_error = sorted((error for i, error in first.items() if i in seen))
+    by_weight = sorted((i for i in first if i in seen), key=lambda i: -seen[i])
+    assert untouched and [first[i] for i in by_weight] == pytest.approx(by_error)
+
+
+def test_a_run_that_was_saved_and_loaded_ends_as_one_run(tmp_path: Path) -> None:
+    whole, wanted = trainer()
+    ReplayBufferTrainer(buffer()).register(whole)
+    whole.train()
+    half, _ = trainer(total_frames=30, save_trainer_file=tmp_path / "state.pt")
+    ReplayBufferTrainer(buffer()).register(half)
+    half.train()
+    rest, learned = trainer()
+    ReplayBufferTrainer(buffer()).register(rest)
+    rest.load_from_file(tmp_path / "state.pt").train()
+    assert weights(learned) == weights(wanted)
+    assert rest.history == whole.history
+
+
+def test_a_state_of_other_modules_is_refused(tmp_path: Path) -> None:
+    made, _ = trainer(save_trainer_file=tmp_path / "state.pt")
+    made.save_trainer()
+    other, _ = trainer()
+    ReplayBufferTrainer(buffer()).register(other)
+    with pytest.raises(UsageError, match="replay_buffer is in one"):
+        other.load_from_file(tmp_path / "state.pt")
+
+
+def test_learning_begins_after_the_random_frames() -> None:
+    collector = Collector()
+    collector.init_random_frames = 30  # type: ignore[attr-defined]
+    made, _ = trainer(collector)
+    made.train()
+    assert made.num_optim_steps == 3 * 4  # after batches 3, 4, 5, 6
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    def run(seed: int) -> list[float]:
+        made, _ = trainer(seed=seed, total_frames=10)
+        made.train()
+        return torch.rand(3).tolist()
+
+    assert run(1) == run(1) != run(2)
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [("post_los", "Did you mean post_loss?"), ("x", "Expected one of: batch_process")],
+)
+def test_a_point_that_is_none_is_refused(point: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        trainer()[0].register_op(point, print)
+
+
+def test_a_loop_that_could_not_learn_is_refused() -> None:
+    made = Trainer(
+        collector=Collector(),
+        total_frames=10,
+        optim_steps_per_batch=1,
+        loss_module=Squares(),
+        progress_bar=False,
+    )
+    with pytest.raises(UsageError, match="Nothing updates the parameters"):
+        made.train()
+
+
+def test_losses_without_a_loss_are_refused() -> None:
+    made, _ = trainer()
+    made.loss_module = lambda batch: TensorDict({"squares": torch.zeros(())}, [])
+    with pytest.raises(UsageError, match="names begin with loss_, found squares"):
+        made.train()
