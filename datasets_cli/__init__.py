@@ -202,6 +202,17 @@ _LAZY_IMPORTS = {
     "StepCounter": "replay.transforms.tracking",
     "InitTracker": "replay.transforms.tracking",
     "Transform": "replay.transforms.transform",
+    # environments and collectors
+    "GymEnv": "collect.environments.gym_env",
+    "SerialEnv": "collect.environments.batched_env",
+    "ParallelEnv": "collect.environments.batched_env",
+    "RandomPolicy": "collect.environments.policies",
+    "Collector": "collect.collector",
+    "SyncDataCollector": "collect.collector",
+    "MultiSyncCollector": "collect.multi_sync",
+    "MultiSyncDataCollector": "collect.multi_sync",
+    "MultiAsyncCollector": "collect.multi_async",
+    "MultiaSyncDataCollector": "collect.multi_async",
 }
 """Every public name with the module that defines it: the one list of them.
 

@@ -27,14 +27,10 @@ FLOORS = [
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
     ["installed", "specs"],
     [
-        "install",
-        "specs.forms",
-        "replay.orders",
-        "replay.trajectories",
-        "replay.files",
-        "replay.sharing",
+        *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
+        *("collect.environments", "specs.forms"),
     ],
-    ["replay.forms"],
+    ["replay.forms", "collect"],
     ["replay.storages"],
     [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),

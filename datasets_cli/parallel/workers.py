@@ -31,7 +31,7 @@ class Worker(SpawnProcess):
 
     def start(self) -> None:
         """Start the process."""
-        with _without_main_file():
+        with without_main_file():
             super().start()
 
 
@@ -45,19 +45,19 @@ class WorkerContext(SpawnContext):
 
 
 @contextmanager
-def _without_main_file() -> Iterator[None]:
-    """Leave the main file out of what this thread tells the processes that it starts."""
+def without_main_file() -> Iterator[None]:
+    """Leave the main file out of what this thread tells the processes that it spawns."""
     thread = threading.get_ident()
     with _lock:
         original: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
 
-        def without_main_file(name: str) -> dict[str, Any]:
+        def remaining_data(name: str) -> dict[str, Any]:
             found = original(name)
             if threading.get_ident() == thread:  # another thread may start a process of its own
                 found = {key: value for key, value in found.items() if key not in _MAIN_FILE}
             return found
 
-        spawn.get_preparation_data = without_main_file
+        spawn.get_preparation_data = remaining_data
         try:
             yield
         finally:

@@ -23,7 +23,10 @@ from typing import Any, Protocol
 from tests.support.forked_interpreter import Setting, run_like_python
 from tests.support.paths import PROJECT
 
-_OTHERS = ["torch", "torch.utils.data", "tensordict", "h5py", "cloudpickle", "typer", "tqdm"]
+_OTHERS = [
+    *("torch", "torch.utils.data", "tensordict", "h5py", "cloudpickle", "typer", "tqdm"),
+    "gymnasium",
+]
 _SECONDS = 200  # after which a process that hangs is killed
 
 Done = subprocess.CompletedProcess[str]

@@ -1,0 +1,1 @@
+"""Collecting rows from environments: collectors, in this process or in several."""

@@ -1,0 +1,94 @@
+"""What becomes of a batch between its collection and the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.trajectories.split import split_trajectories
+
+
+class Extendable(Protocol):
+    """What batches can be written to: a replay buffer."""
+
+    def extend(self, data: Any) -> Any:
+        """Write rows."""
+
+
+@dataclass
+class Delivery:
+    """Hands batches out, and counts them.
+
+    Args:
+        frames_per_batch: rows of a batch.
+        total_frames: after which it ends; -1: never.
+        init_random_frames: of the first rows, by random actions; whole batches of them. None, or
+            below 1: none.
+        storing_device: where batches go; they stay where they are where None.
+        split_trajs: give trajectories side by side, padded.
+        postproc: a function of a batch that returns another.
+        replay_buffer: batches are written to it, and None is handed out.
+
+    Raises:
+        UsageError: numbers do not fit together.
+    """
+
+    frames_per_batch: int
+    total_frames: int
+    init_random_frames: int | None
+    storing_device: torch.device | None
+    split_trajs: bool | None
+    postproc: Callable[[Any], Any] | None
+    replay_buffer: Extendable | None
+    frames: int = 0
+    batches: int = 0
+
+    def __post_init__(self) -> None:
+        self.frames_per_batch = whole_number("frames_per_batch", self.frames_per_batch, 1)
+        self.total_frames = whole_number("total_frames", self.total_frames)
+        if self.total_frames != -1 and (
+            self.total_frames < 1 or self.total_frames % self.frames_per_batch
+        ):
+            raise UsageError(
+                f"total_frames must be a multiple of frames_per_batch, {self.frames_per_batch}, "
+                f"or -1 for no end, not {self.total_frames}: every batch is whole."
+            )
+        if self.init_random_frames is not None:
+            whole_number("init_random_frames", self.init_random_frames)
+        for name, value in (("postproc", self.postproc), ("extend", self._extend)):
+            if value is not None and not callable(value):
+                raise UsageError(f"{name} must be a function, not {value!r}.")
+
+    @property
+    def _extend(self) -> Any:
+        buffer = self.replay_buffer
+        return None if buffer is None else getattr(buffer, "extend", buffer)
+
+    def is_due(self, begun: int) -> bool:
+        """Return whether another batch is to be collected after some frames."""
+        return self.total_frames == -1 or begun < self.total_frames
+
+    def is_random(self, begun: int) -> bool:
+        """Return whether the batch after some frames is one of random actions."""
+        return self.init_random_frames is not None and begun < self.init_random_frames
+
+    def deliver(self, batch: TensorDictBase) -> TensorDictBase | None:
+        """Return what the user gets of a batch: None where it goes to a replay buffer."""
+        self.frames += batch.numel()
+        self.batches += 1
+        if self.storing_device is not None:
+            batch = batch.to(self.storing_device)
+        if self.split_trajs:
+            batch = split_trajectories(batch, prefix="collector")
+        if self.postproc is not None:
+            batch = self.postproc(batch)
+        if self.replay_buffer is None:
+            return batch
+        self.replay_buffer.extend(batch)
+        return None

@@ -1,0 +1,1 @@
+"""Environments of gymnasium as functions of TensorDicts: one, or several side by side."""

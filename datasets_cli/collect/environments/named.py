@@ -1,0 +1,48 @@
+"""An environment by its registered name: what is sent to a process that is to make it.
+
+The file imports neither torch nor tensordict, so that gymnasium's processes do not have to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from datasets_cli.collect.environments.gymnasium_extra import gymnasium
+
+
+@dataclass(frozen=True)
+class NamedEnvironment:
+    """Makes an environment of gymnasium.
+
+    Args:
+        registration: of the environment; sent along, since another process may not register it.
+        arguments: of ``gymnasium.make``.
+    """
+
+    registration: gymnasium.envs.registration.EnvSpec
+    arguments: Mapping[str, Any]
+
+    def __call__(self) -> gymnasium.Env:
+        """Return a new environment."""
+        return gymnasium.make(self.registration, **self.arguments)
+
+
+@dataclass(frozen=True)
+class MadeEnvironment:
+    """Makes an environment by a user's function.
+
+    Args:
+        function: returns an environment of gymnasium, or a ``GymEnv`` around one.
+        arguments: of the function, by keyword.
+    """
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+
+    def __call__(self) -> gymnasium.Env:
+        """Return a new environment of gymnasium."""
+        made = self.function(**self.arguments)
+        environment: gymnasium.Env = getattr(made, "gymnasium_env", made)
+        return environment

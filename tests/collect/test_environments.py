@@ -1,0 +1,234 @@
+"""Environments as functions of TensorDicts."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from datasets_cli import GymEnv, ParallelEnv, RandomPolicy, SerialEnv, UsageError
+from tests.support.hand_written import falls, policy_of
+from tests.support.spaced_env import SpacedEnv
+
+
+def make_env() -> GymEnv:
+    return GymEnv("CartPole-v1")
+
+
+def test_a_seed_resets_and_gives_the_next_one() -> None:
+    first = gymnasium.make("CartPole-v1").reset(seed=5)[0]
+    environment = make_env()
+    assert environment.set_seed(5) == 6
+    rollout = environment.rollout(1, auto_reset=False)
+    assert torch.equal(rollout["observation"][0], torch.from_numpy(first))
+    assert torch.equal(environment.reset(seed=5)["observation"], torch.from_numpy(first))
+
+
+def test_lanes_have_consecutive_seeds_or_one() -> None:
+    environment = SerialEnv(3, make_env)
+    assert environment.set_seed(5) == 8
+    alone = [make_env().reset(seed=seed)["observation"] for seed in (5, 6, 7)]
+    assert torch.equal(environment.reset(seed=5)["observation"], torch.stack(alone))
+    assert environment.set_seed(6, static_seed=True) == 6
+    same = environment.rollout(1, auto_reset=False)["observation"][:, 0]
+    assert torch.equal(same, alone[1].expand(3, 4))
+
+
+def test_torchs_random_numbers_are_not_seeded() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(())
+    torch.manual_seed(1)
+    make_env().set_seed(0)
+    assert torch.rand(()) == expected
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_step_is_written_below_next(batch: tuple[int, ...]) -> None:
+    environment = SerialEnv(2, make_env) if batch else make_env()
+    torch.manual_seed(0)
+    root = environment.reset(seed=0)
+    stepped = environment.rand_step(root)
+    environment.reset(seed=0)
+    torch.manual_seed(0)
+    rollout = environment.rollout(1, auto_reset=False)
+    assert stepped is root and stepped.shape == batch
+    assert bool((stepped == rollout[..., 0]).all())
+    assert environment.action_spec.is_in(stepped["action"])
+
+
+def test_a_lane_that_ended_is_reset_before_the_next_step() -> None:
+    environment = SerialEnv(2, lambda: GymEnv("CartPole-v1", max_episode_steps=3))
+    root = environment.reset(seed=0)
+    for _ in range(2):
+        root = environment.rand_step(root)["next"].exclude("reward")
+    environment.reset(TensorDict({"_reset": torch.tensor([[True], [False]])}, 2))
+    stepped, following = environment.step_and_maybe_reset(environment.rand_action())
+    assert stepped["next", "truncated"].flatten().tolist() == [False, True]
+    assert torch.equal(stepped["next", "observation"][0], following["observation"][0])
+    assert not torch.equal(stepped["next", "observation"][1], following["observation"][1])
+    assert not following["done"].any()
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "SameStep", "NextStep"])
+def test_a_step_of_a_lane_that_ended_is_refused(mode: str) -> None:
+    environment = SerialEnv(
+        2, lambda: GymEnv("CartPole-v1", max_episode_steps=1), autoreset_mode=mode
+    )
+    with pytest.raises(UsageError, match="Call reset"):
+        environment.rand_step()
+    environment.reset()
+    environment.rand_step()
+    with pytest.raises(UsageError, match="Call reset"):
+        environment.rand_step()
+
+
+def test_specs_are_those_of_the_spaces() -> None:
+    environment = SerialEnv(2, make_env)
+    box = gymnasium.make("CartPole-v1").observation_space
+    assert environment.batch_size == (2,) and environment.action_spec.shape == (2, 2)
+    assert environment.action_spec.dtype == torch.int64
+    observation = environment.observation_spec["observation"]
+    assert torch.equal(observation.space.high, torch.from_numpy(box.high).expand(2, 4))
+    assert environment.reward_spec.shape == (2, 1)
+    assert set(environment.done_spec.keys()) == {"done", "terminated", "truncated"}
+    root = environment.reset()
+    assert environment.observation_spec.is_in(root.select("observation"))
+    assert environment.done_spec.is_in(root.select("done", "terminated", "truncated"))
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+def test_every_space_of_arrays_becomes_rows_and_actions(categorical: bool) -> None:
+    def make() -> GymEnv:
+        return GymEnv(SpacedEnv(), categorical_action_encoding=categorical)
+
+    environment = SerialEnv(3, make, autoreset_mode="SameStep")
+    torch.manual_seed(0)
+    rows = environment.rollout(20, break_when_any_done=False)
+    given = rows["nested", "kind"], rows["pair"], rows["bits"], rows["place"]
+    if not categorical:
+        assert given[0].shape == (3, 20, 3) and given[1].shape == (3, 20, 5)
+        given = (
+            given[0].argmax(-1),
+            torch.stack([given[1][..., :2].argmax(-1), given[1][..., 2:].argmax(-1)], -1),
+            *given[2:],
+        )
+    count = rows["place"][..., 0].long()  # which the other entries follow from
+    assert torch.equal(given[0], count % 3)
+    assert torch.equal(given[1], torch.stack([count % 2, count % 3], -1))
+    assert torch.equal(given[2], (count.unsqueeze(-1) >> torch.arange(4)) % 2)
+    # The environment returns the action it took, in its own numbers, as the next observation.
+    took = rows["next", "took"]
+    turn = rows["action", "turn"] if categorical else rows["action", "turn"].argmax(-1)
+    assert torch.equal(took[..., 0].long(), turn + 5)
+    assert torch.equal(took[..., 1:], rows["action", "push"].double())
+    assert int(rows["next", "done"].sum()) == 3 * (20 // SpacedEnv.length)
+
+
+def test_names_that_rows_have_are_refused_as_observations() -> None:
+    environment = gymnasium.wrappers.TransformObservation(
+        gymnasium.make("CartPole-v1"),
+        lambda observation: {"reward": observation},
+        spaces.Dict(reward=spaces.Box(-np.inf, np.inf, (4,), np.float32)),
+    )
+    with pytest.raises(UsageError, match="'reward', a name that rows have"):
+        GymEnv(environment).reset()
+
+
+def test_a_space_that_is_no_array_is_refused() -> None:
+    environment = gymnasium.wrappers.TransformObservation(
+        gymnasium.make("CartPole-v1"), lambda _: "text", spaces.Text(5)
+    )
+    with pytest.raises(UsageError, match=r"observation is Text.*spaces are Box, Discrete"):
+        GymEnv(environment).reset()
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        (torch.tensor(1), r"shape \[2\], and the policy gave the shape \[\]"),
+        (None, "the policy gave nothing"),
+    ],
+)
+def test_an_action_of_another_shape_is_refused(action: Any, said: str) -> None:
+    environment = make_env()
+    root = environment.reset()
+    with pytest.raises(UsageError, match=said):
+        environment.step(root if action is None else root.set("action", action))
+
+
+def test_an_environment_that_is_not_known_is_refused() -> None:
+    with pytest.raises(UsageError, match="gymnasium cannot make 'CartPole-v77'"):
+        GymEnv("CartPole-v77")
+
+
+def test_a_closed_environment_is_refused() -> None:
+    environment = make_env()
+    environment.close()
+    with pytest.raises(UsageError, match="is closed"):
+        environment.reset()
+
+
+def test_an_environment_that_has_begun_is_not_pickled() -> None:
+    environment = make_env()
+    again = pickle.loads(pickle.dumps(environment))
+    assert again.action_spec == environment.action_spec
+    environment.reset()
+    for begun in (environment, GymEnv(gymnasium.make("CartPole-v1"))):
+        with pytest.raises(UsageError, match="cannot be sent to another process"):
+            pickle.dumps(begun)
+
+
+@pytest.mark.parametrize("kind", [SerialEnv, ParallelEnv])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, make_env), "num_workers"),
+        ((2, [make_env] * 3), "each of 2 environments, not 3"),
+        ((2, "CartPole-v1"), "each of 2 environments, not 11"),
+        ((1, [gymnasium.make("CartPole-v1")]), "must be a function"),
+        ((1, lambda: 5), "must return a GymEnv or an environment of gymnasium, not 5"),
+    ],
+)
+def test_what_makes_no_environments_is_refused(kind: Any, arguments: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        kind(*arguments)
+
+
+def test_an_unknown_autoreset_mode_is_refused() -> None:
+    with pytest.raises(UsageError, match="'NextStep', 'SameStep', 'Disabled', not 'never'"):
+        SerialEnv(1, make_env, autoreset_mode="never")
+
+
+def test_environments_that_differ_are_refused() -> None:
+    functions = [make_env, lambda: GymEnv("Pendulum-v1")]
+    with pytest.raises(UsageError, match="do not fit together"):
+        SerialEnv(2, functions).reset()
+
+
+def test_a_module_of_the_observation_is_a_policy() -> None:
+    module = torch.nn.Linear(3, 1)
+    rollout = GymEnv("Pendulum-v1").rollout(3, module)
+    assert torch.allclose(rollout["action"], module(rollout["observation"]))
+    assert not rollout["action"].requires_grad
+
+
+def test_a_rollout_is_longer_than_the_room_made_at_once() -> None:
+    rollout = SerialEnv(2, make_env).rollout(1500, policy_of(falls), break_when_any_done=False)
+    assert rollout.shape == (2, 1500) and rollout.names == [None, "time"]
+    ended = rollout["next", "done"][:, :-1].squeeze(-1)
+    same = (rollout["next", "observation"][:, :-1] == rollout["observation"][:, 1:]).all(-1)
+    assert torch.equal(same, ~ended)
+
+
+def test_random_actions_are_those_of_the_spec() -> None:
+    spec = make_env().action_spec
+    torch.manual_seed(0)
+    found = RandomPolicy(spec, action_key="move")(TensorDict())["move"]
+    torch.manual_seed(0)
+    assert torch.equal(found, spec.rand())
