@@ -35,6 +35,7 @@ _LAZY_IMPORTS = {
     "run_plan": "api",
     "open_dataset": "api",
     "declared_datasets": "api",
+    "record": "api",
     "run_demo": "api",
     # what they return
     "DatasetRecord": "installed.records",

@@ -20,6 +20,7 @@ from datasets_cli.api import plan_preprocess as plan_preprocess
 from datasets_cli.api import preprocess as preprocess
 from datasets_cli.api import preprocess_columns as preprocess_columns
 from datasets_cli.api import prune as prune
+from datasets_cli.api import record as record
 from datasets_cli.api import repair as repair
 from datasets_cli.api import run_demo as run_demo
 from datasets_cli.api import run_plan as run_plan

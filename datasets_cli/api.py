@@ -17,7 +17,9 @@ from datasets_cli.config import Config, choose_config
 from datasets_cli.parallel.engine import Workers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from concurrent.futures import Executor
+    from typing import Any
 
     import torch
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         DatasetFolder,
         DeletedDataset,
         Downloads,
+        InstalledDataset,
         VerifiedDataset,
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Function
     from datasets_cli.progress import Progress
+    from datasets_cli.recording.policies import PolicyFunction
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
 
@@ -62,6 +66,7 @@ __all__ = [
     "preprocess",
     "preprocess_columns",
     "prune",
+    "record",
     "repair",
     "run_demo",
     "run_plan",
@@ -581,6 +586,74 @@ def run_plan(
         choose_config(root, config),
         workers=Workers(num_workers, executor),
         on_result=on_result,
+        progress=progress,
+    )
+
+
+def record(
+    env: str,
+    out: str,
+    *,
+    policy: str | PolicyFunction = "random",
+    num_episodes: int | None = None,
+    num_steps: int | None = None,
+    num_envs: int = 1,
+    num_workers: int | None = 0,
+    seed: int = 0,
+    max_episode_steps: int | None = None,
+    env_options: Mapping[str, Any] | None = None,
+    layout: str | None = None,
+    append: bool = False,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> InstalledDataset:
+    """Record episodes of an environment into the dataset ``recorded/<out>``.
+
+    Args:
+        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
+            it.
+        out: name of the dataset.
+        policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
+            with the ``observation`` of each environment, and returns one with ``action``, or the
+            actions.
+        num_episodes: episodes to record.
+        num_steps: steps to record instead; the last episode is cut there, and ends as truncated.
+        num_envs: environments that each worker steps side by side. A policy that draws from torch
+            draws otherwise for another number; everything else is the same.
+        num_workers: processes; all cores where None, this process where 0. The values do not
+            depend on it.
+        seed: of the environments, of random actions, and of torch.
+        max_episode_steps: the step limit of an episode; None for the environment's.
+        env_options: further arguments of ``gymnasium.make``, JSON values.
+        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
+        append: add the episodes to the dataset that is there.
+        progress: told of the steps; None draws a bar on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: the dataset is there and is of something else, the environment or the policy
+            cannot be had, a space has no columns, or gymnasium is not installed.
+        RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
+            the same call continues there.
+    """
+    from datasets_cli.recording.record import record_episodes
+
+    return record_episodes(
+        env,
+        out,
+        choose_config(root, config),
+        policy=policy,
+        num_episodes=num_episodes,
+        num_steps=num_steps,
+        num_envs=num_envs,
+        seed=seed,
+        max_episode_steps=max_episode_steps,
+        env_options=env_options or {},
+        layout=layout,
+        append=append,
+        workers=Workers(num_workers),
         progress=progress,
     )
 

@@ -57,6 +57,7 @@ from datasets_cli.store.rows.selection import Selection, whole_dataset
 from datasets_cli.store.unverified import warn_if_unverified
 
 if TYPE_CHECKING:
+    import gymnasium
     import numpy as np
 
 
@@ -600,6 +601,22 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 lock_timeout=self.config.lock_timeout,
                 progress=progress,
             )
+
+    def recover_environment(self, eval_env: bool = False, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+        """Return the environment that the dataset was recorded from, made by gymnasium.
+
+        The specification in the dataset names code to import: do it for data that you trust.
+
+        Args:
+            eval_env: the environment for evaluation, where the dataset names one.
+            kwargs: further arguments of ``gymnasium.make``.
+
+        Raises:
+            UsageError: the dataset does not know it, or gymnasium cannot make it.
+        """
+        from datasets_cli.recording.recover import recover_environment
+
+        return recover_environment(self.manifest, kwargs, evaluation=eval_env)
 
     def qlearning_dataset(self, *, like: Literal["d4rl"] | None = None) -> dict[str, np.ndarray]:
         """Return the whole dataset as the numpy dict that D4RL's users know.

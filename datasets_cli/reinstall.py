@@ -61,6 +61,8 @@ def reinstall_advice(provenance: Provenance) -> str:
     Args:
         provenance: a manifest.
     """
+    if provenance.id.startswith("recorded/"):
+        return "Record it again: rlds record, into another --out until this one is deleted"
     if provenance.parent is None and not provenance.id.startswith("derived/"):
         return f"Install it again: {shlex.join(_download(provenance))}"
     delete = shlex.join(["rlds", "delete", provenance.id])

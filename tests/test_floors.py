@@ -16,7 +16,7 @@ from tests.support.paths import PROJECT
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
     ["errors", "version", "old_recipes", "quantities", "reinstall"],
-    ["progress", "formats.limits", "system_errors"],
+    ["progress", "formats.limits", "gymnasium_extra", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars"],
     ["store.schema", "formats.structure"],
@@ -36,7 +36,7 @@ FLOORS = [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
         "replay.writers",
     ],
-    ["replay.transforms", "preparation", "replay.queries"],
+    ["replay.transforms", "preparation", "recording", "replay.queries"],
     ["replay.rows", "replay.sequences", "replay.views"],
     ["replay.persistence"],
     ["replay.buffers", "replay.mixtures.columns"],

@@ -200,6 +200,11 @@ def _newest(name: str, entries: Mapping[str, CatalogueEntry]) -> str | None:
 
 def _unknown(text: str, ids: list[str]) -> UnknownDataset:
     family, _, rest = text.partition("/")
+    if family == "recorded":
+        return UnknownDataset(
+            f"{text} is known to no recipe: recorded datasets are made by rlds record. Those "
+            "that are here: rlds list --installed 'recorded/*'"
+        )
     if family == "derived":
         return UnknownDataset(
             f"{text} is known to no recipe: derived datasets are made by rlds preprocess. Those "

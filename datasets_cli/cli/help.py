@@ -29,6 +29,10 @@ EXAMPLES = {
         "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
         "rlds preprocess --workers 4",
     ),
+    "record": (
+        "rlds record CartPole-v1 --episodes 100 --out cartpole-random",
+        "rlds record CartPole-v1 --policy mycode:act --steps 50000 --out cartpole-mine",
+    ),
     "repair": ("rlds repair", "rlds repair 'd4rl/*' --dry-run"),
     "prune": ("rlds prune --dry-run", "rlds prune --older-than 0"),
     "du": ("rlds du",),

@@ -17,7 +17,16 @@ from typing import Annotated, TextIO
 
 import typer
 
-from datasets_cli.cli import catalogue, data, demo, download, installed, preprocess, upkeep
+from datasets_cli.cli import (
+    catalogue,
+    data,
+    demo,
+    download,
+    installed,
+    preprocess,
+    record,
+    upkeep,
+)
 from datasets_cli.cli.help import Command, Group
 from datasets_cli.cli.state import (
     ReaderGone,
@@ -42,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (download, catalogue, installed, upkeep, preprocess, data, demo):
+for commands in (download, catalogue, installed, upkeep, preprocess, record, data, demo):
     commands.add_to(app)
 for registered in app.registered_commands:
     registered.cls = Command

@@ -119,7 +119,7 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     # What a newer version wrote may be whole, and would be replaced by older files. The function of
     # derived data is not kept with them.
     is_newer = isinstance(damage, DamagedDataset) and damage.newer
-    if dry_run or is_newer or id.startswith("derived/") or (known and known.parent):
+    if dry_run or is_newer or id.startswith(("derived/", "recorded/")) or (known and known.parent):
         return RepairedDataset(id, FAILED, str(damage), error=damage)
     try:
         folder = _make_again(id, known, copy, config, progress)

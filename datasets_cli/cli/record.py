@@ -1,0 +1,114 @@
+"""``rlds record``: episodes of an environment as a dataset of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from datasets_cli import api
+from datasets_cli.cli.state import state_of
+from datasets_cli.errors import UsageError
+from datasets_cli.quantities import human_bytes, human_count
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("record")(record)
+
+
+def record(
+    context: typer.Context,
+    env: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV", help="Id of a gymnasium environment, or MODULE:ID of one that registers."
+        ),
+    ],
+    out: Annotated[str, typer.Option(metavar="NAME", help="The dataset is recorded/NAME.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="random|MODULE:FUNCTION",
+            help="Chooses actions: takes a TensorDict [n] with observation, gives one with action.",
+        ),
+    ] = "random",
+    episodes: Annotated[int | None, typer.Option(metavar="N", help="Episodes to record.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Steps to record instead; the last episode is cut there."),
+    ] = None,
+    envs: Annotated[
+        int, typer.Option(metavar="N", help="Environments that each worker steps side by side.")
+    ] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes; all cores by default, 0 for this process."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Of environments, random actions and torch.")
+    ] = 0,
+    max_episode_steps: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Step limit of an episode, instead of the environment's."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-o",
+            "--option",
+            metavar="NAME=VALUE",
+            help="A further argument of gymnasium.make; VALUE is JSON, or text.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(metavar="ted|compact", help="How rows are stored on disk."),
+    ] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add the episodes to the dataset that is there.")
+    ] = False,
+) -> None:
+    """Record episodes of a gymnasium environment into a dataset; print its folder.
+
+    The values are the same for every number of workers, and a recording that was killed continues
+    where it stopped, with the same result. The same command again does nothing. The observation
+    after the last action of an episode is the true one, and what ended it is kept. What an
+    environment tells in its info is not recorded.
+
+    Needs gymnasium: pip install 'rlds-cli[collect]'. A policy is code of this folder, and is run.
+    """
+    state = state_of(context)
+    found = api.record(
+        env,
+        out,
+        policy=policy,
+        num_episodes=episodes,
+        num_steps=steps,
+        num_envs=envs,
+        num_workers=workers,
+        seed=seed,
+        max_episode_steps=max_episode_steps,
+        env_options=dict(map(_option, option or [])),
+        layout=layout,
+        append=append,
+        progress=state.progress(),
+        config=state.config,
+    )
+    state.note(
+        f"{found.id}: {human_count(found.num_transitions)} transitions in "
+        f"{human_count(found.num_trajectories)} trajectories, {human_bytes(found.size_bytes)} on "
+        "disk"
+    )
+    state.emit(found.to_json(), [str(found.path)], [str(found.path)])
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise UsageError(f"-o {text} is not NAME=VALUE. Example: -o continuous=true")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

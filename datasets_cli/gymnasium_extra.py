@@ -1,0 +1,17 @@
+"""The package gymnasium, or what to install where it is missing."""
+
+from __future__ import annotations
+
+from datasets_cli.errors import UsageError
+
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    if error.name != "gymnasium":
+        raise
+    raise UsageError(
+        "Environments, collectors and recordings need gymnasium, which is not installed: "
+        "pip install 'rlds-cli[collect]'"
+    ) from error
+
+__all__ = ["gymnasium"]

@@ -1,0 +1,1 @@
+"""Recording episodes of an environment into a dataset of one's own."""

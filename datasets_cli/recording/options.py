@@ -1,0 +1,78 @@
+"""What is to be recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from datasets_cli.errors import UsageError
+
+EPISODES_AN_ENV = 4
+MOST_CHUNKS = 256
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What decides the values of a recording, but for the policy's own code.
+
+    Args:
+        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
+            it.
+        policy: ``"random"``, or ``module:function``.
+        num_episodes: episodes to record, or None.
+        num_steps: steps to record instead; the last episode is cut there, and marked as truncated.
+        num_envs: environments that one worker steps side by side. What a policy draws from torch
+            depends on it.
+        seed: of the environments, of random actions, and of torch.
+        max_episode_steps: the step limit of an episode; None for that of the environment.
+        env_options: further arguments of ``gymnasium.make``, JSON values.
+
+    Raises:
+        UsageError: a number is out of range, or not exactly one of episodes and steps is given.
+    """
+
+    env: str
+    policy: str = "random"
+    num_episodes: int | None = None
+    num_steps: int | None = None
+    num_envs: int = 1
+    seed: int = 0
+    max_episode_steps: int | None = None
+    env_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.num_episodes is None) == (self.num_steps is None):
+            raise UsageError(
+                "Give a number of episodes or of steps, one of them: --episodes N or --steps N."
+            )
+        for name in ("num_episodes", "num_steps", "num_envs", "max_episode_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}; expected 1 or more.")
+        if self.seed < 0:
+            raise UsageError(f"seed is {self.seed}; expected 0 or more.")
+        try:
+            json.dumps(dict(self.env_options))
+        except TypeError as error:
+            raise UsageError(
+                f"env_options must be JSON values, to be kept with the data ({error})."
+            ) from error
+
+    @property
+    def chunk_episodes(self) -> int:
+        """Episodes of a chunk, which one worker records, and which an interrupted run keeps."""
+        if self.num_episodes is None:
+            return self.num_envs * EPISODES_AN_ENV
+        return max(self.num_envs, -(-self.num_episodes // MOST_CHUNKS))
+
+    @property
+    def most_episode_steps(self) -> int | None:
+        """The step limit of an episode: more than are to be recorded are of no use."""
+        limits = [limit for limit in (self.max_episode_steps, self.num_steps) if limit]
+        return min(limits, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the options as JSON values."""
+        return {**asdict(self), "env_options": dict(self.env_options)}

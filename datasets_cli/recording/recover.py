@@ -1,0 +1,42 @@
+"""The environment that a dataset was recorded from, made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.store.manifest import Manifest
+
+
+def recover_environment(
+    manifest: Manifest, options: Mapping[str, Any], *, evaluation: bool = False
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment of a dataset, as ``gymnasium.make`` makes it.
+
+    The specification names code to import: do it for data of people whom you trust.
+
+    Args:
+        manifest: of the dataset.
+        options: further arguments of ``gymnasium.make``.
+        evaluation: the environment that the dataset names for evaluation, where it names one.
+
+    Raises:
+        UsageError: the dataset does not know its environment, or gymnasium cannot make it.
+    """
+    known = manifest.metadata
+    text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
+    if not isinstance(text, str):
+        raise UsageError(
+            f"{manifest.id} does not say which environment it is of: its manifest has no env_spec, "
+            "which datasets of Minari and recorded ones have."
+        )
+    try:
+        return gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(text), **options)
+    except Exception as error:  # whatever an environment's module does
+        raise UsageError(
+            f"The environment of {manifest.id} cannot be made ({type(error).__name__}: {error}). "
+            "Install the package that it is part of; its specification is metadata['env_spec'] of "
+            "the dataset."
+        ) from error

@@ -1,0 +1,136 @@
+"""A run of a recording: what is recorded, in which chunks, by which workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.tasks import run_tasks
+from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.progress import Progress
+from datasets_cli.recording.chunks import ChunkTask, num_steps_in, record_chunk
+from datasets_cli.recording.lanes import make_environments
+from datasets_cli.recording.options import RecordOptions
+from datasets_cli.recording.policies import RANDOM, PolicyFunction
+from datasets_cli.recording.spaces import space_json
+from datasets_cli.sources.disk import make_folder
+from datasets_cli.store.manifest import Manifest
+
+CHUNKS_A_WAVE = 4
+"""Chunks for each worker between two looks at whether the steps are enough."""
+
+
+class Run:
+    """What one call records.
+
+    Args:
+        options: of the call.
+        policy: the function; None for random actions.
+        older: the dataset that the episodes are added to.
+
+    Raises:
+        UsageError: the environment cannot be made, has a space without columns, or is not that of
+            the older dataset.
+    """
+
+    def __init__(
+        self, options: RecordOptions, policy: PolicyFunction | None, older: Manifest | None
+    ) -> None:
+        self.options, self._policy = options, policy
+        self.policy_entry = {"name": RANDOM} if policy is None else function_entry(policy)
+        with closing(make_environments(replace(options, num_envs=1))) as envs:
+            spec = envs.envs[0].spec  # type: ignore[attr-defined]
+            # As texts, which may have the bare word Infinity: as Minari keeps them.
+            self.environment = {
+                "env_spec": spec.to_json(),
+                "observation_space": json.dumps(space_json(envs.single_observation_space)),
+                "action_space": json.dumps(space_json(envs.single_action_space)),
+            }
+        self._episode_limit = options.most_episode_steps or spec.max_episode_steps
+        self.earlier = [] if older is None else _earlier(older, self.environment)
+        self.first_episode = sum(each["episodes_recorded"] for each in self.earlier)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Everything that decides the values, as JSON values."""
+        return {
+            **self.options.to_json(),
+            "policy": self.policy_entry,
+            "first_episode": self.first_episode,
+            "gymnasium": gymnasium.__version__,
+        }
+
+    def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
+        """Record what is missing and return the folders of all chunks, in order.
+
+        Args:
+            folder: where they are.
+            workers: who records.
+            progress: told of the steps.
+
+        Raises:
+            RldsError: the environment or the policy failed, or a worker died.
+        """
+        if self._episode_limit is None:
+            progress.note(
+                f"{self.options.env} has no step limit, and an episode may never end: "
+                "--max-episode-steps N cuts it"
+            )
+        make_folder(folder)
+        found: list[Path] = []
+        num_steps = 0
+        kept = f"What is recorded is kept in {folder}; the same call continues from there."
+        with workers.pool() as pool:
+            for wave in self._waves(folder, workers):
+                missing = [task for task in wave if not task.done.is_dir()]
+                num_steps += sum(num_steps_in(task.done) for task in wave if task not in missing)
+                for task, _ in run_tasks(pool, record_chunk, missing, kept):
+                    num_steps += num_steps_in(task.done)
+                    progress.writing(num_steps)
+                found += [task.done for task in wave]
+                if self.options.num_steps is not None and num_steps >= self.options.num_steps:
+                    break
+        return found
+
+    def _waves(self, folder: Path, workers: Workers) -> Iterator[list[ChunkTask]]:
+        """Yield tasks: all of a number of episodes at once; some at a time until steps suffice."""
+        options, size = self.options, self.options.chunk_episodes
+        pickled = None if self._policy is None else pickle_by_value(self._policy)
+        stop = None if options.num_episodes is None else self.first_episode + options.num_episodes
+
+        def task(number: int) -> ChunkTask:
+            first = self.first_episode + number * size
+            last = first + size if stop is None else min(first + size, stop)
+            name = self.policy_entry["name"]
+            return ChunkTask(options, number, first, last, folder, pickled, name)
+
+        if options.num_episodes is not None:
+            yield [task(number) for number in range(-(-options.num_episodes // size))]
+            return
+        number, wave = 0, CHUNKS_A_WAVE * max(1, workers.num_workers or 1)
+        while True:
+            yield [task(each) for each in range(number, number + wave)]
+            number += wave
+
+
+def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Return what a dataset was recorded by, if episodes of an environment can be added to it."""
+    recordings = older.metadata.get("recordings")
+    differing = [name for name, text in environment.items() if older.metadata.get(name) != text]
+    if recordings is None or differing:
+        found = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
+        raise UsageError(f"Episodes cannot be added to {older.id}: {found}. Choose another --out.")
+    if older.texts:
+        raise UsageError(
+            f"Episodes cannot be added to {older.id}, which has text. Record into another --out, "
+            "and sample both as a Mixture."
+        )
+    return list(recordings)
