@@ -13,10 +13,11 @@ from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
+from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk, trajectories_named
 from datasets_cli.preprocessing.destination import is_made
 from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
@@ -26,7 +27,8 @@ from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
-from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.preprocessing.worker_needs import WorkerNeeds
+from datasets_cli.progress import Progress, expect_rows, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -51,6 +53,8 @@ def preprocess(
     num_chunks: int | None = None,
     per: Per = "trajectory",
     executor: Executor | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     seed: int = 0,
     lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
@@ -74,6 +78,8 @@ def preprocess(
         per: whether chunks are whole trajectories.
         executor: where to run; its workers must see both folders. Processes of this machine, as
             ``num_workers`` says, where None.
+        engine: what runs the tasks, as in ``Workers``, and so is ``address``.
+        address: of a cluster.
         seed: seeds torch for every chunk.
         lock_timeout: seconds to wait for another process that writes ``dest``.
         progress: told of the rows done, and that we wait.
@@ -92,7 +98,7 @@ def preprocess(
         PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
         selection=selection,
         id=id,
-        workers=Workers(num_workers, executor),
+        workers=Workers(num_workers, executor, engine, address),
         lock_timeout=lock_timeout,
         progress=progress,
     )
@@ -153,10 +159,10 @@ def write_derived(
     with dest_locked(dest, lock_timeout, progress):
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
+        new_id = id or f"derived/{dest.name}"
         try:
-            _fill(run, work, columns, texts, workers, progress)
+            _fill(run, work, columns, texts, workers, new_id, progress)
             parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
-            new_id = id or f"derived/{dest.name}"
             commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
         except FileNotFoundError:
             # Where locks do not work, another process that makes the same may have been faster: it
@@ -173,6 +179,7 @@ def _fill(
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
     workers: Workers,
+    id: str,
     progress: Progress | None,
 ) -> None:
     """Do the tasks that are not done yet."""
@@ -181,12 +188,18 @@ def _fill(
     except DiskFull:
         work.sweep_what_is_of_no_use()
         raise
-    tasks = list(run.tasks(work, columns, texts))
+    tasks = list(run.tasks(work, columns, texts, elsewhere=workers.engine != "local"))
+    has_begun = False
     try:
         with workers.at_most(len(tasks)).pool() as pool:
-            _run(pool, tasks, work, run.num_rows, reporting_to(progress))
+            if tasks:
+                refuse_unfit(pool, WorkerNeeds.differences, tasks[0].needs, work.kept)
+            has_begun = True
+            told = reporting_to(progress)
+            expect_rows(told, id, _rows_done(run, tasks), run.num_rows)
+            _run(pool, run, tasks, work.kept, told)
     except BaseException:
-        if workers.executor is None:  # tasks of a caller's executor may still write
+        if workers.end_with_the_call or not has_begun:  # else tasks may still write
             work.sweep_what_is_of_no_use()
         raise
 
@@ -227,15 +240,20 @@ class Run:
         )
 
     def tasks(
-        self, work: Work, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]
+        self,
+        work: Work,
+        columns: tuple[Column, ...],
+        texts: tuple[TextColumn, ...],
+        elsewhere: bool,
     ) -> Iterator[PreprocessTask]:
-        """Yield the tasks that are not done."""
-        pickled, selection = pickle_by_value(self.function), self.dataset.selection
+        """Yield the tasks that are not done; ``elsewhere`` are workers with another Python path."""
+        pickled, selection = pickle_by_value(self.function, elsewhere), self.dataset.selection
+        needs = WorkerNeeds.of_this_process(work.folder, pickled, self.dataset)
         for number, (start, stop) in enumerate(self.bounds):
             mark = work.mark(number)
             if not mark.exists():
                 yield PreprocessTask(
-                    source=self.dataset.folder,
+                    needs=needs,
                     data=work.data,
                     mark=mark,
                     start=start,
@@ -285,11 +303,21 @@ def row_bytes_of(manifest: Manifest) -> int:
 
 
 def _run(
-    pool: Executor, tasks: list[PreprocessTask], work: Work, num_rows: int, progress: Progress
+    pool: Executor, run: Run, tasks: list[PreprocessTask], kept: str, progress: Progress
 ) -> None:
     """Write the tasks' rows, and tell of the rows done."""
-    done = num_rows - sum(task.stop - task.start for task in tasks)
+
+    def name(task: PreprocessTask) -> str:
+        trajectories = trajectories_named(run.dataset, task.start, task.stop)
+        return f"rows {task.start} to {task.stop - 1} ({trajectories})"
+
+    done = _rows_done(run, tasks)
     progress.writing(done)
-    for task, _ in run_tasks(pool, write_rows, tasks, work.kept):
+    for task, _ in run_tasks(pool, write_rows, tasks, kept, name=name, note=progress.note):
         done += task.stop - task.start
         progress.writing(done)
+
+
+def _rows_done(run: Run, tasks: list[PreprocessTask]) -> int:
+    """Return the rows that need no task."""
+    return run.num_rows - sum(task.stop - task.start for task in tasks)
