@@ -28,7 +28,7 @@ FLOORS = [
     ["installed"],
     ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.forms"],
-    ["replay.storages"],
+    ["replay.storages", "preprocessing.returned"],
     [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
         "replay.writers",

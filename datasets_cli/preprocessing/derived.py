@@ -144,7 +144,7 @@ def derived_columns(
     folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
     dataset = open_dataset(folder, text=True)
     run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
-    numbers, texts = run.probe()
+    numbers, texts, _ = run.probe()
     types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}
     types |= dict.fromkeys(texts, TEXT)
     columns = {

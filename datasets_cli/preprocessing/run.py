@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
-from datasets_cli.errors import DiskFull, UsageError
+from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
@@ -24,6 +24,8 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
+from datasets_cli.preprocessing.returned.columns import Returned
+from datasets_cli.preprocessing.returned.row_numbers import ROW_KEY
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.progress import Progress, reporting_to
@@ -34,7 +36,7 @@ from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Column, rows_per_block
-from datasets_cli.store.schema.texts import TextColumn, any_column
+from datasets_cli.store.schema.texts import TextColumn, is_text
 from datasets_cli.store.schema.trajectories import first_rows
 
 
@@ -148,16 +150,15 @@ def write_derived(
                 for folder in runs_to(dest):
                     shutil.rmtree(folder, ignore_errors=True)
         return False
-    columns, texts = run.probe()
+    columns, texts, is_numbered = run.probe()
     work = Work(dest, make_plan(run.origin, columns, texts), request)
     with dest_locked(dest, lock_timeout, progress):
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
         try:
-            _fill(run, work, columns, texts, workers, progress)
-            parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
-            new_id = id or f"derived/{dest.name}"
-            commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
+            _fill(run, work, columns, texts, is_numbered, workers, progress)
+            new_id, bounds = id or f"derived/{dest.name}", run.bounds
+            commit(dataset, work, columns, texts, bounds, new_id, run.origin, trash, progress)
         except FileNotFoundError:
             # Where locks do not work, another process that makes the same may have been faster: it
             # filled the same files with the same bytes, and has renamed their folder.
@@ -172,6 +173,7 @@ def _fill(
     work: Work,
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
+    is_numbered: bool,
     workers: Workers,
     progress: Progress | None,
 ) -> None:
@@ -181,7 +183,7 @@ def _fill(
     except DiskFull:
         work.sweep_what_is_of_no_use()
         raise
-    tasks = list(run.tasks(work, columns, texts))
+    tasks = list(run.tasks(work, columns, texts, is_numbered))
     try:
         with workers.at_most(len(tasks)).pool() as pool:
             _run(pool, tasks, work, run.num_rows, reporting_to(progress))
@@ -215,19 +217,46 @@ class Run:
             manifest.id,
         )
 
-    def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
-        """Return the columns that the function gives, learned from the first rows."""
-        options = self.options
-        stop = first_chunk(self._offsets, self._row_bytes, options.per, self.dataset.manifest.id)
-        rows = apply(self.dataset, self.function, options.seed, 0, stop)
-        found = [any_column(key, values) for key, values in sorted(rows.items())]
+    def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...], bool]:
+        """Return the columns that the function gives, and whether it gets the numbers of rows.
+
+        They are learned from the first rows. A function that drops some of these, or looks for
+        their numbers, gets the numbers of all rows at once.
+        """
+        per, id = self.options.per, self.dataset.manifest.id
+        is_numbered = False
+        for bounds in [(0, first_chunk(self._offsets, self._row_bytes, per, id)), *self.bounds]:
+            found, is_numbered = self._try(*bounds, is_numbered)
+            # Of no rows tensordict knows the shape of numbers, and not that of text.
+            if not (found.is_empty and any(map(is_text, found.rows.values()))):
+                break
+        columns = found.columns.values()
         return (
-            tuple(column for column in found if isinstance(column, Column)),
-            tuple(column for column in found if isinstance(column, TextColumn)),
+            tuple(column for column in columns if isinstance(column, Column)),
+            tuple(column for column in columns if isinstance(column, TextColumn)),
+            is_numbered,
         )
 
+    def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
+        """Return what the function returns for some rows, and whether it gets their numbers."""
+        arguments = (self.dataset, self.function, self.options.seed, start, stop)
+        if not is_numbered:
+            try:
+                found = apply(*arguments)
+                return found, found.kept is not None
+            except UsageError:
+                raise
+            except RldsError:  # it may have looked for the numbers; if not, it fails again
+                if ROW_KEY in self.dataset.keys:
+                    raise
+        return apply(*arguments, is_numbered=True), True
+
     def tasks(
-        self, work: Work, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]
+        self,
+        work: Work,
+        columns: tuple[Column, ...],
+        texts: tuple[TextColumn, ...],
+        is_numbered: bool,
     ) -> Iterator[PreprocessTask]:
         """Yield the tasks that are not done."""
         pickled, selection = pickle_by_value(self.function), self.dataset.selection
@@ -246,6 +275,7 @@ class Run:
                     texts=texts,
                     part=work.part(number),
                     selection=selection.rows(start, stop) if selection else None,
+                    is_numbered=is_numbered,
                 )
 
 

@@ -2,6 +2,8 @@
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
                                                   and the text of each part in parts/<k>/;
+                                                  where rows were dropped, which are kept in
+                                                  parts/<k>.kept and, at the end, closed/;
                                                   request.json where both ends are in the root
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 """
@@ -35,6 +37,7 @@ class Work:
         digest = hashlib.sha256(plan).hexdigest()[:16]
         self.folder = dest.parent / f".{dest.name}.{digest}.partial"
         self.data = self.folder / "data"
+        self.closed = self.folder / "closed"
         self._plan = plan
         self._request = request
         # A folder that a caller made, as a temporary one, goes with its name: no later call could
