@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.destination import refuse_used
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.returned.gaps import close_gaps
-from datasets_cli.preprocessing.returned.kept_file import read_kept
+from datasets_cli.preprocessing.returned.marks import read_mark
 from datasets_cli.preprocessing.returned.remaining import Bounds, RemainingRows, remaining_rows
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
@@ -79,7 +79,7 @@ def commit(
             metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
             texts=texts,
             statistics=summarise(data, reward_column(columns), left.offsets),
-            parent={**origin.parent, **({"dropped": left.dropped} if left.dropped else {})},
+            parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
             function=origin.function,
             arguments=origin.arguments,
             seed=origin.seed,
@@ -106,7 +106,7 @@ def _rows_left(dataset: Dataset, work: Work, bounds: Bounds) -> RemainingRows:
 
     def kept(number: int) -> np.ndarray | None:
         start, stop = bounds[number]
-        return read_kept(work.mark(number), stop - start)
+        return read_mark(work.mark(number), stop - start)
 
     offsets = first_rows(dataset.offsets.numpy(), num_rows)
     left = remaining_rows(offsets, _early_ends(dataset, num_rows), bounds, kept)
@@ -153,20 +153,25 @@ def _end_cut_trajectories(data: Path, columns: tuple[Column, ...], rows: np.ndar
     flags = {column.key: data / column.filename for column in single}
     if not (len(rows) and {DONE, TRUNCATED} <= flags.keys()):
         return
-    with flags[DONE].open("r+b", 0) as done, flags[TRUNCATED].open("r+b", 0) as truncated:
+    with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
         # A flag is one byte a row. Blocks of many rows, as a function may cut all trajectories.
         for block in np.split(rows, np.flatnonzero(np.diff(rows // CHUNK_ROWS)) + 1):
             first, last = int(block[0]), int(block[-1])
             done_rows, truncated_rows = (_flags(file, first, last) for file in (done, truncated))
             early = block[~done_rows[block - first]] - first
             done_rows[early] = truncated_rows[early] = True
-            # A row that is done is left alone by the next run, which continues a killed one.
-            for file, values in ((truncated, truncated_rows), (done, done_rows)):
-                file.seek(first)
-                file.write(values.data)
+            # In this order: the run after a killed one leaves alone what is done.
+            _put(truncated, first, truncated_rows)
+            _put(done, first, done_rows)
 
 
-def _flags(file: FileIO, first: int, last: int) -> np.ndarray:
+def _flags(file: BinaryIO, first: int, last: int) -> np.ndarray:
     """Return the flags of the rows ``first`` to ``last``, bool ``[n]``."""
     file.seek(first)
     return np.fromfile(file, np.bool_, last - first + 1)
+
+
+def _put(file: BinaryIO, first: int, flags: np.ndarray) -> None:
+    file.seek(first)
+    file.write(flags.data)
+    file.flush()

@@ -65,7 +65,8 @@ def preprocess(
     Args:
         source: folder of the dataset to read.
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
-            ``[n]``, always with the same keys, element types and row shapes.
+            ``[n]``, or one of fewer of these rows in their order, always with the same keys,
+            element types and row shapes.
         dest: folder of the new dataset; it must not hold anything else.
         selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.

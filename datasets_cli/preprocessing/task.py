@@ -18,7 +18,7 @@ from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
 from datasets_cli.preprocessing.returned.columns import Returned, arrays_of, first_difference
-from datasets_cli.preprocessing.returned.kept_file import write_kept
+from datasets_cli.preprocessing.returned.marks import write_mark
 from datasets_cli.preprocessing.returned.row_numbers import ROW, kept_rows, number_rows
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
@@ -87,8 +87,7 @@ def write_rows(task: PreprocessTask) -> None:
                 task, found.columns, _named(dataset, task.start, task.stop, first)
             )
             _write(task, found.rows)
-        write_kept(task.mark, found.kept)
-        task.mark.touch()
+        write_mark(task.mark, found.kept)
 
 
 def _refuse_other_columns(task: PreprocessTask, found: dict[Key, AnyColumn], named: str) -> None:

@@ -2,8 +2,7 @@
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
                                                   and the text of each part in parts/<k>/;
-                                                  where rows were dropped, which are kept in
-                                                  parts/<k>.kept and, at the end, closed/;
+                                                  closed/, data without the gaps of dropped rows;
                                                   request.json where both ends are in the root
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 """

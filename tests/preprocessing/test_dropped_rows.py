@@ -17,6 +17,7 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
+from datasets_cli.cli.main import main
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
@@ -211,3 +212,5 @@ def test_the_result_passes_verify_and_says_what_is_gone(
     assert verified.ok and verified.report is not None
     parent = read_manifest(datasets_cli.dataset_path("derived/fewer").path).parent
     assert parent is not None and note == f"dropped {parent['dropped']}"
+    assert main(["info", "derived/fewer"]) == 0
+    assert parent["dropped"] in " ".join(capsys.readouterr().out.split())

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import DiskFull, RldsError, UsageError
+from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, UsageError
 from datasets_cli.preprocessing import finish
 from datasets_cli.preprocessing.returned import gaps
 from datasets_cli.preprocessing.run import preprocess
@@ -143,7 +144,10 @@ def test_statistics_of_values_that_are_no_numbers_are_left_out(
     assert statistics["length"]["mean"] == 33 / 6
 
 
-STEPS = [(gaps, "_copy"), (gaps, "flush"), (gaps, "replace_file"), (finish, "write_meta_files")]
+STEPS = [
+    *((gaps, name) for name in ("_copy", "flush", "replace_file")),
+    *((finish, name) for name in ("_put", "write_meta_files")),
+]
 
 
 @pytest.mark.parametrize(("module", "name"), STEPS, ids=[name for _, name in STEPS])
@@ -214,6 +218,18 @@ def test_a_run_that_failed_continues_with_the_rows_that_it_kept(
     assert log.read_text().split() == ["4", "4", "20"], "the trial twice, and what was not done"
     preprocess(source, some, tmp_path / "right", num_workers=0)
     assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "right").files
+
+
+def test_a_mark_of_another_length_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="killed"):
+        patch.setattr(gaps, "replace_file", Mock(side_effect=OSError("killed")))
+        preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
+    (mark,) = tmp_path.glob(".out.*.partial/parts/0.done")
+    mark.write_bytes(b"too long")
+    with pytest.raises(
+        DamagedDataset, match=rf"{mark} has 8 bytes; expected 1, a bit for each of 4"
+    ):
+        preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
 
 
 def test_where_the_disk_has_no_room_to_close_gaps_the_rows_are_kept(
