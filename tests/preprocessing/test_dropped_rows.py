@@ -155,6 +155,15 @@ def test_text_of_several_values_a_row_is_known_from_the_first_row_that_is_left(
     assert text_of(tmp_path / "out", "info", "pair") == [["a", "b"]] * 21
 
 
+def test_numbers_are_known_though_the_first_trajectories_go(source: Path, tmp_path: Path) -> None:
+    def late(batch: TensorDict) -> TensorDict:
+        return batch.exclude("observation", "next")[batch["action"] > 12]
+
+    preprocess(source, late, tmp_path / "out", num_workers=0, chunksize=1)
+    assert leaf(tmp_path / "out", "action", "<i8") == [*range(13, 34)]
+    assert np.load(tmp_path / "out" / "trajectories.npy").tolist() == [0, 1, 21]
+
+
 def test_whole_trajectories_may_go_and_other_columns_come(source: Path, tmp_path: Path) -> None:
     """The keys, shapes and element types of the result are the function's."""
 
