@@ -459,8 +459,9 @@ def preprocess(
 
     Args:
         id: ``family/name``; the family may be left out where the name is unique.
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or its
-            name ``"module:function"``, whose module may be in the working directory.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
+            of fewer of these rows, ``batch[keep]``; or its name ``"module:function"``, whose module
+            may be in the working directory.
         out: name of the new dataset.
         num_workers: processes; all cores where None, this process where 0.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a

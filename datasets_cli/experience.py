@@ -544,7 +544,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
 
         Args:
-            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or
+                one of fewer of these rows, ``batch[keep]``.
             dim: 0, the rows; there is no other.
             num_workers: processes; all cores where None, this process where 0.
             dest: folder of the new dataset; it must not hold anything but the same result, which

@@ -31,7 +31,7 @@ FLOORS = [
         *("collect.environments", "specs.forms"),
     ],
     ["replay.forms", "collect"],
-    ["replay.storages"],
+    ["replay.storages", "preprocessing.returned"],
     [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
         "replay.writers",

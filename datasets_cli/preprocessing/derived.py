@@ -45,8 +45,8 @@ def derive(
 
     Args:
         id: an id, or a name that resolves to one.
-        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``;
-            or its name.
+        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``,
+            or one of fewer of these rows; or its name.
         out: name of the new dataset.
         config: the root.
         num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
@@ -144,7 +144,7 @@ def derived_columns(
     folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
     dataset = open_dataset(folder, text=True)
     run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
-    numbers, texts = run.probe()
+    numbers, texts, _ = run.probe()
     types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}
     types |= dict.fromkeys(texts, TEXT)
     columns = {

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.destination import refuse_used
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.returned.gaps import close_gaps
+from datasets_cli.preprocessing.returned.marks import read_mark
+from datasets_cli.preprocessing.returned.remaining import Bounds, RemainingRows, remaining_rows
 from datasets_cli.preprocessing.work import Work
+from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.store.schema.meta_files import write_meta_files
-from datasets_cli.store.schema.summary import summarise
+from datasets_cli.store.schema.summary import CHUNK_ROWS, summarise
 from datasets_cli.store.schema.texts import TextColumn, text_files
 from datasets_cli.store.schema.trajectories import first_rows
 from datasets_cli.store.ted.writer import reward_column, write_beside
@@ -29,11 +35,11 @@ def commit(
     work: Work,
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
-    parts: list[Path],
-    num_rows: int,
+    bounds: Bounds,
     id: str,
     origin: Origin,
     trash: Path | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write what follows from all rows, and commit the folder.
 
@@ -42,36 +48,38 @@ def commit(
         work: where they are.
         columns: of the new dataset.
         texts: of the new dataset.
-        parts: the folders of the tasks' text, in their order.
-        num_rows: of the new dataset.
+        bounds: of the chunks that the tasks read.
         id: of the new dataset.
         origin: parent, function, arguments and seed, for the manifest.
         trash: the name that an older result has on its way out; None where there must be none.
+        progress: told of rows that the function dropped.
 
     Raises:
-        UsageError: another run filled the destination meanwhile.
+        UsageError: the function dropped all rows, or another run filled the destination meanwhile.
     """
-    parent = dataset.manifest
-    offsets = first_rows(dataset.offsets.numpy(), num_rows)
-    data = work.data
+    left = _rows_left(dataset, work, bounds)
+    parent, data = dataset.manifest, work.data
+    if left.dropped:
+        data = work.closed
+        close_gaps(work.data, data, columns, left.places, id)
     with disk_errors(data):
-        _end_cut_trajectories(data, columns, _cut_ends(dataset, num_rows))
-        names = write_meta_files(data, columns, num_rows)
+        _end_cut_trajectories(data, columns, left.early_ends)
+        names = write_meta_files(data, columns, left.num_rows)
         names += [column.filename for column in columns if column.row_bytes]
-        names += _join_text(data, texts, parts)
+        names += _join_text(data, texts, work, left.places)
         manifest = Manifest(
             id=id,
             layout="ted",
-            num_transitions=num_rows,
-            num_trajectories=len(offsets) - 1,
+            num_transitions=left.num_rows,
+            num_trajectories=len(left.offsets) - 1,
             columns=columns,
-            files=write_beside(data, names, offsets, {}),
+            files=write_beside(data, names, left.offsets, {}),
             recipe=parent.recipe,
             # Notes are about the parent's rows and fields, which a function may have changed.
             metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
             texts=texts,
-            statistics=summarise(data, reward_column(columns), offsets),
-            parent=origin.parent,
+            statistics=summarise(data, reward_column(columns), left.offsets),
+            parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
             function=origin.function,
             arguments=origin.arguments,
             seed=origin.seed,
@@ -84,10 +92,36 @@ def commit(
     shutil.rmtree(work.folder, ignore_errors=True)
     if trash is not None:
         sweep(trash)
+    if left.dropped:
+        reporting_to(progress).note(f"{id}: the function dropped {left.dropped}.")
 
 
-def _join_text(data: Path, texts: tuple[TextColumn, ...], parts: list[Path]) -> list[str]:
+def _rows_left(dataset: Dataset, work: Work, bounds: Bounds) -> RemainingRows:
+    """Return what the function kept of all rows.
+
+    Raises:
+        UsageError: nothing.
+    """
+    num_rows = bounds[-1][1]
+
+    def kept(number: int) -> np.ndarray | None:
+        start, stop = bounds[number]
+        return read_mark(work.mark(number), stop - start)
+
+    offsets = first_rows(dataset.offsets.numpy(), num_rows)
+    left = remaining_rows(offsets, _early_ends(dataset, num_rows), bounds, kept)
+    if not left.num_rows:
+        shutil.rmtree(work.folder, ignore_errors=True)  # of no use to another call
+        raise UsageError(
+            f"The function must return a row or more: it dropped all {num_rows:,} rows of "
+            f"{dataset.manifest.id}. Look at the mask by which it chooses rows."
+        )
+    return left
+
+
+def _join_text(data: Path, texts: tuple[TextColumn, ...], work: Work, places: Bounds) -> list[str]:
     """Write the text of all tasks, in their order, and return the names of its files."""
+    parts = [work.part(number) for number, (_, count) in enumerate(places) if count]
     for name in text_files(texts):  # of a run that was killed here
         (data / name).unlink(missing_ok=True)
     writer = TextWriter(data)
@@ -99,7 +133,7 @@ def _join_text(data: Path, texts: tuple[TextColumn, ...], parts: list[Path]) -> 
         writer.close()
 
 
-def _cut_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
+def _early_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
     """Return the rows int64 ``[n]`` that may end a trajectory of theirs too early: cut ones.
 
     ``num_frames`` may cut the last one, and a view any.
@@ -114,18 +148,30 @@ def _cut_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
 
 
 def _end_cut_trajectories(data: Path, columns: tuple[Column, ...], rows: np.ndarray) -> None:
-    """Mark rows as truncated, those of them that are not done.
-
-    A flag is one byte per row, so row n is byte n of its file.
-    """
+    """Mark rows int64 ``[n]``, increasing, as truncated, those of them that are not done."""
     single = (column for column in columns if (column.dtype, column.shape) == ("bool", (1,)))
     flags = {column.key: data / column.filename for column in single}
-    if not {DONE, TRUNCATED} <= flags.keys():
+    if not (len(rows) and {DONE, TRUNCATED} <= flags.keys()):
         return
     with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
-        for row in rows.tolist():
-            done.seek(row)
-            if done.read(1) == b"\0":
-                for file in (done, truncated):
-                    file.seek(row)
-                    file.write(b"\1")
+        # A flag is one byte a row. Blocks of many rows, as a function may cut all trajectories.
+        for block in np.split(rows, np.flatnonzero(np.diff(rows // CHUNK_ROWS)) + 1):
+            first, last = int(block[0]), int(block[-1])
+            done_rows, truncated_rows = (_flags(file, first, last) for file in (done, truncated))
+            early = block[~done_rows[block - first]] - first
+            done_rows[early] = truncated_rows[early] = True
+            # In this order: the run after a killed one leaves alone what is done.
+            _put(truncated, first, truncated_rows)
+            _put(done, first, done_rows)
+
+
+def _flags(file: BinaryIO, first: int, last: int) -> np.ndarray:
+    """Return the flags of the rows ``first`` to ``last``, bool ``[n]``."""
+    file.seek(first)
+    return np.fromfile(file, np.bool_, last - first + 1)
+
+
+def _put(file: BinaryIO, first: int, flags: np.ndarray) -> None:
+    file.seek(first)
+    file.write(flags.data)
+    file.flush()

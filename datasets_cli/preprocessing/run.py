@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
-from datasets_cli.errors import DiskFull, UsageError
+from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import run_tasks
@@ -25,6 +25,8 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
+from datasets_cli.preprocessing.returned.columns import Returned
+from datasets_cli.preprocessing.returned.row_numbers import ROW_KEY
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
@@ -36,7 +38,7 @@ from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Column, rows_per_block
-from datasets_cli.store.schema.texts import TextColumn, any_column
+from datasets_cli.store.schema.texts import TextColumn, is_text
 from datasets_cli.store.schema.trajectories import first_rows
 
 
@@ -67,7 +69,8 @@ def preprocess(
     Args:
         source: folder of the dataset to read.
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
-            ``[n]``, always with the same keys, element types and row shapes.
+            ``[n]``, or one of fewer of these rows in their order, always with the same keys,
+            element types and row shapes.
         dest: folder of the new dataset; it must not hold anything else.
         selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
@@ -154,16 +157,17 @@ def write_derived(
                 for folder in runs_to(dest):
                     shutil.rmtree(folder, ignore_errors=True)
         return False
-    columns, texts = run.probe()
+    columns, texts, is_numbered = run.probe()
     work = Work(dest, make_plan(run.origin, columns, texts), request)
     with dest_locked(dest, lock_timeout, progress):
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
         new_id = id or f"derived/{dest.name}"
         try:
-            _fill(run, work, columns, texts, workers, new_id, progress)
-            parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
-            commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
+            _fill(run, work, columns, texts, is_numbered, workers, new_id, progress)
+            commit(
+                dataset, work, columns, texts, run.bounds, new_id, run.origin, trash, progress
+            )
         except FileNotFoundError:
             # Where locks do not work, another process that makes the same may have been faster: it
             # filled the same files with the same bytes, and has renamed their folder.
@@ -178,6 +182,7 @@ def _fill(
     work: Work,
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
+    is_numbered: bool,
     workers: Workers,
     id: str,
     progress: Progress | None,
@@ -188,7 +193,8 @@ def _fill(
     except DiskFull:
         work.sweep_what_is_of_no_use()
         raise
-    tasks = list(run.tasks(work, columns, texts, elsewhere=workers.engine != "local"))
+    elsewhere = workers.engine != "local"
+    tasks = list(run.tasks(work, columns, texts, is_numbered, elsewhere=elsewhere))
     has_begun = False
     try:
         with workers.at_most(len(tasks)).pool() as pool:
@@ -228,22 +234,47 @@ class Run:
             manifest.id,
         )
 
-    def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
-        """Return the columns that the function gives, learned from the first rows."""
-        options = self.options
-        stop = first_chunk(self._offsets, self._row_bytes, options.per, self.dataset.manifest.id)
-        rows = apply(self.dataset, self.function, options.seed, 0, stop)
-        found = [any_column(key, values) for key, values in sorted(rows.items())]
+    def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...], bool]:
+        """Return the columns that the function gives, and whether it gets the numbers of rows.
+
+        They are learned from the first rows. A function that drops some of these, or looks for
+        their numbers, gets the numbers of all rows at once.
+        """
+        per, id = self.options.per, self.dataset.manifest.id
+        is_numbered = False
+        for bounds in [(0, first_chunk(self._offsets, self._row_bytes, per, id)), *self.bounds]:
+            found, is_numbered = self._try(*bounds, is_numbered)
+            # Of no rows tensordict knows the shape of numbers, and not that of text.
+            if not (found.is_empty and any(map(is_text, found.rows.values()))):
+                break
+        columns = found.columns.values()
         return (
-            tuple(column for column in found if isinstance(column, Column)),
-            tuple(column for column in found if isinstance(column, TextColumn)),
+            tuple(column for column in columns if isinstance(column, Column)),
+            tuple(column for column in columns if isinstance(column, TextColumn)),
+            is_numbered,
         )
+
+    def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
+        """Return what the function returns for some rows, and whether it gets their numbers."""
+        arguments = (self.dataset, self.function, self.options.seed, start, stop)
+        if not is_numbered:
+            try:
+                found = apply(*arguments)
+                return found, found.kept is not None
+            except UsageError:
+                raise
+            except RldsError:  # it may have looked for the numbers; if not, it fails again
+                if ROW_KEY in self.dataset.keys:
+                    raise
+        return apply(*arguments, is_numbered=True), True
 
     def tasks(
         self,
         work: Work,
         columns: tuple[Column, ...],
         texts: tuple[TextColumn, ...],
+        is_numbered: bool,
+        *,
         elsewhere: bool,
     ) -> Iterator[PreprocessTask]:
         """Yield the tasks that are not done; ``elsewhere`` are workers with another Python path."""
@@ -264,6 +295,7 @@ class Run:
                     texts=texts,
                     part=work.part(number),
                     selection=selection.rows(start, stop) if selection else None,
+                    is_numbered=is_numbered,
                 )
 
 

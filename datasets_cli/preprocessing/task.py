@@ -9,31 +9,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
-from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
+from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.returned.columns import Returned, arrays_of, first_difference
+from datasets_cli.preprocessing.returned.marks import write_mark
+from datasets_cli.preprocessing.returned.row_numbers import ROW, kept_rows, number_rows
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.arrays import row_data
-from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Column, Key, show_key
-from datasets_cli.store.schema.texts import AnyColumn, TextColumn, any_column, is_text, text_files
+from datasets_cli.store.schema.texts import AnyColumn, TextColumn, text_files
 from datasets_cli.store.text.writer import TextWriter
 
 _one_at_a_time = threading.RLock()  # a function may map another dataset
 
 Function = Callable[[TensorDict], TensorDict]
-"""Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of ``[n]`` rows."""
+"""Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many rows or fewer.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class PreprocessTask:
         texts: the same of text.
         part: folder for the text of these rows; the commit joins those of all tasks.
         selection: of a view, the part that these rows are; None where all rows are read.
+        is_numbered: whether the function gets the numbers of its rows, as it drops some.
     """
 
     needs: WorkerNeeds
@@ -65,6 +68,7 @@ class PreprocessTask:
     texts: tuple[TextColumn, ...]
     part: Path
     selection: Selection | None
+    is_numbered: bool = False
 
 
 def write_rows(task: PreprocessTask) -> None:
@@ -78,30 +82,41 @@ def write_rows(task: PreprocessTask) -> None:
     if task.selection is not None:
         dataset, first = dataset.select(task.selection), task.start
     function = cloudpickle.loads(task.function)
-    rows = apply(dataset, function, task.seed, task.start, task.stop, first)
-    found = {key: any_column(key, values) for key, values in rows.items()}
+    found = apply(
+        dataset, function, task.seed, task.start, task.stop, first, is_numbered=task.is_numbered
+    )
+    with disk_errors(task.data):
+        if not found.is_empty:
+            _refuse_other_columns(
+                task, found.columns, _named(dataset, task.start, task.stop, first)
+            )
+            _write(task, found.rows)
+        write_mark(task.mark, found.kept)
+
+
+def _refuse_other_columns(task: PreprocessTask, found: dict[Key, AnyColumn], named: str) -> None:
     expected: dict[Key, AnyColumn] = {column.key: column for column in task.columns}
     expected |= {column.key: column for column in task.texts}
     if found != expected:
-        wrong = min(
-            key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)
-        )
+        wrong = first_difference(found, expected)
         raise UsageError(
-            f"The function must return the same columns everywhere: for rows {task.start} to "
-            f"{task.stop - 1}, {show_key(wrong)} is {found.get(wrong)}, but for the first rows it "
-            f"was {expected.get(wrong)}."
+            f"The function must return the same columns everywhere: for {named}, "
+            f"{show_key(wrong)} is {found.get(wrong)}, but for the first rows it was "
+            f"{expected.get(wrong)}."
         )
-    with disk_errors(task.data):
-        if task.texts:
-            _write_text(task, {column.key: rows[column.key] for column in task.texts})
-        for column in task.columns:
-            if column.row_bytes:
-                with (task.data / column.filename).open("r+b") as file:
-                    file.seek(task.start * column.row_bytes)
-                    file.write(row_data(rows[column.key], column.dtype))
-                    file.flush()
-                    os.fsync(file.fileno())
-        task.mark.touch()
+
+
+def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
+    """Write rows from the place of the task's first row on."""
+    if task.texts:
+        _write_text(task, {column.key: rows[column.key] for column in task.texts})
+    for column in task.columns:
+        if column.row_bytes:
+            with (task.data / column.filename).open("r+b") as file:
+                file.seek(task.start * column.row_bytes)
+                file.write(row_data(rows[column.key], column.dtype))
+                file.flush()
+                os.fsync(file.fileno())
 
 
 def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
@@ -119,11 +134,18 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 
 def apply(
-    dataset: Dataset, function: Function, seed: int, start: int, stop: int, first: int = 0
-) -> dict[Key, np.ndarray]:
-    """Return the function's columns ``[stop - start, ...]`` of consecutive rows.
+    dataset: Dataset,
+    function: Function,
+    seed: int,
+    start: int,
+    stop: int,
+    first: int = 0,
+    *,
+    is_numbered: bool = False,
+) -> Returned:
+    """Return what a function returns for consecutive rows.
 
-    Text is an object array of str.
+    A function that drops rows is called again, with the numbers of the rows.
 
     Args:
         dataset: gives the rows; opened with its text.
@@ -132,65 +154,70 @@ def apply(
         start: first row.
         stop: one past the last.
         first: the row of the run that is the dataset's row 0.
+        is_numbered: whether the function gets the numbers at once.
 
     Raises:
         RldsError: the function raised; its file, line and trajectories are named.
-        UsageError: it did not return one row for each row.
+        UsageError: it returned something else than rows of those that it got, in their order.
     """
+    named = _named(dataset, start, stop, first)
+
+    def result(is_numbered: bool) -> TensorDict:
+        batch = DatasetStorage(dataset).run(start - first, stop - first)
+        if is_numbered:
+            number_rows(batch, start, named)
+        return _call(function, batch, [seed, start], named)
+
+    if is_numbered:
+        return _numbered(result(True), start, stop, named)
+    plain = result(False)
+    found = Returned(arrays_of(plain, named), None)
+    if len(plain) == stop - start:
+        return found
+    again = _numbered(result(True), start, stop, named)
+    if again.columns != found.columns:
+        wrong = first_difference(again.columns, found.columns)
+        raise UsageError(
+            f"The function must return the same columns where its batch has {ROW} too, the numbers "
+            f"of rows, as it drops some of {named}: {show_key(wrong)} is "
+            f"{again.columns.get(wrong)} with it, and {found.columns.get(wrong)} without. A "
+            f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
+            f'puts rows[keep] into its result as "{ROW}".'
+        )
+    return again
+
+
+def _named(dataset: Dataset, start: int, stop: int, first: int) -> str:
+    """Return rows as messages name them."""
     trajectories = trajectories_named(dataset, start - first, stop - first)
-    rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
-    batch = DatasetStorage(dataset).run(start - first, stop - first)
+    return f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
+
+
+def _call(function: Function, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
+    """Return what the function returns: at most as many rows as it gets."""
+    num_rows = len(batch)  # a function may change its batch
     # One thread and a seed of its own: the bytes must not depend on where a task runs. Seed and
     # threads are of the process, which may run several tasks in threads.
     with _one_at_a_time, torch.random.fork_rng(devices=[]), _one_thread():
-        torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
+        torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
         try:
             result = function(batch)
         except Exception as error:
-            raise RldsError(f"The function failed on {rows_named}: {failure_of(error)}") from error
-    if not isinstance(result, TensorDict) or result.batch_size[:1] != (stop - start,):
+            raise RldsError(f"The function failed on {named}: {failure_of(error)}") from error
+    is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
+    if not is_rows or len(result) > num_rows:
         found = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
         raise UsageError(
-            f"The function must return a TensorDict with one row for each of {rows_named}, but "
-            f"returned {found or type(result).__name__}."
+            f"The function must return a TensorDict with one row for each of {named}, or for some "
+            f"of them, but returned {found or type(result).__name__}."
         )
-    keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-    names = [(key,) if isinstance(key, str) else key for key in keys]
-    rows = {name: _array(name, result.get(name)) for name in names}
-    if all(map(is_text, rows.values())):
-        raise UsageError(f"The function returned no columns of numbers for {rows_named}.")
-    return rows
+    return result
 
 
-def _array(key: Key, entry: Any) -> np.ndarray:
-    """Return an entry of the result as an array ``[n, ...]``; text as an object array of str.
-
-    Raises:
-        UsageError: it is neither numbers nor text.
-    """
-    if not is_non_tensor(entry):
-        try:
-            return np.ascontiguousarray(to_array(entry))
-        except (TypeError, AttributeError, RuntimeError) as error:  # sparse, or another's class
-            raise UsageError(
-                f"The function returned what cannot be stored: {show_key(key)} is a "
-                f"{type(entry).__name__} that cannot become an array ({error}). Expected a dense "
-                "tensor of numbers or bool, or text."
-            ) from error
-    shape, flat = entry.batch_size, entry.tolist()
-    for _ in shape[1:]:  # a list less deep each time
-        flat = [value for values in flat for value in values]
-    wrong = [type(value).__name__ for value in flat if not isinstance(value, str)]
-    if wrong or len(flat) != shape.numel():
-        found = wrong[0] if wrong else "rows of different shapes"
-        raise UsageError(
-            f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
-            f"a str for each row, or arrays of one shape of them, found {found}. An object of "
-            "another kind may become numbers in tensors, or text, such as json.dumps of it."
-        )
-    texts = np.empty(len(flat), object)
-    texts[:] = [*map(str, flat)]
-    return texts.reshape(shape)
+def _numbered(result: TensorDict, start: int, stop: int, named: str) -> Returned:
+    """Return the columns of a result that has the numbers of its rows, without these."""
+    kept = kept_rows(result, start, stop, named)
+    return Returned(arrays_of(result.exclude(ROW), named), kept)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
                                                   and the text of each part in parts/<k>/;
+                                                  closed/, data without the gaps of dropped rows;
                                                   request.json where both ends are in the root
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 """
@@ -35,6 +36,7 @@ class Work:
         digest = hashlib.sha256(plan).hexdigest()[:16]
         self.folder = dest.parent / f".{dest.name}.{digest}.partial"
         self.data = self.folder / "data"
+        self.closed = self.folder / "closed"
         self._plan = plan
         self._request = request
         # A folder that a caller made, as a temporary one, goes with its name: no later call could

@@ -117,7 +117,14 @@ STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
 FUNCTION = _object_of({"name": TEXT, "digest": DIGEST})
 PARENT = _object_of(
-    {"id": TEXT}, {"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE, "view": TEXT}
+    {"id": TEXT},
+    {
+        "content": DIGEST,
+        "manifest_sha256": DIGEST,
+        "state": STATE,
+        "view": TEXT,
+        "dropped": TEXT,
+    },
 )
 
 FIELDS: dict[str, Check] = {

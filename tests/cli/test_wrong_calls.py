@@ -136,7 +136,7 @@ FUNCTIONS = [
         ("wrong_functions:number", 2, "not a function"),
         ("wrong_functions:broken", 1, "KeyError: 'reward'"),
         ("wrong_functions:nothing", 2, "must return a TensorDict with one row for each"),
-        ("wrong_functions:shorter", 2, "must return a TensorDict with one row for each"),
+        ("wrong_functions:shorter", 2, "must return _row where it drops rows"),
         ("wrong_functions:leaving", 1, "Let it raise an error instead"),
     )
 ]

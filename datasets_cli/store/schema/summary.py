@@ -70,7 +70,8 @@ def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[
         # The first of these trajectories may have begun, and the last may end, in another chunk.
         # reduceat adds up from each start to the next.
         trajectories, starts = runs_within(offsets, row, row + len(values))
-        sums[trajectories] += np.add.reduceat(values, starts)
+        with np.errstate(all="ignore"):  # infinities of both signs among rewards are not our error
+            sums[trajectories] += np.add.reduceat(values, starts)
         row += len(values)
     returns = RunningStatistics()
     returns.add(sums)

@@ -1,0 +1,1 @@
+"""What a function returned: its columns, the rows that it kept, and these without gaps."""
