@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,8 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.reading import read_blocks
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.parallel.own_tasks import own_pool
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
@@ -26,6 +27,7 @@ from datasets_cli.store.schema.frame_table import FrameFiles, FrameRun, FrameTab
 from datasets_cli.store.schema.trajectories import record_of
 from datasets_cli.store.writer import DatasetWriter
 
+KEPT = "What has been downloaded is kept: run the same command again."
 WORTH_PROCESSES = 50_000
 """Fewer frames take less time than processes need to start."""
 
@@ -76,11 +78,11 @@ def write_frames(
         FrameTask(id, deferred.key, part, deferred.read, table, files, dict(current_limits()))
         for part in deferred.parts
     ]
-    if workers.num_workers is None and table.num_frames < WORTH_PROCESSES:
-        workers = replace(workers, num_workers=0)
+    if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
+        workers = IN_THIS_PROCESS
     filled: Records = []
-    with workers.at_most(len(tasks)).pool() as pool:
-        for _, records in run_tasks(pool, write_part, tasks, "What has been downloaded is kept."):
+    with own_pool(workers.at_most(len(tasks))) as pool:
+        for _, records in run_tasks(pool, write_part, tasks, KEPT):
             filled += records
             num_done = sum(end - first for first, end in filled)
             progress.writing(min(writer.num_rows, num_done))

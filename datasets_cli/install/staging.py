@@ -6,19 +6,23 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.errors import SourceError
-from datasets_cli.install.deferred_frames import write_frames
+from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.errors import RldsError, SourceError
+from datasets_cli.formats.limits import current_limits, raised_limits
+from datasets_cli.install.deferred_frames import KEPT, write_frames
 from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.progress import Progress
-from datasets_cli.recipe import Block, Description, Source
+from datasets_cli.parallel.own_tasks import own_pool
+from datasets_cli.parallel.tasks import run_tasks
+from datasets_cli.progress import Progress, Silent
+from datasets_cli.recipe import Block, CatalogueEntry, Description, Source
 from datasets_cli.sources.disk import check_free_space, make_folder
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
@@ -32,6 +36,9 @@ from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
+
+WORTH_A_WORKER = 16_000_000
+"""Bytes of raw files; fewer take less time than a process needs to start."""
 
 
 def stage(
@@ -50,15 +57,126 @@ def stage(
         root: where the folder is made.
         layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
         progress: told of notes and of the rows done.
-        workers: who writes frames that are read apart; the bytes do not depend on it.
+        workers: who converts the dataset, or the parts of its frames that are read apart; the
+            bytes do not depend on it.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
         DiskFull: no room.
     """
-    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     folder = root.new_staging(resolved.id)
     make_folder(folder.parent)
+    try:
+        if _is_for_a_worker(resolved, files, workers):
+            manifest = _write_elsewhere(resolved, files, folder, layout, progress, workers)
+        else:
+            manifest = _write(resolved, files, folder, layout, progress, workers)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return manifest, folder
+
+
+def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
+    """Tell whether a worker converts the dataset as a whole, beside what others convert.
+
+    Frames that are read apart have workers of their own.
+    """
+    is_small = sum(file.size for file in files) < WORTH_A_WORKER
+    return (
+        not workers.end_with_the_call
+        and not resolved.recipe.has_deferred_frames
+        and not (is_small and workers.may_be_left_out)
+    )
+
+
+@dataclass(frozen=True)
+class StagingTask:
+    """A dataset to be converted: everything that a worker needs.
+
+    A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
+    """
+
+    family: str
+    version: int
+    name: str
+    entry: CatalogueEntry | None
+    files: tuple[RawFile, ...]
+    folder: Path
+    layout: str | None
+    limits: Mapping[str, int]
+
+
+def _write_elsewhere(
+    resolved: Resolved,
+    files: list[RawFile],
+    folder: Path,
+    layout: str | None,
+    progress: Progress,
+    workers: Workers,
+) -> Manifest:
+    """Have a worker write the rows of a dataset; return its manifest."""
+    task = StagingTask(
+        resolved.recipe.family,
+        resolved.recipe.version,
+        resolved.name,
+        resolved.entry,
+        tuple(replace(file, path=file.path.absolute()) for file in files),
+        folder.absolute(),
+        layout,
+        dict(current_limits()),
+    )
+    progress.writing(0)  # the time of the rows begins
+    with own_pool(workers) as pool:
+        for _, (manifest, notes) in run_tasks(pool, write_in_worker, [task], KEPT):
+            for note in notes:
+                progress.note(note)
+            progress.writing(manifest.num_transitions)
+    return manifest
+
+
+def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
+    """Write the rows of a dataset; return its manifest and the notes. Runs in a worker.
+
+    Raises:
+        RldsError: see ``stage``; or the worker has another version of the recipe.
+    """
+    shutil.rmtree(task.folder, ignore_errors=True)  # what a worker that was killed left
+    recipe = load_recipe(task.family)
+    if recipe.version != task.version:
+        raise RldsError(
+            f"A worker has version {recipe.version} of the recipe {task.family}, and version "
+            f"{task.version} is to be used. Give all machines the same recipes."
+        )
+    resolved, notes = Resolved(recipe, task.name, task.entry), _Notes()
+    with raised_limits(task.limits):
+        manifest = _write(
+            resolved, list(task.files), task.folder, task.layout, notes, IN_THIS_PROCESS
+        )
+    return manifest, notes.texts
+
+
+class _Notes(Silent):
+    """Keeps the notes for the process that will show them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep it."""
+        self.texts.append(text)
+
+
+def _write(
+    resolved: Resolved,
+    files: list[RawFile],
+    folder: Path,
+    layout: str | None,
+    progress: Progress,
+    workers: Workers,
+) -> Manifest:
+    """Write the rows of a dataset into a new folder; return its manifest."""
+    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     writer: DatasetWriter | None = None
     try:
         with source_errors(resolved.id):
@@ -87,11 +205,10 @@ def stage(
         if writer is not None:
             with suppress(OSError):  # a full disk: closing writes what is still buffered
                 writer.close()
-        shutil.rmtree(folder, ignore_errors=True)
         raise
     for note in (*text_notes, *_notes_of(files)):
         progress.note(f"{resolved.id}: {note}")
-    return _manifest(resolved, files, description, transitions.rule, written), folder
+    return _manifest(resolved, files, description, transitions.rule, written)
 
 
 def _notes_of(files: list[RawFile]) -> Iterator[str]:

@@ -35,6 +35,20 @@ class Workers:
             return self if num_tasks > 1 else replace(self, num_workers=0)
         return replace(self, num_workers=min(self.num_workers, num_tasks))
 
+    @property
+    def end_with_the_call(self) -> bool:
+        """Whether no task runs any more when ``pool`` has ended, after an error too."""
+        return self.executor is None
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether small work is done in the calling process: nobody asked for workers."""
+        return self.num_workers is None
+
+    def sharing(self, pool: Executor) -> Workers:
+        """Return the same workers as others use them too, by the pool that they have."""
+        return Workers(self.num_workers, pool)
+
     @contextmanager
     def pool(self) -> Iterator[Executor]:
         """Give the executor; one that starts here ends here, at once after an error."""
