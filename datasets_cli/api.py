@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, overload
 
 from datasets_cli.config import Config, choose_config
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import Engine, Workers
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -443,6 +443,8 @@ def preprocess(
     num_chunks: int | None = None,
     per: Per = "trajectory",
     executor: Executor | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     root: Root = None,
@@ -464,6 +466,10 @@ def preprocess(
         per: ``"trajectory"``, or ``"transition"`` where the function looks at rows alone: then
             chunks end anywhere, and have exactly ``chunksize`` rows.
         executor: where to run instead; its workers must see the cache root.
+        engine: what runs the chunks: ``"local"``, processes of this machine; or the workers of a
+            cluster of ``"dask"`` or ``"ray"``, which must see the cache root and have the same
+            versions.
+        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
         seed: seeds torch for every chunk, so that random functions repeat.
         progress: told of the rows done; None draws a bar on a terminal.
         root: the cache root.
@@ -483,7 +489,7 @@ def preprocess(
         fn,
         out,
         choose_config(root, config),
-        workers=Workers(num_workers, executor),
+        workers=Workers(num_workers, executor, engine, address),
         num_frames=num_frames,
         chunksize=chunksize,
         num_chunks=num_chunks,
@@ -554,6 +560,8 @@ def run_plan(
     *,
     num_workers: int | None = 0,
     executor: Executor | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     on_result: OnPrepared | None = None,
     progress: Progress | None = None,
     root: Root = None,
@@ -565,6 +573,8 @@ def run_plan(
         plan: what ``plan_preprocess`` returned.
         num_workers: processes; all cores where None, this process where 0.
         executor: where functions run instead; its workers must see the cache root.
+        engine: as in ``preprocess``, and so is ``address``.
+        address: of a cluster.
         on_result: called with each dataset as soon as it is made, or could not be.
         progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
         root: the cache root.
@@ -579,7 +589,7 @@ def run_plan(
     return run_all(
         plan,
         choose_config(root, config),
-        workers=Workers(num_workers, executor),
+        workers=Workers(num_workers, executor, engine, address),
         on_result=on_result,
         progress=progress,
     )

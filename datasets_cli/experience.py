@@ -20,7 +20,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import check_asked, installed_id, remove
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
@@ -514,6 +514,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         per: Per = "trajectory",
         pbar: bool = False,
         executor: Executor | None = None,
+        engine: Engine = "local",
+        address: str | None = None,
         pool: Pool | Executor | None = None,
         max_tasks_per_child: int | None = None,
         worker_threads: int = 1,
@@ -538,6 +540,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 chunks end anywhere, and have exactly ``chunksize`` rows.
             pbar: show a progress bar.
             executor: where to run instead of local processes.
+            engine: ``"local"``, or ``"dask"`` or ``"ray"`` for the workers of a cluster, which must
+                see both folders and have the same versions.
+            address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
             pool: the same; a pool of ``multiprocessing``, which waits for ever for a worker that
                 was killed.
             max_tasks_per_child: None; a pool may replace its processes.
@@ -580,6 +585,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 num_chunks=num_chunks,
                 per=per,
                 executor=executor,
+                engine=engine,
+                address=address,
                 seed=seed or 0,
                 lock_timeout=self.config.lock_timeout,
                 progress=progress,

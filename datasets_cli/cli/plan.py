@@ -8,6 +8,7 @@ from datasets_cli import api
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import PartialFailure
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def prepare(
     state: State,
     plan: PreprocessPlan,
-    workers: int | None,
+    workers: Workers,
     *,
     dry_run: bool = False,
     names_done: bool = False,
@@ -33,7 +34,7 @@ def prepare(
     Args:
         state: of the run.
         plan: what is due, and what is done.
-        workers: processes; all cores where None.
+        workers: who runs functions.
         dry_run: only print the plan.
         names_done: print the folders of what was done before, too.
 
@@ -51,7 +52,9 @@ def prepare(
     try:
         results = api.run_plan(
             plan,
-            num_workers=workers,
+            num_workers=workers.num_workers,
+            engine=workers.engine,
+            address=workers.address,
             on_result=lambda result: state.note(made(result)),
             progress=state.progress(),
             config=state.config,

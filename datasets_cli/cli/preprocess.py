@@ -10,7 +10,9 @@ from datasets_cli import api
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
+from datasets_cli.cli.workers import workers_of
 from datasets_cli.errors import UsageError
+from datasets_cli.parallel.engine import Engine, Workers
 
 if TYPE_CHECKING:
     from datasets_cli import PlannedDataset, PreprocessPlan, PreprocessStep
@@ -43,6 +45,16 @@ def preprocess(
     workers: Annotated[
         int | None,
         typer.Option(metavar="N", help="Processes; all cores by default, 0 for this process."),
+    ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(
+            metavar="local|dask|ray", help="Processes of this machine (default), or a cluster."
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
     ] = None,
     num_frames: Annotated[
         int | None, typer.Option(metavar="N", help="Only the first N rows, to try a function.")
@@ -85,7 +97,7 @@ def preprocess(
     """
     from datasets_cli import StepFile
 
-    state = state_of(context)
+    state, work = state_of(context), workers_of(workers, engine, address)
     arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
     given = {name: value for name, value in arguments.items() if value is not None}
     if not ids and fn is None and out is None:
@@ -93,7 +105,7 @@ def preprocess(
             named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
             need = "needs" if len(options) == 1 else "need"
             raise UsageError(f"{named} {need} ID, --fn and --out, too. Example: {EXAMPLE}")
-        prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
+        prepare(state, api.plan_preprocess(config=state.config), work, dry_run=dry_run)
         return
     step = _step(ids, fn, out, given)
     plan = api.plan_preprocess(step, config=state.config)
@@ -103,9 +115,9 @@ def preprocess(
     if save:
         StepFile().has(step)  # refuses another step with the same out, before the work
     if step.is_single:
-        _one(state, plan.tasks[0], workers)
+        _one(state, plan.tasks[0], work)
     else:
-        prepare(state, plan, workers, names_done=True)
+        prepare(state, plan, work, names_done=True)
     if save:
         added = StepFile().add(step)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
@@ -153,14 +165,16 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     state.emit(shown, fitted(lines, state.width), [document["id"] for document in documents])
 
 
-def _one(state: State, task: PlannedDataset, workers: int | None) -> None:
+def _one(state: State, task: PlannedDataset, workers: Workers) -> None:
     """Make one dataset, and show it."""
     options = task.options
     found = api.preprocess(
         task.input,
         task.fn,
         task.id,
-        num_workers=workers,
+        num_workers=workers.num_workers,
+        engine=workers.engine,
+        address=workers.address,
         num_frames=options.num_frames,
         chunksize=options.chunksize,
         per=options.per,

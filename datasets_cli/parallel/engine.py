@@ -1,13 +1,18 @@
-"""Where parallel work runs: processes of this machine, or an executor of the caller's."""
+"""Where parallel work runs: processes of this machine, a cluster, or the caller's executor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Literal, get_args
 
 from datasets_cli.errors import UsageError
+
+Engine = Literal["local", "dask", "ray"]
+"""What runs tasks: processes of this machine, or the workers of a cluster of Dask or Ray."""
 
 
 @dataclass(frozen=True)
@@ -15,19 +20,53 @@ class Workers:
     """Who does parallel work; nothing is started before ``pool``.
 
     Args:
-        num_workers: processes; all cores where None, the calling process where 0.
+        num_workers: processes of the engine ``"local"``; all cores where None, the calling process
+            where 0. A cluster has the workers that it has.
         executor: where to run instead; the caller ends it.
+        engine: ``"local"``, ``"dask"`` or ``"ray"``.
+        address: of the cluster, such as ``tcp://host:8786`` of Dask's scheduler. For Ray None is
+            the cluster that ``RAY_ADDRESS`` or this machine has, or that is initialised here.
 
     Raises:
-        UsageError: a negative number.
+        UsageError: a negative number, arguments that exclude one another, an address that is
+            missing, or an engine that is not installed.
     """
 
     num_workers: int | None = 0
     executor: Executor | None = None
+    engine: Engine = "local"
+    address: str | None = None
 
     def __post_init__(self) -> None:
         if self.num_workers is not None and self.num_workers < 0:
             raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+        if self.engine not in get_args(Engine):
+            raise UsageError(f'engine is "local", "dask" or "ray", not {self.engine!r}.')
+        if self.engine == "local":
+            if self.address is not None:
+                raise UsageError(
+                    f"{self.address} is the address of a cluster, and the engine is local, the "
+                    'processes of this machine. Add engine="dask" or "ray" (--engine), or leave '
+                    "the address out."
+                )
+            return
+        if self.executor is not None:
+            raise UsageError(f"Give an executor or the engine {self.engine!r}, not both.")
+        if self.engine == "dask" and not self.address:
+            raise UsageError(
+                'The engine dask needs the address of a scheduler, address="tcp://host:8786" '
+                "(--address). For processes of this machine leave the engine out."
+            )
+        if not (find_spec("distributed") if self.engine == "dask" else find_spec("ray")):
+            raise UsageError(
+                f"The engine {self.engine} is not installed. Run: pip install "
+                f'"rlds-cli[{self.engine}]"'
+            )
+
+    @property
+    def end_with_the_call(self) -> bool:
+        """Whether no task runs any more when ``pool`` has ended, after an error too."""
+        return self.engine == "local" and self.executor is None
 
     def at_most(self, num_tasks: int) -> Workers:
         """Return workers of whom none has nothing to do: no process starts for a single task."""
@@ -51,15 +90,30 @@ class Workers:
 
     @contextmanager
     def pool(self) -> Iterator[Executor]:
-        """Give the executor; one that starts here ends here, at once after an error."""
+        """Give the executor; one that starts here ends here, at once after an error.
+
+        Raises:
+            RldsError: there is no cluster at the address.
+        """
         if self.executor is not None:
             yield self.executor
             return
+        with self._own_pool() as pool:
+            yield pool
+
+    def _own_pool(self) -> AbstractContextManager[Executor]:
         # Imported late: to describe workers is on the way to commands that start none.
+        if self.engine == "dask":
+            from datasets_cli.parallel.dask_cluster import dask_pool
+
+            return dask_pool(self.address or "")
+        if self.engine == "ray":
+            from datasets_cli.parallel.ray_cluster import ray_pool
+
+            return ray_pool(self.address)
         from datasets_cli.parallel.tasks import local_pool
 
-        with local_pool(self.num_workers) as pool:
-            yield pool
+        return local_pool(self.num_workers)
 
 
 IN_THIS_PROCESS = Workers()

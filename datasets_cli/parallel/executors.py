@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from multiprocessing.pool import Pool
 from typing import ParamSpec, TypeVar
 
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.workers import WorkerContext
+from datasets_cli.parallel.local import LocalWorkers
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -67,9 +66,7 @@ def local_executor(num_workers: int | None) -> Executor:
         raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
     if num_workers == 0:
         return CallingProcess()
-    return ProcessPoolExecutor(
-        num_workers, mp_context=WorkerContext(), initializer=_ignore_interrupts
-    )
+    return LocalWorkers(num_workers)
 
 
 def refuse_half_started() -> None:
@@ -89,17 +86,3 @@ def refuse_half_started() -> None:
             'Put what the script does below `if __name__ == "__main__":`, or pass num_workers= '
             "instead of an executor."
         )
-
-
-def stop(executor: Executor) -> None:
-    """End what an executor of this machine is doing, without waiting for it."""
-    # Read first: shutdown forgets them. Python 3.14 gives all this a public name.
-    processes = list((getattr(executor, "_processes", None) or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
-        process.terminate()
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which then ends the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -2,46 +2,84 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TypeVar
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.executors import CallingProcess, local_executor, stop
+from datasets_cli.parallel.executors import CallingProcess, local_executor
+from datasets_cli.parallel.lost import LostCluster, LostWorker
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
+MAX_LOST_WORKERS = 3
+"""Workers that one task may cost: one that ends its worker each time would be tried for ever."""
+
 
 def run_tasks(
-    executor: Executor, function: Callable[[Task], Result], tasks: Sequence[Task], kept: str
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    kept: str,
+    *,
+    name: Callable[[Task], str] = lambda task: "a task",
+    note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[Task, Result]]:
     """Yield each task with its result, as they are done; in order in the calling process.
 
-    What is not begun is cancelled when a task fails, or when the caller stops asking for more.
+    A task whose worker is lost is tried again in another one, where the executor tells whose it
+    was. What is not begun is cancelled when a task fails, or when the caller stops asking for more.
 
     Args:
         executor: where the tasks run.
         function: what a worker calls; it and the tasks can be pickled.
         tasks: every task.
         kept: a sentence that says what a broken run leaves.
+        name: names a task in messages, such as "rows 100 to 199".
+        note: told of a lost worker.
 
     Raises:
-        RldsError: a worker died, or all that the executor has; any other error of a task is raised
-            as it is.
+        RldsError: a task cost ``MAX_LOST_WORKERS`` workers, or all that the executor has are lost;
+            any other error of a task is raised as it is.
     """
     if isinstance(executor, CallingProcess):
         for task in tasks:
             yield task, function(task)
         return
-    futures: dict[Future[Result], Task] = {}
+    # as_completed knows no futures that are added later.
+    ended: SimpleQueue[Future[Result]] = SimpleQueue()
+    numbers: dict[Future[Result], int] = {}
+    lost: Counter[int] = Counter()
+
+    def submit(number: int) -> None:
+        future = executor.submit(function, tasks[number])
+        numbers[future] = number
+        future.add_done_callback(ended.put)
+
     try:
-        for task in tasks:
-            futures[executor.submit(function, task)] = task
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    # Cancelled: by an executor that lost what runs its tasks, such as the scheduler of a cluster.
+        for number in range(len(tasks)):
+            submit(number)
+        while numbers:
+            future = ended.get()
+            number = numbers.pop(future)
+            try:
+                result = future.result()
+            except LostWorker as worker:
+                lost[number] += worker.num_workers
+                who = f"the worker of {name(tasks[number])} {worker.how}"
+                if lost[number] >= MAX_LOST_WORKERS:
+                    raise _lost_often(lost[number], who, kept) from worker
+                note(f"{who}; it is tried again")
+                submit(number)
+                continue
+            yield tasks[number], result
+    except LostCluster as cluster:
+        raise RldsError(f"{cluster} {kept}") from cluster
+    # Cancelled: by an executor that lost what runs its tasks.
     except (BrokenExecutor, CancelledError) as error:
         raise RldsError(
             "A worker process died: it was killed, ran out of memory, or, in an executor of the "
@@ -50,8 +88,15 @@ def run_tasks(
             "process."
         ) from error
     finally:
-        for future in futures:
+        for future in numbers:
             future.cancel()
+
+
+def _lost_often(count: int, who: str, kept: str) -> RldsError:
+    return RldsError(
+        f"A worker process died each time, {count} times: {who}. {kept} Fewer workers and smaller "
+        "chunks need less memory; 0 workers work in this process, where the cause may show."
+    )
 
 
 @contextmanager
@@ -64,9 +109,10 @@ def local_pool(num_workers: int | None) -> Iterator[Executor]:
     Raises:
         UsageError: a negative number.
     """
-    with local_executor(num_workers) as executor:
-        try:
-            yield executor
-        except BaseException:
-            stop(executor)
-            raise
+    executor = local_executor(num_workers)
+    is_done = False
+    try:
+        yield executor
+        is_done = True
+    finally:
+        executor.shutdown(wait=is_done)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
+from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk, trajectories_named
 from datasets_cli.preprocessing.destination import is_made
 from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
@@ -51,6 +51,8 @@ def preprocess(
     num_chunks: int | None = None,
     per: Per = "trajectory",
     executor: Executor | None = None,
+    engine: Engine = "local",
+    address: str | None = None,
     seed: int = 0,
     lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
@@ -74,6 +76,8 @@ def preprocess(
         per: whether chunks are whole trajectories.
         executor: where to run; its workers must see both folders. Processes of this machine, as
             ``num_workers`` says, where None.
+        engine: what runs the tasks, as in ``Workers``, and so is ``address``.
+        address: of a cluster.
         seed: seeds torch for every chunk.
         lock_timeout: seconds to wait for another process that writes ``dest``.
         progress: told of the rows done, and that we wait.
@@ -92,7 +96,7 @@ def preprocess(
         PreprocessOptions(num_frames, chunksize, num_chunks, per, seed),
         selection=selection,
         id=id,
-        workers=Workers(num_workers, executor),
+        workers=Workers(num_workers, executor, engine, address),
         lock_timeout=lock_timeout,
         progress=progress,
     )
@@ -184,9 +188,9 @@ def _fill(
     tasks = list(run.tasks(work, columns, texts))
     try:
         with workers.at_most(len(tasks)).pool() as pool:
-            _run(pool, tasks, work, run.num_rows, reporting_to(progress))
+            _run(pool, run, tasks, work.kept, reporting_to(progress))
     except BaseException:
-        if workers.executor is None:  # tasks of a caller's executor may still write
+        if workers.end_with_the_call:  # else tasks may still write
             work.sweep_what_is_of_no_use()
         raise
 
@@ -285,11 +289,16 @@ def row_bytes_of(manifest: Manifest) -> int:
 
 
 def _run(
-    pool: Executor, tasks: list[PreprocessTask], work: Work, num_rows: int, progress: Progress
+    pool: Executor, run: Run, tasks: list[PreprocessTask], kept: str, progress: Progress
 ) -> None:
     """Write the tasks' rows, and tell of the rows done."""
-    done = num_rows - sum(task.stop - task.start for task in tasks)
+
+    def name(task: PreprocessTask) -> str:
+        trajectories = trajectories_named(run.dataset, task.start, task.stop)
+        return f"rows {task.start} to {task.stop - 1} ({trajectories})"
+
+    done = run.num_rows - sum(task.stop - task.start for task in tasks)
     progress.writing(done)
-    for task, _ in run_tasks(pool, write_rows, tasks, work.kept):
+    for task, _ in run_tasks(pool, write_rows, tasks, kept, name=name, note=progress.note):
         done += task.stop - task.start
         progress.writing(done)

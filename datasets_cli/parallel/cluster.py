@@ -1,0 +1,55 @@
+"""What Dask and Ray have in common: an executor whose workers can be asked, each of them."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+Outcome = Any
+"""What a function returned on a worker, or the exception that it raised there."""
+
+
+class Cluster(Executor):
+    """An executor whose workers are processes of other machines, or of this one."""
+
+    @abstractmethod
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+        """Call a function once on each worker that is there, and return the outcomes by worker."""
+
+
+def pass_on(
+    outcome: Callable[[], Any], meaning: Callable[[Exception], Exception], future: Future[Any]
+) -> None:
+    """Give a future what an engine's own future has.
+
+    Args:
+        outcome: returns the result, or raises what the engine raises.
+        meaning: what an exception of the engine means here.
+        future: gets it, unless it was cancelled.
+    """
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = outcome()
+    except Exception as error:
+        future.set_exception(meaning(error))
+    else:
+        future.set_result(result)
+
+
+@contextmanager
+def quiet(*loggers: str) -> Iterator[None]:
+    """Keep an engine from logging, in many lines, what we say in one."""
+    found = [logging.getLogger(name) for name in loggers]
+    levels = [logger.level for logger in found]
+    for logger in found:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(found, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,92 @@
+"""Dask: its scheduler hands the tasks to its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import distributed
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.cluster import Cluster, Outcome, pass_on, quiet
+from datasets_cli.parallel.lost import LostCluster, LostWorker
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+CONNECT_SECONDS = 10.0
+_LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.application")
+
+
+@contextmanager
+def dask_pool(address: str) -> Iterator[Executor]:
+    """Give the workers of a scheduler; what they have not begun is cancelled at the end.
+
+    Args:
+        address: of the scheduler, such as ``tcp://host:8786``.
+
+    Raises:
+        RldsError: there is no scheduler.
+    """
+    with quiet(*_LOGGERS):
+        try:
+            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise RldsError(
+                f"There is no scheduler of Dask at {address} ({error}). Start one, "
+                "`dask scheduler`, and workers, `dask worker ADDRESS --nthreads 1`, and give its "
+                "address, such as tcp://host:8786."
+            ) from error
+        try:
+            yield _DaskWorkers(client, address)
+        finally:
+            client.close(timeout=2)
+
+
+class _DaskWorkers(Cluster):
+    """The workers of a client's scheduler.
+
+    Not ``client.get_executor()``, whose futures never end where the connection is lost while a
+    result is fetched.
+    """
+
+    def __init__(self, client: distributed.Client, address: str) -> None:
+        self._client, self._address = client, address
+        self._taken: list[distributed.Future] = []  # Dask drops a task whose future is dropped
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Hand the task to the scheduler and return its future.
+
+        A task that raises is not tried again; one whose worker died is, by the scheduler, as often
+        as its ``allowed-failures`` says.
+        """
+        future: Future[Result] = Future()
+        theirs = self._client.submit(fn, *args, **kwargs, pure=False, retries=0)
+        self._taken.append(theirs)
+        theirs.add_done_callback(lambda done: pass_on(done.result, self._meaning, future))
+        return future
+
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+        """Call a function on each worker."""
+        found: dict[str, Outcome] = self._client.run(function, argument, on_error="return")
+        return found
+
+    def _meaning(self, error: Exception) -> Exception:
+        if isinstance(error, KilledWorker):
+            return LostWorker(
+                f"was lost, and so were the workers that tried it again, {error.allowed_failures} "
+                f"of them, the last one {error.last_worker.address}",
+                error.allowed_failures + 1,
+            )
+        if isinstance(error, (CancelledError, CommClosedError, TimeoutError)):
+            return LostCluster(
+                f"The scheduler of Dask at {self._address} was lost. Start it and its workers "
+                "again, and run the same call."
+            )
+        return error

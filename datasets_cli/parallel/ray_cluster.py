@@ -1,0 +1,131 @@
+"""Ray: its cluster runs the tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import ray
+from ray.exceptions import (
+    NodeDiedError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.parallel.cluster import Cluster, Outcome, pass_on
+from datasets_cli.parallel.lost import LostCluster, LostWorker
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+@contextmanager
+def ray_pool(address: str | None) -> Iterator[Executor]:
+    """Give the workers of a cluster; a connection that the caller has made stays.
+
+    Args:
+        address: of the cluster; None for the one that this process is connected to, else that of
+            ``RAY_ADDRESS`` or of this machine.
+
+    Raises:
+        RldsError: there is no cluster.
+        UsageError: this process is connected to another one.
+    """
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _connect(address)
+    elif address not in (None, "auto", ray.get_runtime_context().gcs_address):
+        raise UsageError(
+            f"This process is connected to the Ray cluster "
+            f"{ray.get_runtime_context().gcs_address}, and the address is {address}. Leave the "
+            "address out, or call ray.shutdown() first."
+        )
+    workers = _RayWorkers()
+    try:
+        yield workers
+    finally:
+        workers.cancel()
+        if is_ours:
+            ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    try:
+        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = f"at {address}" if address else "by RAY_ADDRESS or on this machine"
+        raise RldsError(
+            f"There is no Ray cluster {where} ({error}). Start one, `ray start --head`, and give "
+            "its address, such as host:6379."
+        ) from error
+
+
+class _RayWorkers(Cluster):
+    """The workers of the cluster that this process is connected to."""
+
+    def __init__(self) -> None:
+        self._call = ray.remote(max_retries=0)(_call)
+        self._taken: set[ray.ObjectRef] = set()
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Hand the task to Ray, which tries none again, and return its future."""
+        future: Future[Result] = Future()
+        taken = self._call.remote(fn, args, kwargs)
+        self._taken.add(taken)
+
+        def done(theirs: Future[Result]) -> None:
+            self._taken.discard(taken)
+            pass_on(theirs.result, _meaning, future)
+
+        taken.future().add_done_callback(done)
+        return future
+
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+        """Call a function on each node that can run tasks."""
+        asked = {
+            f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": self._call.options(
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], False),
+            ).remote(function, (argument,), {})
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU")
+        }
+        return {name: _outcome(taken) for name, taken in asked.items()}
+
+    def cancel(self) -> None:
+        """Cancel what has not ended."""
+        for taken in list(self._taken):
+            ray.cancel(taken)
+
+
+def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _outcome(taken: ray.ObjectRef) -> Outcome:
+    try:
+        return ray.get(taken)
+    except RayError as error:
+        return _meaning(error)
+
+
+def _meaning(error: Exception) -> Exception:
+    """Return what an exception of Ray means here."""
+    if isinstance(error, RayTaskError):
+        return error.cause if isinstance(error.cause, Exception) else RldsError(str(error))
+    if isinstance(error, OutOfMemoryError):
+        return LostWorker("was ended by Ray because memory ran out")
+    if isinstance(error, (WorkerCrashedError, NodeDiedError)):
+        return LostWorker("died, as one does that is killed or that memory runs out for")
+    if isinstance(error, RayError):
+        return LostCluster(f"The cluster of Ray was lost ({error}). Run the same call again.")
+    return error
