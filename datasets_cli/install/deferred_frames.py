@@ -40,6 +40,7 @@ class FrameTask:
     """One part: everything that a worker needs."""
 
     id: str
+    number: int
     key: Key
     part: Any
     read: Callable[[Any], Generator[Block, None, None]]
@@ -75,14 +76,23 @@ def write_frames(
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
     tasks = [
-        FrameTask(id, deferred.key, part, deferred.read, table, files, dict(current_limits()))
-        for part in deferred.parts
+        FrameTask(
+            id, number, deferred.key, part, deferred.read, table, files, dict(current_limits())
+        )
+        for number, part in enumerate(deferred.parts)
     ]
     if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
         workers = IN_THIS_PROCESS
     filled: Records = []
     with own_pool(workers.at_most(len(tasks))) as pool:
-        for _, records in run_tasks(pool, write_part, tasks, KEPT):
+        for _, records in run_tasks(
+            pool,
+            write_part,
+            tasks,
+            KEPT,
+            name=lambda task: f"{id}, part {task.number} of its frames,",
+            note=progress.note,
+        ):
             filled += records
             num_done = sum(end - first for first, end in filled)
             progress.writing(min(writer.num_rows, num_done))

@@ -100,8 +100,8 @@ def _side_by_side(
     from datasets_cli.sources.http import Http
 
     screen, hosts, room = Screen(told), HostLimits(), Room()
-    # The pool ends first: threads wait for what it does.
-    with Threads(screen) as threads, options.workers.pool() as pool:
+    # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
+    with Threads(screen) as threads, options.workers.pool() as pool, screen.until_the_end():
         shared = replace(options, workers=options.workers.sharing(pool))
 
         def install(id: str, progress: Progress) -> InstalledDataset:

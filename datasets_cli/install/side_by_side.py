@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from datasets_cli.installed.outcomes import InstalledDataset
 from datasets_cli.parallel.engine import Workers
@@ -18,10 +18,13 @@ from datasets_cli.progress_bars import Bars, PartOfRun
 FETCHED_AHEAD = 2
 """Datasets whose files are fetched while as many as there are workers are converted."""
 ON_A_CLUSTER = 16
-"""Datasets at a time where nobody says how many workers there are."""
+"""Datasets at a time where it is not known how many workers there are."""
+_SECONDS_A_LOOK = 0.2
 _SECONDS_TO_END = 5.0
 
 Install = Callable[[str, Progress], InstalledDataset]
+Outcome = tuple[str, InstalledDataset | BaseException]
+"""An id, with what was installed or what was raised."""
 
 
 class Stopped(BaseException):
@@ -33,7 +36,7 @@ def num_side_by_side(workers: Workers, num_datasets: int) -> int:
     if workers.end_with_the_call:
         count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
     else:
-        count = workers.num_workers or ON_A_CLUSTER
+        count = ON_A_CLUSTER
     return min(num_datasets, count + FETCHED_AHEAD if count else 1)
 
 
@@ -48,6 +51,14 @@ class Screen:
         self.lock = threading.RLock()
         self.stopped = threading.Event()
         self._progress = reporting_to(progress)
+
+    @contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """At the end, however it comes, stop the threads where they next tell of something."""
+        try:
+            yield
+        finally:
+            self.stopped.set()
 
     @contextmanager
     def part(self, id: str) -> Iterator[Progress]:
@@ -103,8 +114,8 @@ class _FromThread:
 class Threads:
     """Threads that install datasets; use it in a ``with`` statement.
 
-    At its end they end where they next tell of something, and are waited for a moment; what they
-    fetched is kept. They never keep the interpreter from ending.
+    At its end those that have stopped are waited for, a moment; what they fetched is kept. They
+    never keep the interpreter from ending.
 
     Args:
         screen: what they tell.
@@ -112,21 +123,18 @@ class Threads:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._done: SimpleQueue[tuple[str, InstalledDataset | BaseException]] = SimpleQueue()
+        self._done: SimpleQueue[Outcome] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Threads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._screen.stopped.set()
         for thread in self._threads:
             thread.join(_SECONDS_TO_END / len(self._threads))
 
-    def outcomes(
-        self, ids: Sequence[str], install: Install, num_threads: int
-    ) -> Iterator[tuple[str, InstalledDataset | BaseException]]:
-        """Yield each id, as it is done, with what was installed or what was raised.
+    def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
+        """Yield the outcome of each dataset as it is done.
 
         Args:
             ids: of the datasets; they are begun in this order.
@@ -137,12 +145,22 @@ class Threads:
         for _ in range(num_threads):
             # A context of its own each, with the limits that hold here.
             thread = threading.Thread(
-                target=copy_context().run, args=(self._work, waiting, install), daemon=True
+                target=copy_context().run,
+                args=(self._work, waiting, install),
+                name="installs datasets",
+                daemon=True,
             )
             self._threads.append(thread)
             thread.start()
         for _ in ids:
-            yield self._done.get()
+            yield self._next()
+
+    def _next(self) -> Outcome:
+        while True:
+            try:
+                return self._done.get(timeout=_SECONDS_A_LOOK)
+            except Empty:  # a signal that another thread had is handled here
+                continue
 
     def _work(self, waiting: deque[str], install: Install) -> None:
         while not self._screen.stopped.is_set():

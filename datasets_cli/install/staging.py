@@ -128,7 +128,9 @@ def _write_elsewhere(
     )
     progress.writing(0)  # the time of the rows begins
     with own_pool(workers) as pool:
-        for _, (manifest, notes) in run_tasks(pool, write_in_worker, [task], KEPT):
+        for _, (manifest, notes) in run_tasks(
+            pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, note=progress.note
+        ):
             for note in notes:
                 progress.note(note)
             progress.writing(manifest.num_transitions)

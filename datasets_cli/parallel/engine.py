@@ -75,18 +75,13 @@ class Workers:
         return replace(self, num_workers=min(self.num_workers, num_tasks))
 
     @property
-    def end_with_the_call(self) -> bool:
-        """Whether no task runs any more when ``pool`` has ended, after an error too."""
-        return self.executor is None
-
-    @property
     def may_be_left_out(self) -> bool:
         """Whether small work is done in the calling process: nobody asked for workers."""
-        return self.num_workers is None
+        return self.engine == "local" and self.num_workers is None
 
     def sharing(self, pool: Executor) -> Workers:
-        """Return the same workers as others use them too, by the pool that they have."""
-        return Workers(self.num_workers, pool)
+        """Return the same workers for one of several pieces of work, by the pool that all use."""
+        return Workers(self.num_workers if self.engine == "local" else 1, pool)
 
     @contextmanager
     def pool(self) -> Iterator[Executor]:
