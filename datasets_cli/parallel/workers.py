@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import sys
+import sysconfig
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
+
+import datasets_cli
+from datasets_cli.parallel.modules import is_stale
 
 _MAIN_FILE = ("init_main_from_name", "init_main_from_path")
 _lock = threading.Lock()
@@ -64,13 +68,18 @@ def _without_main_file() -> Iterator[None]:
             spawn.get_preparation_data = original  # type: ignore[assignment]
 
 
-def pickle_by_value(value: Any) -> bytes:
+def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
     """Return a pickle that a worker can read without the caller's main file.
 
     What the main file defines, and the module of a function where a worker could not import it, is
     in it by value.
+
+    Args:
+        value: a function.
+        elsewhere: whether workers do not have the Python path of this process: they can import
+            what is installed, and find no file in the folder of a script.
     """
-    module = _own_module(value)
+    module = _own_module(value, elsewhere)
     if module is None:
         return _dumps(value)
     cloudpickle.register_pickle_by_value(module)
@@ -104,13 +113,17 @@ def _dumps(value: Any) -> bytes:
     return pickled
 
 
-def _own_module(value: Any) -> ModuleType | None:
+def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
     """Return the module of a function if a new process could not import the same one."""
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(getattr(named, "__module__", None) or "")
     file = getattr(module, "__file__", None)
     if module is None or file is None or module.__name__ == "__main__":
         return None
+    if is_stale(module):  # a new process would import what the file has now
+        return module
+    if elsewhere:
+        return None if _is_installed(Path(file)) else module
     # importlib.util.find_spec would find what this process has imported already.
     name = module.__name__.partition(".")[0]
     found = (finder.find_spec(name, None) for finder in sys.meta_path)
@@ -121,3 +134,10 @@ def _own_module(value: Any) -> ModuleType | None:
         return None
     is_same = spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
     return None if is_same else module
+
+
+def _is_installed(file: Path) -> bool:
+    """Tell whether a file is of Python, of an installed package or of this one."""
+    homes = [Path(sysconfig.get_path("stdlib")), Path(datasets_cli.__file__).parent]
+    is_package = {"site-packages", "dist-packages"} & set(file.parts)
+    return bool(is_package) or any(file.resolve().is_relative_to(home) for home in homes)

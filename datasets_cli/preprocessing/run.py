@@ -14,6 +14,7 @@ from pathlib import Path
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk, trajectories_named
@@ -26,6 +27,7 @@ from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
+from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.cache_root import runs_to
@@ -185,9 +187,11 @@ def _fill(
     except DiskFull:
         work.sweep_what_is_of_no_use()
         raise
-    tasks = list(run.tasks(work, columns, texts))
+    tasks = list(run.tasks(work, columns, texts, elsewhere=workers.engine != "local"))
     try:
         with workers.at_most(len(tasks)).pool() as pool:
+            if tasks:
+                refuse_unfit(pool, WorkerNeeds.differences, tasks[0].needs, work.kept)
             _run(pool, run, tasks, work.kept, reporting_to(progress))
     except BaseException:
         if workers.end_with_the_call:  # else tasks may still write
@@ -231,15 +235,20 @@ class Run:
         )
 
     def tasks(
-        self, work: Work, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]
+        self,
+        work: Work,
+        columns: tuple[Column, ...],
+        texts: tuple[TextColumn, ...],
+        elsewhere: bool,
     ) -> Iterator[PreprocessTask]:
-        """Yield the tasks that are not done."""
-        pickled, selection = pickle_by_value(self.function), self.dataset.selection
+        """Yield the tasks that are not done; ``elsewhere`` are workers with another Python path."""
+        pickled, selection = pickle_by_value(self.function, elsewhere), self.dataset.selection
+        needs = WorkerNeeds.of_this_process(work.folder, pickled, self.dataset)
         for number, (start, stop) in enumerate(self.bounds):
             mark = work.mark(number)
             if not mark.exists():
                 yield PreprocessTask(
-                    source=self.dataset.folder,
+                    needs=needs,
                     data=work.data,
                     mark=mark,
                     start=start,

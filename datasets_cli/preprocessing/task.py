@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +19,18 @@ from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Column, Key, show_key
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn, any_column, is_text, text_files
 from datasets_cli.store.text.writer import TextWriter
+
+_one_at_a_time = threading.RLock()  # a function may map another dataset
 
 Function = Callable[[TensorDict], TensorDict]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of ``[n]`` rows."""
@@ -37,7 +41,7 @@ class PreprocessTask:
     """Consecutive rows, and everything a worker on any machine that sees the folders needs.
 
     Args:
-        source: folder of the dataset to read.
+        needs: the dataset to read, and what a worker must have.
         data: folder of the preallocated files.
         mark: the file that says that the task is done.
         start: first row.
@@ -50,7 +54,7 @@ class PreprocessTask:
         selection: of a view, the part that these rows are; None where all rows are read.
     """
 
-    source: Path
+    needs: WorkerNeeds
     data: Path
     mark: Path
     start: int
@@ -67,10 +71,10 @@ def write_rows(task: PreprocessTask) -> None:
     """Write one task's bytes and its mark; runs in a worker.
 
     Raises:
-        RldsError: the function raised.
+        RldsError: the function raised, or this worker may not take part.
         UsageError: it returned other columns than for the first rows.
     """
-    dataset, first = open_dataset(task.source, text=True), 0
+    dataset, first = task.needs.open(), 0
     if task.selection is not None:
         dataset, first = dataset.select(task.selection), task.start
     function = cloudpickle.loads(task.function)
@@ -136,8 +140,9 @@ def apply(
     trajectories = trajectories_named(dataset, start - first, stop - first)
     rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
     batch = DatasetStorage(dataset).run(start - first, stop - first)
-    # One thread and a seed of its own: the bytes must not depend on where a task runs.
-    with torch.random.fork_rng(devices=[]), _one_thread():
+    # One thread and a seed of its own: the bytes must not depend on where a task runs. Seed and
+    # threads are of the process, which may run several tasks in threads.
+    with _one_at_a_time, torch.random.fork_rng(devices=[]), _one_thread():
         torch.manual_seed(int(np.random.SeedSequence([seed, start]).generate_state(1)[0]))
         try:
             result = function(batch)

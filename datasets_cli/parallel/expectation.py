@@ -1,0 +1,147 @@
+"""What the workers of one piece of work must have in common, so that their bytes agree."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+import zstandard
+
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.cluster import Cluster
+from datasets_cli.parallel.modules import difference, imported_sources
+from datasets_cli.version import __version__
+
+TOKEN = "token"
+_LIBRARIES = ("torch", "numpy", "tensordict", "zstandard")
+_MAX_NAMED = 3
+
+Needs = TypeVar("Needs")
+
+
+def versions_here() -> dict[str, str]:
+    """Return the versions that decide the bytes of a result, by name."""
+    found = {"rlds-cli": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    found["the zstd library"] = ".".join(map(str, zstandard.ZSTD_VERSION))
+    return found
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a worker must have and see.
+
+    Args:
+        versions: as ``versions_here`` gives them.
+        token: a file of the work.
+        secret: the text in it.
+        modules: that a function imports, each with the sha256 of its text.
+    """
+
+    versions: dict[str, str]
+    token: Path
+    secret: str
+    modules: dict[str, str]
+
+    @classmethod
+    def of_this_process(cls, folder: Path, function: bytes) -> Expectation:
+        """Return what this process has, and write a token that a worker must see.
+
+        Args:
+            folder: of the work; it is there.
+            function: pickled.
+        """
+        token, secret = folder / TOKEN, secrets.token_hex(16)
+        token.write_text(secret, encoding="ascii")
+        return cls(versions_here(), token, secret, imported_sources(function))
+
+    def differences(self) -> list[str]:
+        """Return how this process differs, one text for each difference."""
+        found = [
+            f"it has {name} {here}, and {expected} is expected"
+            for (name, expected), here in zip(
+                self.versions.items(), versions_here().values(), strict=True
+            )
+            if here != expected
+        ]
+        if not self._sees_token():
+            found.append(
+                f"it does not see the folder {self.token.parent}: it must have the same file "
+                "system, under the same path"
+            )
+        if not found:  # what is imported may need the same versions
+            differences = (difference(*module) for module in self.modules.items())
+            found += [text for text in differences if text is not None]
+        return found
+
+    def _sees_token(self) -> bool:
+        try:
+            return self.token.read_text(encoding="ascii") == self.secret
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+def refuse_unfit(
+    executor: Executor, differences: Callable[[Needs], list[str]], needs: Needs, kept: str
+) -> None:
+    """Refuse a cluster one of whose workers cannot take part; other executors are not asked.
+
+    Args:
+        executor: where tasks are going to run.
+        differences: called on each worker; returns how it differs.
+        needs: its argument.
+        kept: a sentence that says what there is.
+
+    Raises:
+        RldsError: the workers are named, each with what was found.
+    """
+    if not isinstance(executor, Cluster):
+        return
+    outcomes = executor.ask_each(differences, needs)
+    wrong = {
+        worker: [_explained(found)] if isinstance(found, Exception) else found
+        for worker, found in outcomes.items()
+        if found
+    }
+    if wrong:
+        named = [unfit(worker, found) for worker, found in wrong.items()]
+        rest = [f"and {len(named) - _MAX_NAMED} more"] if named[_MAX_NAMED:] else []
+        raise unfit_error("; ".join([*named[:_MAX_NAMED], *rest]), kept)
+
+
+def this_worker() -> str:
+    """Return the name of this process, for messages."""
+    return f"{socket.gethostname()}, process {os.getpid()},"
+
+
+def unfit(worker: str, differences: list[str]) -> str:
+    """Return what is wrong with a worker."""
+    return f"the worker {worker} cannot take part: {', and '.join(differences)}"
+
+
+def unfit_error(found: str, kept: str) -> RldsError:
+    """Return the error that refuses workers."""
+    return RldsError(
+        f"{found[0].upper()}{found[1:]}. Equal bytes need equal versions, code and files: mend it "
+        f"and run the same call again. {kept}".rstrip()
+    )
+
+
+def _explained(error: Exception) -> str:
+    """Return what it means that a worker could not be asked."""
+    is_ours = isinstance(error, ImportError) and (error.name or "").startswith("datasets_cli")
+    if is_ours or isinstance(error, AttributeError):  # our functions travel by name
+        return f"it has no rlds-cli {__version__} ({error})"
+    return f"{type(error).__name__}: {error}"
