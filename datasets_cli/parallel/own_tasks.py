@@ -8,24 +8,21 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from datasets_cli.parallel.engine import Workers
-
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
 @contextmanager
-def own_pool(workers: Workers) -> Iterator[Executor]:
-    """Give an executor of workers; at its end none of the tasks runs that it was given.
+def own_tasks(executor: Executor) -> Iterator[Executor]:
+    """Give an executor that passes tasks on; none of them runs any more at its end.
 
     What they write can then be removed, after an error too.
+
+    Args:
+        executor: runs the tasks, and those of others.
     """
-    with workers.pool() as pool:
-        if workers.end_with_the_call:
-            yield pool
-            return
-        with _OwnTasks(pool) as own:
-            yield own
+    with _OwnTasks(executor) as own:
+        yield own
 
 
 class _OwnTasks(Executor):

@@ -6,19 +6,20 @@ for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.reading import read_blocks
+from datasets_cli.install.conversion.reading import read_blocks
+from datasets_cli.install.conversion.worker_needs import KEPT, ConversionNeeds, fit_workers
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.own_tasks import own_pool
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
@@ -27,7 +28,6 @@ from datasets_cli.store.schema.frame_table import FrameFiles, FrameRun, FrameTab
 from datasets_cli.store.schema.trajectories import record_of
 from datasets_cli.store.writer import DatasetWriter
 
-KEPT = "What has been downloaded is kept: run the same command again."
 WORTH_PROCESSES = 50_000
 """Fewer frames take less time than processes need to start."""
 
@@ -47,11 +47,13 @@ class FrameTask:
     table: FrameTable
     files: FrameFiles
     limits: Mapping[str, int]
+    needs: ConversionNeeds | None
 
 
 def write_frames(
     id: str,
     deferred: DeferredFrames,
+    paths: Iterable[Path],
     table: FrameTable,
     writer: DatasetWriter,
     workers: Workers,
@@ -62,6 +64,7 @@ def write_frames(
     Args:
         id: named in messages.
         deferred: what to read.
+        paths: of the raw files.
         table: where the frames belong.
         writer: has all other columns.
         workers: who reads and writes the parts.
@@ -75,16 +78,18 @@ def write_frames(
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
-    tasks = [
-        FrameTask(
-            id, number, deferred.key, part, deferred.read, table, files, dict(current_limits())
-        )
-        for number, part in enumerate(deferred.parts)
-    ]
     if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
         workers = IN_THIS_PROCESS
     filled: Records = []
-    with own_pool(workers.at_most(len(tasks))) as pool:
+    workers = workers.at_most(len(deferred.parts))
+    with fit_workers(workers, id.partition("/")[0], writer.folder, paths) as (pool, needs):
+        tasks = [
+            FrameTask(
+                *(id, number, deferred.key, part, deferred.read),
+                *(table, files, dict(current_limits()), needs),
+            )
+            for number, part in enumerate(deferred.parts)
+        ]
         for _, records in run_tasks(
             pool,
             write_part,
@@ -101,6 +106,8 @@ def write_frames(
 
 def write_part(task: FrameTask) -> Records:
     """Write the frames of one part and return where; runs in a worker."""
+    if task.needs:
+        task.needs.check()
     filled: Records = []
     with (
         raised_limits(task.limits),

@@ -1,31 +1,25 @@
-"""Staging: raw files become the rows of a folder that is ready to be committed."""
+"""Converting: the raw files of one dataset are read, and its rows written into a folder."""
 
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.catalogue.registry import load_recipe
-from datasets_cli.errors import RldsError, SourceError
-from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.deferred_frames import KEPT, write_frames
-from datasets_cli.install.reading import read_blocks, source_errors
-from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.own_tasks import own_pool
-from datasets_cli.parallel.tasks import run_tasks
-from datasets_cli.progress import Progress, Silent
-from datasets_cli.recipe import Block, CatalogueEntry, Description, Source
-from datasets_cli.sources.disk import check_free_space, make_folder
+from datasets_cli.errors import SourceError
+from datasets_cli.install.conversion.deferred_frames import write_frames
+from datasets_cli.install.conversion.reading import read_blocks, source_errors
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.progress import Progress
+from datasets_cli.recipe import Block, Description, Source
+from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
@@ -37,147 +31,29 @@ from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
-WORTH_A_WORKER = 16_000_000
-"""Bytes of raw files; fewer take less time than a process needs to start."""
 
-
-def stage(
+def convert(
     resolved: Resolved,
     files: list[RawFile],
-    root: CacheRoot,
+    folder: Path,
     layout: str | None,
     progress: Progress,
-    workers: Workers = IN_THIS_PROCESS,
-) -> tuple[Manifest, Path]:
-    """Write a dataset into a staging folder; return its manifest and the folder.
+    workers: Workers,
+) -> Manifest:
+    """Write the rows of a dataset into a folder; return its manifest.
 
     Args:
         resolved: the dataset.
         files: what its recipe reads.
-        root: where the folder is made.
+        folder: new, or with a file of another name than any of a dataset's.
         layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
         progress: told of notes and of the rows done.
-        workers: who converts the dataset, or the parts of its frames that are read apart; the
-            bytes do not depend on it.
+        workers: who writes frames that are read apart.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
         DiskFull: no room.
     """
-    folder = root.new_staging(resolved.id)
-    make_folder(folder.parent)
-    try:
-        if _is_for_a_worker(resolved, files, workers):
-            manifest = _write_elsewhere(resolved, files, folder, layout, progress, workers)
-        else:
-            manifest = _write(resolved, files, folder, layout, progress, workers)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return manifest, folder
-
-
-def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
-    """Tell whether a worker converts the dataset as a whole, beside what others convert.
-
-    Frames that are read apart have workers of their own.
-    """
-    is_small = sum(file.size for file in files) < WORTH_A_WORKER
-    return (
-        not workers.end_with_the_call
-        and not resolved.recipe.has_deferred_frames
-        and not (is_small and workers.may_be_left_out)
-    )
-
-
-@dataclass(frozen=True)
-class StagingTask:
-    """A dataset to be converted: everything that a worker needs.
-
-    A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
-    """
-
-    family: str
-    version: int
-    name: str
-    entry: CatalogueEntry | None
-    files: tuple[RawFile, ...]
-    folder: Path
-    layout: str | None
-    limits: Mapping[str, int]
-
-
-def _write_elsewhere(
-    resolved: Resolved,
-    files: list[RawFile],
-    folder: Path,
-    layout: str | None,
-    progress: Progress,
-    workers: Workers,
-) -> Manifest:
-    """Have a worker write the rows of a dataset; return its manifest."""
-    task = StagingTask(
-        resolved.recipe.family,
-        resolved.recipe.version,
-        resolved.name,
-        resolved.entry,
-        tuple(replace(file, path=file.path.absolute()) for file in files),
-        folder.absolute(),
-        layout,
-        dict(current_limits()),
-    )
-    progress.writing(0)  # the time of the rows begins
-    with own_pool(workers) as pool:
-        for _, (manifest, notes) in run_tasks(
-            pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, note=progress.note
-        ):
-            for note in notes:
-                progress.note(note)
-            progress.writing(manifest.num_transitions)
-    return manifest
-
-
-def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
-    """Write the rows of a dataset; return its manifest and the notes. Runs in a worker.
-
-    Raises:
-        RldsError: see ``stage``; or the worker has another version of the recipe.
-    """
-    shutil.rmtree(task.folder, ignore_errors=True)  # what a worker that was killed left
-    recipe = load_recipe(task.family)
-    if recipe.version != task.version:
-        raise RldsError(
-            f"A worker has version {recipe.version} of the recipe {task.family}, and version "
-            f"{task.version} is to be used. Give all machines the same recipes."
-        )
-    resolved, notes = Resolved(recipe, task.name, task.entry), _Notes()
-    with raised_limits(task.limits):
-        manifest = _write(
-            resolved, list(task.files), task.folder, task.layout, notes, IN_THIS_PROCESS
-        )
-    return manifest, notes.texts
-
-
-class _Notes(Silent):
-    """Keeps the notes for the process that will show them."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        """Keep it."""
-        self.texts.append(text)
-
-
-def _write(
-    resolved: Resolved,
-    files: list[RawFile],
-    folder: Path,
-    layout: str | None,
-    progress: Progress,
-    workers: Workers,
-) -> Manifest:
-    """Write the rows of a dataset into a new folder; return its manifest."""
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     writer: DatasetWriter | None = None
     try:
@@ -199,7 +75,9 @@ def _write(
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
         if deferred and builder:
             table = builder.table()
-            write_frames(resolved.id, deferred, table, writer, workers, progress)
+            write_frames(
+                resolved.id, deferred, source.files.values(), table, writer, workers, progress
+            )
         text_notes = [*writer.notes, *transitions.notes]
         description = replace(description, notes=(*description.notes, *text_notes))
         written = writer.finish(description.files)
