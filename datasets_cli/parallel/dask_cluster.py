@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import distributed
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
+from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import Cluster, Outcome, pass_on, quiet
@@ -34,17 +36,24 @@ def dask_pool(address: str) -> Iterator[Executor]:
     """
     with quiet(*_LOGGERS):
         try:
-            client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = _connected(address)
         except (OSError, ValueError) as error:
             raise RldsError(
-                f"There is no scheduler of Dask at {address} ({error}). Start one, "
-                "`dask scheduler`, and workers, `dask worker ADDRESS --nthreads 1`, and give its "
-                "address, such as tcp://host:8786."
+                f"There is no scheduler of Dask at {address} ({error}). Expected an address such "
+                "as tcp://host:8786 (--address). `dask scheduler` starts one, and `dask worker "
+                "ADDRESS --nthreads 1` a worker."
             ) from error
         try:
             yield _DaskWorkers(client, address)
         finally:
             client.close(timeout=2)
+
+
+def _connected(address: str) -> distributed.Client:
+    with warnings.catch_warnings():
+        # A worker that is only starting has no versions yet; those that count are compared by us.
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
 
 class _DaskWorkers(Cluster):
@@ -80,8 +89,8 @@ class _DaskWorkers(Cluster):
     def _meaning(self, error: Exception) -> Exception:
         if isinstance(error, KilledWorker):
             return LostWorker(
-                f"was lost, and so were the workers that tried it again, {error.allowed_failures} "
-                f"of them, the last one {error.last_worker.address}",
+                f"at {error.last_worker.address} died, as one does that is killed or that memory "
+                "runs out for",
                 error.allowed_failures + 1,
             )
         if isinstance(error, (CancelledError, CommClosedError, TimeoutError)):

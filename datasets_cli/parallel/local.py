@@ -161,7 +161,8 @@ def how_ended(exit_code: int) -> str:
     """Return what ended a process, as it follows its name in messages."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
-    name = signal.Signals(-exit_code).name
+    names = {int(each): each.name for each in signal.Signals}
+    name = names.get(-exit_code, f"signal {-exit_code}")
     memory = ", as the system does where memory runs out" if name == "SIGKILL" else ""
     return f"was killed by {name}{memory}"
 

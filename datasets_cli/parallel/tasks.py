@@ -70,10 +70,9 @@ def run_tasks(
                 result = future.result()
             except LostWorker as worker:
                 lost[number] += worker.num_workers
-                who = f"the worker of {name(tasks[number])} {worker.how}"
                 if lost[number] >= MAX_LOST_WORKERS:
-                    raise _lost_often(lost[number], who, kept) from worker
-                note(f"{who}; it is tried again")
+                    raise _lost_often(name(tasks[number]), worker.how, kept) from worker
+                note(f"the worker of {name(tasks[number])} {worker.how}; it is tried again")
                 submit(number)
                 continue
             yield tasks[number], result
@@ -92,10 +91,11 @@ def run_tasks(
             future.cancel()
 
 
-def _lost_often(count: int, who: str, kept: str) -> RldsError:
+def _lost_often(task: str, how: str, kept: str) -> RldsError:
     return RldsError(
-        f"A worker process died each time, {count} times: {who}. {kept} Fewer workers and smaller "
-        "chunks need less memory; 0 workers work in this process, where the cause may show."
+        f"A worker process died each time that it worked on {task}: the last one {how}. {kept} "
+        "Fewer workers and smaller chunks need less memory; 0 workers work in this process, where "
+        "the cause may show."
     )
 
 

@@ -7,6 +7,7 @@ Here functions travel by value, so that workers do not need that file.
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
 import sysconfig
@@ -115,6 +116,8 @@ def _dumps(value: Any) -> bytes:
 
 def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
     """Return the module of a function if a new process could not import the same one."""
+    while isinstance(value, functools.partial):
+        value = value.func
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(getattr(named, "__module__", None) or "")
     file = getattr(module, "__file__", None)

@@ -188,13 +188,15 @@ def _fill(
         work.sweep_what_is_of_no_use()
         raise
     tasks = list(run.tasks(work, columns, texts, elsewhere=workers.engine != "local"))
+    has_begun = False
     try:
         with workers.at_most(len(tasks)).pool() as pool:
             if tasks:
                 refuse_unfit(pool, WorkerNeeds.differences, tasks[0].needs, work.kept)
+            has_begun = True
             _run(pool, run, tasks, work.kept, reporting_to(progress))
     except BaseException:
-        if workers.end_with_the_call:  # else tasks may still write
+        if workers.end_with_the_call or not has_begun:  # else tasks may still write
             work.sweep_what_is_of_no_use()
         raise
 

@@ -1,0 +1,169 @@
+"""The same bytes from processes, Dask and Ray; what is lost on the way; who may not take part."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay, api
+from datasets_cli.errors import RldsError
+from datasets_cli.progress import Silent
+from datasets_cli.store.manifest import read_manifest
+from tests.support.clusters import DaskCluster, ray_cluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with DaskCluster(tmp_path_factory.mktemp("dask")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    with ray_cluster():
+        yield
+
+
+@pytest.fixture
+def replay(door: str) -> ExperienceReplay:
+    return ExperienceReplay(door, download=False)
+
+
+def noisy(batch: TensorDict) -> TensorDict:
+    """A random function, with a reduction whose bits depend on the number of threads."""
+    noise = torch.rand(len(batch), 3) + batch["observation"].mean()
+    return TensorDict({"noise": noise, "action": batch["action"]}, batch.batch_size)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a dataset, its manifest included."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+@pytest.mark.parametrize(
+    ("per", "chunksize"), [("transition", 299), ("transition", 400), ("trajectory", 1)]
+)
+def test_the_bytes_are_the_same_for_every_engine(
+    per: Any, chunksize: int, replay: ExperienceReplay, tmp_path: Path, dask: DaskCluster, ray: None
+) -> None:
+    engines: dict[str, dict[str, Any]] = {
+        **{str(number): {"num_workers": number} for number in (0, 1, 2, 5)},
+        "dask": {"engine": "dask", "address": dask.address},
+        "ray": {"engine": "ray"},
+    }
+    found = {}
+    for name, engine in engines.items():
+        dest = tmp_path / name / "out"
+        dest.parent.mkdir()
+        replay.preprocess(noisy, dest=dest, per=per, chunksize=chunksize, **engine)
+        found[name] = hashes(dest)
+    assert len(found["0"]) > 3
+    assert all(files == found["0"] for files in found.values())
+
+
+def dies_once(batch: TensorDict, mark: Path) -> TensorDict:
+    """Kills its worker at the third trajectory, unless a file is there."""
+    if int(batch["episode"][0]) == 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch.select("action")
+
+
+class Told(Silent):
+    """Keeps notes, and calls a function once, when the first rows are done."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        self.notes: list[str] = []
+        self._then: Callable[[], object] | None = then
+
+    def writing(self, num_transitions: int) -> None:
+        if num_transitions and self._then:
+            then, self._then = self._then, None
+            then()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def made(door: str, out: str, mark: Path, **arguments: Any) -> dict[str, Any]:
+    """Return the files of what a function makes that kills a worker once."""
+    function = partial(dies_once, mark=mark)
+    dataset = api.preprocess(door, function, out, chunksize=1, **arguments)
+    return dict(read_manifest(dataset.path).files)
+
+
+def test_lost_workers_and_a_lost_scheduler_of_dask_change_no_byte(
+    door: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "killed"
+    with DaskCluster(tmp_path) as cluster:
+        engine: Any = {"engine": "dask", "address": cluster.address}
+        lost = rf"The scheduler of Dask at {cluster.address} was lost.*What is done is kept"
+        with pytest.raises(RldsError, match=lost):
+            made(door, "out", mark, progress=Told(cluster.kill), **engine)
+        cluster.start()
+        found = made(door, "out", mark, **engine)
+    assert mark.exists() and found == made(door, "alone", mark)
+
+
+def test_a_lost_worker_of_ray_is_told_and_changes_no_byte(
+    door: str, tmp_path: Path, ray: None
+) -> None:
+    told, mark = Told(), tmp_path / "killed"
+    found = made(door, "out", mark, progress=told, engine="ray")
+    assert mark.exists() and found == made(door, "alone", mark)
+    assert [note.partition(" died")[0] for note in told.notes] == [
+        "the worker of rows 598 to 896 (trajectory 2)"
+    ]
+
+
+OTHER_WORKERS = """
+import os, pathlib, sys
+number = os.environ["RLDS_TEST_WORKER"]
+if number == "0":
+    import datasets_cli.version
+    datasets_cli.version.__version__ = "0.0.1"
+if number == "1":
+    def not_shared(path, *arguments, read_text=pathlib.Path.read_text, **options):
+        if path.name == "token":
+            raise FileNotFoundError(path)
+        return read_text(path, *arguments, **options)
+    pathlib.Path.read_text = not_shared
+sys.path.insert(0, {folders!r}[number == "2"])
+"""
+
+
+def test_workers_that_differ_are_refused_before_work_begins(
+    replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [str(tmp_path / name / "site-packages") for name in ("here", "there")]
+    for factor, folder in enumerate(folders, 2):
+        Path(folder).mkdir(parents=True)
+        code = f"def scaled(batch):\n    batch['action'] *= {factor}\n    return batch\n"
+        Path(folder, "installed_mapping.py").write_text(code)
+    monkeypatch.syspath_prepend(folders[0])
+    import installed_mapping
+
+    function, workers = installed_mapping.scaled, OTHER_WORKERS.format(folders=folders)
+    with DaskCluster(tmp_path, 3, workers) as cluster, pytest.raises(RldsError) as caught:
+        replay.preprocess(function, dest=tmp_path / "out", engine="dask", address=cluster.address)
+    message = str(caught.value)
+    assert "it has rlds-cli 0.0.1, and" in message
+    assert "it does not see the folder" in message
+    assert f"its module installed_mapping ({folders[1]}" in message
+    assert not list(tmp_path.glob(".out.*.partial"))
