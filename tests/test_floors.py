@@ -25,7 +25,7 @@ FLOORS = [
     ["store"],
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
-    ["installed", "install.conversion"],
+    ["install.conversion", "installed"],
     ["install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"],
     ["replay.forms"],
     ["replay.storages"],
