@@ -19,10 +19,13 @@ import pytest
 from datasets_cli import api, recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DiskFull, PartialFailure
+from datasets_cli.errors import DiskFull, PartialFailure, RldsError
+from datasets_cli.install.conversion.worker_needs import ConversionNeeds
 from datasets_cli.install.room import Room
 from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
+from datasets_cli.progress_bars import Bars, PartOfRun, RowCount
 from datasets_cli.sources.host_limits import HostLimits
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import PartialDownload
@@ -50,13 +53,18 @@ class Told(Silent):
         self.notes.append(text)
 
 
+def published(origin: Origin, folder: Path) -> None:
+    """Have a server answer with the files of the datasets."""
+    for file in FILES.values():
+        path = folder / Path(file).name
+        save(path, steps(path, (4, 2), num_steps=3000))
+        origin.put(file, path.read_bytes())
+
+
 @pytest.fixture
 def origin(tmp_path: Path) -> Iterator[Origin]:
     with Origin() as running:
-        for file in FILES.values():
-            path = tmp_path / Path(file).name
-            save(path, steps(path, (4, 2), num_steps=3000))
-            running.put(file, path.read_bytes())
+        published(running, tmp_path)
         yield running
 
 
@@ -285,3 +293,43 @@ def test_a_dataset_without_room_beside_the_others_waits_for_them(
     assert order == ["first", "second"] and "second waits for room on the disk" in told.notes[0]
     with pytest.raises(DiskFull, match="third needs about 101 bytes"):
         room.reserved(root, "third", 101, told).__enter__()
+
+
+def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None:
+    expected = Expectation.of_this_process(tmp_path, b"N.")
+    raw = tmp_path / "raw.hdf5"
+    needs = ConversionNeeds(expected, (raw,))
+    with pytest.raises(RldsError, match=rf"worker .* does not see the file {raw}\. Equal bytes"):
+        needs.check()
+    raw.touch()
+    needs.check()
+    blind = replace(needs, expected=replace(expected, secret="another"))
+    with pytest.raises(RldsError, match=f"does not see the folder {tmp_path}"):
+        blind.check()
+
+
+def test_the_rows_of_all_datasets_and_their_speed_stand_below_the_bytes() -> None:
+    rows = RowCount()
+    rows.advance("a", 0, 10.0)
+    rows.advance("a", 1_000, 11.0)
+    rows.advance("b", 3_000, 12.0)
+    assert rows.line("steps written") == "4,000 steps written  2,000/s"
+
+
+def test_bars_of_datasets_at_a_time_have_all_bytes_and_all_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Bars(shown=True) as bars:
+        bars.expecting({"a": 10, "b": 20})
+        parts = [PartOfRun(name, bars, beside=True) for name in "ab"]
+        for part, size in zip(parts, (10, 20), strict=True):
+            part.expecting({"file": size})
+        parts[0].fetching("file", 10, 10)
+        bars.clear()  # so that the next one is drawn at once
+        parts[0].writing(500)
+        parts[1].fetching("file", 20, 20)
+        bars.clear()
+        parts[1].writing(250)
+    beside, alone = [text for text in capsys.readouterr().err.split("\x1b[J") if "written" in text]
+    assert "10 B of 30 B" in beside and "500 steps written" in beside
+    assert "750 steps written" in alone and "30 B" not in alone
