@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 
@@ -72,3 +73,42 @@ def expect_files(progress: Progress, sizes: Mapping[str, int | None]) -> None:
     expecting = getattr(progress, "expecting", None)
     if expecting is not None:
         expecting(sizes)
+
+
+def expect_rows(progress: Progress, id: str, done: int, total: int) -> None:
+    """Tell how many rows there are to write to a ``Progress`` that has ``expecting_rows``.
+
+    Args:
+        progress: who is told.
+        id: of the dataset that is written.
+        done: rows that an earlier run wrote.
+        total: rows in all.
+    """
+    expecting = getattr(progress, "expecting_rows", None)
+    if expecting is not None:
+        expecting(id, done, total)
+
+
+@dataclass(frozen=True)
+class RowRate:
+    """How fast all workers together write the rows of a dataset.
+
+    Args:
+        had: rows that were there at the beginning; they have no speed.
+        total: rows in all.
+        began: when, in seconds.
+    """
+
+    had: int
+    total: int
+    began: float
+
+    def per_second(self, done: int, now: float) -> float | None:
+        """Return rows per second since the beginning; None while that is not known."""
+        seconds = now - self.began
+        return (done - self.had) / seconds if seconds > 0 and done > self.had else None
+
+    def seconds_left(self, done: int, now: float) -> float | None:
+        """Return the remaining time at that speed; None while that is not known."""
+        speed = self.per_second(done, now)
+        return (self.total - done) / speed if speed else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, RowRate
 from datasets_cli.quantities import human_bytes, human_time
 
 SECONDS_A_PICTURE = 0.1
@@ -56,6 +56,7 @@ class Bars:
         self._shown = shown
         self._num_transitions = num_transitions
         self._rows_label = rows_label
+        self._rate: RowRate | None = None
         self._files = Transfer()
         self._rows = RowCount()
         self._drawn: tuple[str, str] | None = None
@@ -80,10 +81,20 @@ class Bars:
         self._files.advance(filename, done, total, time.monotonic())
         self._draw(self._files.line, filename, is_last=done == total)
 
+    def expecting_rows(self, id: str, done: int, total: int) -> None:
+        """Learn how many rows there are, and how many an earlier run wrote."""
+        self._num_transitions = total
+        self._rate = RowRate(done, total, time.monotonic())
+
     def writing(self, num_transitions: int) -> None:
-        """Draw the rows written, or read where a dataset is checked."""
+        """Draw the rows written, or read where a dataset is checked; speed and remaining time."""
         total = "" if self._num_transitions is None else f" of {self._num_transitions:,}"
-        self._draw(lambda width: f"{num_transitions:,}{total} {self._rows_label}"[:width], "")
+        text = f"{num_transitions:,}{total} {self._rows_label}"
+        now = time.monotonic()
+        if self._rate and (speed := self._rate.per_second(num_transitions, now)):
+            left = self._rate.seconds_left(num_transitions, now) or 0.0
+            text += f"  {speed:,.0f}/s  {human_time(left)} left"
+        self._draw(lambda width: text[:width], "")
 
     def writing_beside(self, id: str, num_transitions: int) -> None:
         """Draw the rows of several datasets that are written at the same time.

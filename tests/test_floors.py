@@ -18,7 +18,7 @@ FLOORS = [
     ["errors", "version", "old_recipes", "quantities", "reinstall"],
     ["progress", "formats.limits", "system_errors"],
     ["config"],
-    ["sources", "parallel", "progress_bars"],
+    ["sources", "parallel", "progress_bars", "progress_lines"],
     ["store.schema", "formats.structure"],
     ["formats", "store.text", "store.ted", "recipe"],
     ["store.compact", "store.rows"],

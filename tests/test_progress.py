@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.installed.change_layout import change_layout
-from datasets_cli.progress import Progress, Silent, reporting_to
+from datasets_cli.progress import Progress, RowRate, Silent, expect_rows, reporting_to
+from datasets_cli.progress_bars import Bars
+from datasets_cli.progress_lines import JsonLines
 
 
 class Old:
@@ -67,3 +71,42 @@ def test_rows_written_are_told(door: str, config: Config) -> None:
     new = New()
     change_layout(door, "compact", config, new)
     assert new.rows and new.rows == sorted(new.rows) and new.rows[-1] == 1495
+
+
+def test_the_speed_is_that_of_the_rows_since_the_beginning() -> None:
+    rate = RowRate(had=400, total=1000, began=10.0)
+    assert rate.per_second(400, 15.0) is None and rate.seconds_left(400, 15.0) is None
+    assert rate.per_second(500, 15.0) == 20.0
+    assert rate.seconds_left(500, 15.0) == 25.0
+    assert rate.seconds_left(1000, 20.0) == 0.0
+
+
+def test_lines_for_programs_come_once_a_second_and_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    lines = JsonLines()
+    expect_rows(lines, "derived/out", 100, 1100)
+    for now, rows in [(0.5, 200), (2.0, 300), (2.5, 600), (4.0, 1100)]:  # noqa: B007
+        lines.writing(rows)
+    lines.note("a worker was killed")
+    middle, last, note = map(json.loads, capsys.readouterr().err.splitlines())
+    assert middle == {
+        "event": "rows", "id": "derived/out", "rows": 300, "total": 1100,
+        "rows_per_second": 100.0, "eta_seconds": 8.0,
+    }  # fmt: skip
+    assert (last["rows"], last["rows_per_second"], last["eta_seconds"]) == (1100, 250.0, 0.0)
+    assert note == {"event": "note", "text": "a worker was killed"}
+
+
+def test_the_bar_has_rows_speed_and_remaining_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Bars(shown=True) as bars:
+        expect_rows(bars, "derived/out", 0, 10_000)
+        now = 2.0
+        bars.writing(5_000)
+    assert "5,000 of 10,000 steps written  2,500/s  0:02 left" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def prepare(
             engine=workers.engine,
             address=workers.address,
             on_result=lambda result: state.note(made(result)),
-            progress=state.progress(),
+            progress=state.row_progress(),
             config=state.config,
         )
     except PartialFailure as error:

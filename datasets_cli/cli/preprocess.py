@@ -179,7 +179,7 @@ def _one(state: State, task: PlannedDataset, workers: Workers) -> None:
         chunksize=options.chunksize,
         per=options.per,
         seed=options.seed,
-        progress=state.progress(),
+        progress=state.row_progress(),
         config=state.config,
     )
     state.note(made(found))

@@ -16,6 +16,7 @@ from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
+from datasets_cli.progress_lines import JsonLines
 from datasets_cli.system_errors import is_full
 
 COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
@@ -36,7 +37,8 @@ class State:
 
     Args:
         config: root, mirrors, offline mode.
-        json: print one JSON document on stdout, errors as one on stderr, and nothing else.
+        json: print one JSON document on stdout, errors as one on stderr, and nothing else but the
+            lines of ``row_progress``.
         quiet: print only ids or paths, and no notes.
     """
 
@@ -80,6 +82,10 @@ class State:
     def progress(self) -> Progress | None:
         """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
         return Silent() if self.quiet or self.json else None
+
+    def row_progress(self) -> Progress | None:
+        """Return who is told of work on many rows: programs are, too, by lines on stderr."""
+        return JsonLines() if self.json and not self.quiet else self.progress()
 
     @property
     def interactive(self) -> bool:

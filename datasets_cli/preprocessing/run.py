@@ -28,7 +28,7 @@ from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
-from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.progress import Progress, expect_rows, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -159,10 +159,10 @@ def write_derived(
     with dest_locked(dest, lock_timeout, progress):
         if is_made(dest, run.origin, trash is not None):  # by the process that we waited for
             return False
+        new_id = id or f"derived/{dest.name}"
         try:
-            _fill(run, work, columns, texts, workers, progress)
+            _fill(run, work, columns, texts, workers, new_id, progress)
             parts = [work.part(number) for number in range(len(run.bounds))] if texts else []
-            new_id = id or f"derived/{dest.name}"
             commit(dataset, work, columns, texts, parts, run.num_rows, new_id, run.origin, trash)
         except FileNotFoundError:
             # Where locks do not work, another process that makes the same may have been faster: it
@@ -179,6 +179,7 @@ def _fill(
     columns: tuple[Column, ...],
     texts: tuple[TextColumn, ...],
     workers: Workers,
+    id: str,
     progress: Progress | None,
 ) -> None:
     """Do the tasks that are not done yet."""
@@ -194,7 +195,9 @@ def _fill(
             if tasks:
                 refuse_unfit(pool, WorkerNeeds.differences, tasks[0].needs, work.kept)
             has_begun = True
-            _run(pool, run, tasks, work.kept, reporting_to(progress))
+            told = reporting_to(progress)
+            expect_rows(told, id, _rows_done(run, tasks), run.num_rows)
+            _run(pool, run, tasks, work.kept, told)
     except BaseException:
         if workers.end_with_the_call or not has_begun:  # else tasks may still write
             work.sweep_what_is_of_no_use()
@@ -308,8 +311,13 @@ def _run(
         trajectories = trajectories_named(run.dataset, task.start, task.stop)
         return f"rows {task.start} to {task.stop - 1} ({trajectories})"
 
-    done = run.num_rows - sum(task.stop - task.start for task in tasks)
+    done = _rows_done(run, tasks)
     progress.writing(done)
     for task, _ in run_tasks(pool, write_rows, tasks, kept, name=name, note=progress.note):
         done += task.stop - task.start
         progress.writing(done)
+
+
+def _rows_done(run: Run, tasks: list[PreprocessTask]) -> int:
+    """Return the rows that need no task."""
+    return run.num_rows - sum(task.stop - task.start for task in tasks)

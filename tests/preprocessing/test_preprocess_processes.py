@@ -145,7 +145,9 @@ def test_a_held_lock_ends_the_command_after_the_time_limit_and_it_says_that_it_w
 def test_a_held_lock_is_a_json_error(door: str, here: Path, holder: subprocess.Popen[str]) -> None:
     code, error = forked(here, [*command(door), "--json"], RLDS_LOCK_TIMEOUT="1.2").finish()
     assert code == 8
-    assert json.loads(error)["error"]["type"] == "LockedError"
+    note, failed = map(json.loads, error.splitlines())
+    assert note["event"] == "note" and note["text"].startswith("waiting for another process")
+    assert failed["error"]["type"] == "LockedError"
 
 
 def test_a_lock_that_is_let_go_lets_the_command_work(
