@@ -161,6 +161,8 @@ def download(
     keep_raw: bool = False,
     options: Mapping[str, str] | None = None,
     num_workers: int | None = 0,
+    engine: Engine = "local",
+    address: str | None = None,
     on_result: OnResult | None = None,
     progress: Progress | None = None,
     root: Root = None,
@@ -176,8 +178,12 @@ def download(
         verify: refuse files whose size or checksum is not the catalogue's.
         keep_raw: keep the downloaded files.
         options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
-        num_workers: processes that read what can be read in parts; all cores where None, this
-            process where 0.
+        num_workers: processes that convert; all cores where None, this process where 0. With them
+            several datasets are installed at a time, and parts of one; the bytes are the same.
+        engine: what converts: ``"local"``, processes of this machine; or the workers of a cluster
+            of ``"dask"`` or ``"ray"``, which must see the cache root, and have the same versions.
+            Files are always fetched by this process.
+        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
         on_result: called with each dataset as soon as it is installed, or could not be.
         progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
         root: the cache root.
@@ -200,7 +206,7 @@ def download(
             verify=verify,
             keep_raw=keep_raw,
             options=options,
-            num_workers=num_workers,
+            workers=Workers(num_workers, None, engine, address),
         ),
         on_result=on_result,
         progress=progress,

@@ -58,6 +58,7 @@ class Bars:
         self._rows_label = rows_label
         self._rate: RowRate | None = None
         self._files = Transfer()
+        self._rows = RowCount()
         self._drawn: tuple[str, str] | None = None
         self._drawn_at = -math.inf
 
@@ -94,6 +95,19 @@ class Bars:
             left = self._rate.seconds_left(num_transitions, now) or 0.0
             text += f"  {speed:,.0f}/s  {human_time(left)} left"
         self._draw(lambda width: text[:width], "")
+
+    def writing_beside(self, id: str, num_transitions: int) -> None:
+        """Draw the rows of several datasets that are written at the same time.
+
+        Args:
+            id: of one of them.
+            num_transitions: its rows so far.
+        """
+        self._rows.advance(id, num_transitions, time.monotonic())
+        if self._files.is_done:
+            self._draw(lambda width: self._rows.line(self._rows_label)[:width], "")
+        else:
+            self._draw(self._files.line, self._rows.line(self._rows_label))
 
     def note(self, text: str) -> None:
         """Print one line above what is drawn."""
@@ -135,10 +149,11 @@ class PartOfRun:
     Args:
         id: of the dataset; until its files are known it counts as one.
         bars: of the whole run.
+        beside: whether other datasets of the run are worked on at the same time.
     """
 
-    def __init__(self, id: str, bars: Bars) -> None:
-        self._id, self._bars = id, bars
+    def __init__(self, id: str, bars: Bars, *, beside: bool = False) -> None:
+        self._id, self._bars, self._beside = id, bars, beside
 
     def __enter__(self) -> PartOfRun:
         return self
@@ -158,7 +173,10 @@ class PartOfRun:
 
     def writing(self, num_transitions: int) -> None:
         """Pass on."""
-        self._bars.writing(num_transitions)
+        if self._beside:
+            self._bars.writing_beside(self._id, num_transitions)
+        else:
+            self._bars.writing(num_transitions)
 
     def note(self, text: str) -> None:
         """Pass on."""
@@ -166,6 +184,31 @@ class PartOfRun:
 
     def _named(self, filename: str) -> str:
         return f"{self._id} {filename}"
+
+
+@dataclass
+class RowCount:
+    """How many rows the datasets of a run have, those that are done included.
+
+    Args:
+        rows: of each dataset so far.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    _began: float | None = None
+    _now: float = 0.0
+
+    def advance(self, id: str, num_rows: int, now: float) -> None:
+        """Learn how many rows of a dataset there are at a time in seconds."""
+        self._began = now if self._began is None else self._began
+        self.rows[id], self._now = num_rows, now
+
+    def line(self, label: str) -> str:
+        """Return the rows of all, and how many came in a second."""
+        total = sum(self.rows.values())
+        seconds = self._now - (self._began or 0.0)
+        speed = f"  {round(total / seconds):,}/s" if seconds >= 1 and total else ""
+        return f"{total:,} {label}{speed}"
 
 
 @dataclass
@@ -201,6 +244,11 @@ class Transfer:
             for name, size in self.sizes.items()
             if name in self.done or name.partition(" ")[0] != id  # as PartOfRun names them
         }
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every file is here whole."""
+        return all(self.done.get(name) == size for name, size in self.sizes.items())
 
     @property
     def total(self) -> int | None:

@@ -66,6 +66,10 @@ def __getattr__(name: str) -> Any:
     return old_recipes.find(__name__, name)
 
 
+def _no_deferred_frames(source: Source) -> DeferredFrames | None:
+    return None
+
+
 @dataclass(frozen=True)
 class CatalogueEntry:
     """One dataset of the catalogue.
@@ -224,7 +228,7 @@ class Recipe:
     resources: Callable[[str, Web | None], list[Resource]]
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
-    deferred_frames: Callable[[Source], DeferredFrames | None] = lambda source: None
+    deferred_frames: Callable[[Source], DeferredFrames | None] = _no_deferred_frames
     options: tuple[Option, ...] = ()
     unlisted: bool = False
     dynamic: bool = False
@@ -240,6 +244,11 @@ class Recipe:
         if pictures is not None:
             old_recipes.warn([__file__])
             object.__setattr__(self, "deferred_frames", pictures)
+
+    @property
+    def has_deferred_frames(self) -> bool:
+        """Whether some dataset of the family may have frames that are read apart."""
+        return self.deferred_frames is not _no_deferred_frames
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest's entry."""

@@ -25,7 +25,7 @@ FLOORS = [
     ["store"],
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
-    ["installed", "specs"],
+    ["install.conversion", "installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
         *("collect.environments", "specs.forms"),

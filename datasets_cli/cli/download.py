@@ -9,7 +9,9 @@ import typer
 from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import Limits, State, state_of
+from datasets_cli.cli.workers import workers_of
 from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.parallel.engine import Engine
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -65,8 +67,18 @@ def download(
         int | None,
         typer.Option(
             metavar="N",
-            help="Processes that read raw files; all cores by default, 0 for none.",
+            help="Processes that convert; all cores by default, 0 for none.",
         ),
+    ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(
+            metavar="local|dask|ray", help="Processes of this machine (default), or a cluster."
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done.")
@@ -81,6 +93,7 @@ def download(
     stopped.
     """
     state = state_of(context).with_limits(limit)
+    who = workers_of(workers, engine, address)
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(
@@ -103,7 +116,9 @@ def download(
             verify=not no_verify,
             keep_raw=keep_raw,
             options=options,
-            num_workers=workers,
+            num_workers=who.num_workers,
+            engine=who.engine,
+            address=who.address,
             on_result=notes.tell,
             progress=state.progress(),
             config=state.config,

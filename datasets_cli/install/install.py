@@ -16,6 +16,7 @@ from datasets_cli.system_errors import system_error
 
 if TYPE_CHECKING:
     from datasets_cli.install.installation import Installation
+    from datasets_cli.install.room import Room
     from datasets_cli.sources.http import Http
 
 
@@ -32,6 +33,7 @@ def install_dataset(
     http: Http | None = None,
     progress: Progress | None = None,
     unless: Callable[[], bool] | None = None,
+    room: Room | None = None,
 ) -> Path:
     """Return the folder of an installed dataset, installing it first if needed.
 
@@ -42,6 +44,7 @@ def install_dataset(
         http: the client; one of this configuration by default.
         progress: told of what happens.
         unless: asked when the lock is held; whether another process has done it meanwhile.
+        room: shared with the installations of other threads.
 
     Raises:
         RldsError: any of ``errors``. Nothing half-made is ever listed; the next run continues.
@@ -50,7 +53,8 @@ def install_dataset(
     if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
     try:
-        return _installation(config, install_options, http, progress).run(text, unless=unless)
+        installation = _installation(config, install_options, http, progress, room)
+        return installation.run(text, unless=unless)
     except RldsError:  # some are OSErrors
         raise
     except OSError as error:
@@ -94,9 +98,13 @@ def find_installed(
 
 
 def _installation(
-    config: Config, install_options: InstallOptions, http: Http | None, progress: Progress | None
+    config: Config,
+    install_options: InstallOptions,
+    http: Http | None,
+    progress: Progress | None,
+    room: Room | None = None,
 ) -> Installation:
     # The one place that imports the network, numpy and the writers.
     from datasets_cli.install.installation import Installation
 
-    return Installation(config, install_options, http, progress)
+    return Installation(config, install_options, http, progress, room)

@@ -11,10 +11,11 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.conversion.staging import stage
 from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.install.raw_files import check_room, distrust, raw_file, resources_of
+from datasets_cli.install.raw_files import distrust, raw_file, resources_of
+from datasets_cli.install.room import Room, needed_room
 from datasets_cli.install.source_check import check_source
-from datasets_cli.install.staging import stage
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import (
     holds_demo_data,
@@ -24,6 +25,7 @@ from datasets_cli.installed.lookup import (
     remove_raw,
 )
 from datasets_cli.progress import Progress, expect_files, reporting_to
+from datasets_cli.recipe import Resource
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot
@@ -45,6 +47,7 @@ class Installation:
         install_options: how to install.
         http: the client; one of this configuration where None.
         progress: told of what happens; where None, only the log is told that we wait for a lock.
+        room: shared with the installations of other threads.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class Installation:
         install_options: InstallOptions,
         http: Http | None = None,
         progress: Progress | None = None,
+        room: Room | None = None,
     ) -> None:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
         self._forces_fallback = install_options.force
         self._http = http or Http(config)
+        self._room = room or Room()
         self._lock_progress = progress
         self._progress = reporting_to(progress)
 
@@ -169,7 +174,14 @@ class Installation:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
         check_one_disk(root, resolved.id)
-        check_room(root, resolved.id, resources, options)
+        needed = needed_room(root, resolved.id, resources, options)
+        with self._room.reserved(root, resolved.id, needed, self._progress):
+            self._make(resolved, resources, options)
+        return root.dataset(resolved.id)
+
+    def _make(self, resolved: Resolved, resources: list[Resource], options: InstallOptions) -> None:
+        """Fetch the files of a dataset, write its rows and commit it."""
+        root = self._root
         expect_files(self._progress, {each.filename: each.size for each in resources})
         files = [
             raw_file(resource, root, resolved.id, options, self._http, self._progress)
@@ -191,7 +203,6 @@ class Installation:
             remove_tables(root, replaced.content)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
-        return root.dataset(resolved.id)
 
     def _options_of(self, resolved: Resolved) -> InstallOptions:
         """Return the options, with the recipe's own folder where the files ship with it."""
@@ -218,14 +229,19 @@ class Installation:
             id,
         )
         install_options = replace(self._install_options, force=True)
-        forced = Installation(self._config, install_options, self._http, self._lock_progress)
+        forced = self._with(install_options)
         forced._forces_fallback = False
         return forced
+
+    def _with(self, install_options: InstallOptions) -> Installation:
+        return Installation(
+            self._config, install_options, self._http, self._lock_progress, self._room
+        )
 
     def _without_options(self) -> Installation:
         """Return the installation of a fallback, which has none of the family's options."""
         install_options = replace(self._install_options, options={}, force=self._forces_fallback)
-        return Installation(self._config, install_options, self._http, self._lock_progress)
+        return self._with(install_options)
 
 
 def _with_name(text: str, id: str, files: list[RawFile]) -> str:

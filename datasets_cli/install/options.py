@@ -26,7 +26,7 @@ class InstallOptions:
         accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
         keep_raw: keep the downloaded files after the commit.
         options: of the family, by their names: ``checkpoints``, ``upstream``.
-        workers: who writes frames that are read in parts; the bytes do not depend on it.
+        workers: who converts datasets, and the parts of frames; the bytes do not depend on it.
     """
 
     layout: str | None = None
@@ -78,12 +78,12 @@ def install_options(
     verify: bool = True,
     keep_raw: bool = False,
     options: Mapping[str, str] | None = None,
-    num_workers: int | None = 0,
+    workers: Workers = IN_THIS_PROCESS,
 ) -> InstallOptions:
     """Return the options that a caller's arguments are; ``verify`` is the opposite of accept_any.
 
     Raises:
-        UsageError: there is no such layout, or a number of workers below 0.
+        UsageError: there is no such layout, or no such place.
     """
     return InstallOptions(
         layout=layout,
@@ -92,7 +92,7 @@ def install_options(
         accept_any=not verify,
         keep_raw=keep_raw,
         options=options or {},
-        workers=Workers(num_workers),
+        workers=workers,
     )
 
 

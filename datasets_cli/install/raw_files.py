@@ -1,4 +1,4 @@
-"""The raw files of a dataset: which they are, whether there is room, and checked on this disk."""
+"""The raw files of a dataset: which they are, and each checked on this disk."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import UsageError
+from datasets_cli.install.conversion.reading import source_errors
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.reading import source_errors
 from datasets_cli.install.source_place import Address, Folder
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Resource
-from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile, verify
 from datasets_cli.store.cache_root import CacheRoot
-
-# D4RL and Minari files grow to about twice their size when they are unpacked and successors added.
-WRITTEN_RATIO = 2
 
 
 def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http) -> list[Resource]:
@@ -47,30 +43,6 @@ def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http
         look = recipe.resources_at
         resources = look(name, place) if look else recipe.resources(name, None)
     return [replace(each, urls=(place.url(each.filename),)) for each in resources]
-
-
-def check_room(
-    root: CacheRoot, id: str, resources: list[Resource], install_options: InstallOptions
-) -> None:
-    """Check free space for the files that are still to come and for the rows made of them.
-
-    Raises:
-        DiskFull: no room.
-    """
-    total = sum(resource.size or 0 for resource in resources)
-    folder = root.downloads(id)
-    to_download = 0
-    if install_options.source_folder is None:
-        present = sum(_size_on_disk(folder / resource.filename) for resource in resources)
-        to_download = max(0, total - present)
-    check_free_space(root.path, to_download + WRITTEN_RATIO * total, id)
-
-
-def _size_on_disk(path: Path) -> int:
-    for candidate in (path, Path(f"{path}.part")):
-        if candidate.is_file():
-            return candidate.stat().st_size
-    return 0
 
 
 def raw_file(

@@ -74,6 +74,15 @@ class Workers:
             return self if num_tasks > 1 else replace(self, num_workers=0)
         return replace(self, num_workers=min(self.num_workers, num_tasks))
 
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether small work is done in the calling process: nobody asked for workers."""
+        return self.engine == "local" and self.num_workers is None
+
+    def sharing(self, pool: Executor) -> Workers:
+        """Return the same workers for one of several pieces of work, by the pool that all use."""
+        return Workers(self.num_workers if self.engine == "local" else 1, pool)
+
     @contextmanager
     def pool(self) -> Iterator[Executor]:
         """Give the executor; one that starts here ends here, at once after an error.

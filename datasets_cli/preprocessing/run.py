@@ -165,9 +165,7 @@ def write_derived(
         new_id = id or f"derived/{dest.name}"
         try:
             _fill(run, work, columns, texts, is_numbered, workers, new_id, progress)
-            commit(
-                dataset, work, columns, texts, run.bounds, new_id, run.origin, trash, progress
-            )
+            commit(dataset, work, columns, texts, run.bounds, new_id, run.origin, trash, progress)
         except FileNotFoundError:
             # Where locks do not work, another process that makes the same may have been faster: it
             # filled the same files with the same bytes, and has renamed their folder.

@@ -49,15 +49,20 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
     Raises:
         DiskFull: less than ``size_bytes`` are free.
     """
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
-    free = shutil.disk_usage(existing).free
+    free = free_bytes(folder)
     if free < size_bytes:
         raise DiskFull(
             f"{what} needs about {size_bytes:,} bytes on the disk of {folder}, which has {free:,} "
             "free. Make room, or choose another disk with --root or RLDS_HOME."
         )
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes are free on the disk of a folder, which need not exist."""
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    return shutil.disk_usage(existing).free
 
 
 def make_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ from datasets_cli.sources.failures import (
     host_of,
     translated,
 )
+from datasets_cli.sources.host_limits import HostLimits
 from datasets_cli.sources.pace import Limits
 from datasets_cli.sources.resource import NoSuchData
 from datasets_cli.sources.session import Session
@@ -49,6 +50,7 @@ class Http:
         header_seconds: how long all headers of an answer may take.
         window_seconds: over how much waiting for a body its speed is measured.
         clock: gives the time in seconds.
+        hosts: how many connections each host has at a time; clients of several threads share it.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class Http:
         header_seconds: float = 60.0,
         window_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
+        hosts: HostLimits | None = None,
     ) -> None:
         self.config = config
         self.retries = retries
         self.backoff_seconds = backoff_seconds
         self.clock = clock
+        self._hosts = hosts or HostLimits()
         self._unresolved: set[str] = set()
         limits = Limits(config.lowest_speed, window_seconds, header_seconds, clock)
         self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
@@ -208,12 +212,14 @@ class Http:
                 f"{url} is needed, but offline mode is on (RLDS_OFFLINE or --offline). "
                 "Give the files with --source DIR (in Python source=), or go online."
             )
-        with translated(url):
-            response = self._session.get(url, headers or {})
-        self._unresolved.discard(host_of(url))
-        with response:
-            check_status(url, response, no_such_data)
-            yield response
+        # Of redirects the first host counts, which decides where they lead.
+        with self._hosts.turn(url):
+            with translated(url):
+                response = self._session.get(url, headers or {})
+            self._unresolved.discard(host_of(url))
+            with response:
+                check_status(url, response, no_such_data)
+                yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:
         """Sleep before the next attempt: as long as the server asks, else exponential with jitter.

@@ -15,7 +15,8 @@ from PIL import Image
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
-from datasets_cli.install.staging import stage
+from datasets_cli.install.conversion.staging import stage
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source
 from datasets_cli.recipes.atari_dqn import unplugged_reader as unplugged
@@ -77,7 +78,9 @@ def install(config: Config, tmp_path: Path) -> Install:
             digests.read(tmp_path / resource.filename)
             raw.append(verify(resource, tmp_path / resource.filename, "", digests))
         resolved, root = Resolved(recipe, "run", CatalogueEntry("run")), CacheRoot(config.root)
-        manifest, folder = stage(resolved, raw, root, layout, progress or Silent(), workers)
+        manifest, folder = stage(
+            resolved, raw, root, layout, progress or Silent(), Workers(workers)
+        )
         write_manifest(folder, manifest)
         return open_dataset(folder)
 

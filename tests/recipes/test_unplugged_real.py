@@ -9,7 +9,8 @@ import pytest
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
-from datasets_cli.install.staging import stage
+from datasets_cli.install.conversion.staging import stage
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.recipes.atari_dqn import unplugged_reader
@@ -54,7 +55,7 @@ def install(config: Config, layout: str, workers: int = 0) -> Dataset:
     raw = verify(Resource((), ASTERIX.name), ASTERIX, "", digests)
     resolved = Resolved(RECIPE, "asterix", CatalogueEntry("asterix"))
     root = CacheRoot(config.root)
-    manifest, folder = stage(resolved, [raw], root, layout, Silent(), workers)
+    manifest, folder = stage(resolved, [raw], root, layout, Silent(), Workers(workers))
     write_manifest(folder, manifest)
     return open_dataset(folder)
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DiskFull, RldsError, SourceError
-from datasets_cli.install.staging import stage
+from datasets_cli.install.conversion.staging import stage
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Key, Recipe, Source
 from datasets_cli.store.cache_root import CacheRoot
@@ -60,7 +61,9 @@ def install(
     config: Config, recipe: Recipe, layout: str | None = None, workers: int = 0
 ) -> tuple[Rows, Any]:
     resolved = Resolved(recipe, "steps", CatalogueEntry("steps"))
-    manifest, folder = stage(resolved, [], CacheRoot(config.root), layout, Silent(), workers)
+    manifest, folder = stage(
+        resolved, [], CacheRoot(config.root), layout, Silent(), Workers(workers)
+    )
     write_manifest(folder, manifest)
     return everything(open_dataset(folder)), manifest
 

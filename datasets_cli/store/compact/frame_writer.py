@@ -136,7 +136,8 @@ class FrameSegments:
         self.close()
         self._end = 0
         blob, ends = segment_files(self._folder, record)
-        return blob.open("xb", buffering=BUFFER_BYTES), ends.open("xb")
+        # Not "x": a worker that was killed may have left them.
+        return blob.open("wb", buffering=BUFFER_BYTES), ends.open("wb")
 
 
 def segments_folder(path: Path) -> Path:

@@ -6,18 +6,20 @@ for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.reading import read_blocks
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.install.conversion.reading import read_blocks
+from datasets_cli.install.conversion.worker_needs import KEPT, ConversionNeeds, fit_workers
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames
@@ -38,17 +40,20 @@ class FrameTask:
     """One part: everything that a worker needs."""
 
     id: str
+    number: int
     key: Key
     part: Any
     read: Callable[[Any], Generator[Block, None, None]]
     table: FrameTable
     files: FrameFiles
     limits: Mapping[str, int]
+    needs: ConversionNeeds | None
 
 
 def write_frames(
     id: str,
     deferred: DeferredFrames,
+    paths: Iterable[Path],
     table: FrameTable,
     writer: DatasetWriter,
     workers: Workers,
@@ -59,6 +64,7 @@ def write_frames(
     Args:
         id: named in messages.
         deferred: what to read.
+        paths: of the raw files.
         table: where the frames belong.
         writer: has all other columns.
         workers: who reads and writes the parts.
@@ -72,15 +78,26 @@ def write_frames(
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)
-    tasks = [
-        FrameTask(id, deferred.key, part, deferred.read, table, files, dict(current_limits()))
-        for part in deferred.parts
-    ]
-    if workers.num_workers is None and table.num_frames < WORTH_PROCESSES:
-        workers = replace(workers, num_workers=0)
+    if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
+        workers = IN_THIS_PROCESS
     filled: Records = []
-    with workers.at_most(len(tasks)).pool() as pool:
-        for _, records in run_tasks(pool, write_part, tasks, "What has been downloaded is kept."):
+    workers = workers.at_most(len(deferred.parts))
+    with fit_workers(workers, id.partition("/")[0], writer.folder, paths) as (pool, needs):
+        tasks = [
+            FrameTask(
+                *(id, number, deferred.key, part, deferred.read),
+                *(table, files, dict(current_limits()), needs),
+            )
+            for number, part in enumerate(deferred.parts)
+        ]
+        for _, records in run_tasks(
+            pool,
+            write_part,
+            tasks,
+            KEPT,
+            name=lambda task: f"{id}, part {task.number} of its frames,",
+            note=progress.note,
+        ):
             filled += records
             num_done = sum(end - first for first, end in filled)
             progress.writing(min(writer.num_rows, num_done))
@@ -89,6 +106,8 @@ def write_frames(
 
 def write_part(task: FrameTask) -> Records:
     """Write the frames of one part and return where; runs in a worker."""
+    if task.needs:
+        task.needs.check()
     filled: Records = []
     with (
         raised_limits(task.limits),

@@ -1,9 +1,8 @@
-"""Staging: raw files become the rows of a folder that is ready to be committed."""
+"""Converting: the raw files of one dataset are read, and its rows written into a folder."""
 
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,14 +13,13 @@ import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
-from datasets_cli.install.deferred_frames import write_frames
-from datasets_cli.install.reading import read_blocks, source_errors
-from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.install.conversion.deferred_frames import write_frames
+from datasets_cli.install.conversion.reading import read_blocks, source_errors
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, Description, Source
-from datasets_cli.sources.disk import check_free_space, make_folder
+from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
@@ -34,31 +32,29 @@ from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
 
-def stage(
+def convert(
     resolved: Resolved,
     files: list[RawFile],
-    root: CacheRoot,
+    folder: Path,
     layout: str | None,
     progress: Progress,
-    workers: Workers = IN_THIS_PROCESS,
-) -> tuple[Manifest, Path]:
-    """Write a dataset into a staging folder; return its manifest and the folder.
+    workers: Workers,
+) -> Manifest:
+    """Write the rows of a dataset into a folder; return its manifest.
 
     Args:
         resolved: the dataset.
         files: what its recipe reads.
-        root: where the folder is made.
+        folder: new, or with a file of another name than any of a dataset's.
         layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
         progress: told of notes and of the rows done.
-        workers: who writes frames that are read apart; the bytes do not depend on it.
+        workers: who writes frames that are read apart.
 
     Raises:
         SourceError: the files are damaged or break an invariant of the format.
         DiskFull: no room.
     """
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
-    folder = root.new_staging(resolved.id)
-    make_folder(folder.parent)
     writer: DatasetWriter | None = None
     try:
         with source_errors(resolved.id):
@@ -79,7 +75,9 @@ def stage(
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
         if deferred and builder:
             table = builder.table()
-            write_frames(resolved.id, deferred, table, writer, workers, progress)
+            write_frames(
+                resolved.id, deferred, source.files.values(), table, writer, workers, progress
+            )
         text_notes = [*writer.notes, *transitions.notes]
         description = replace(description, notes=(*description.notes, *text_notes))
         written = writer.finish(description.files)
@@ -87,11 +85,10 @@ def stage(
         if writer is not None:
             with suppress(OSError):  # a full disk: closing writes what is still buffered
                 writer.close()
-        shutil.rmtree(folder, ignore_errors=True)
         raise
     for note in (*text_notes, *_notes_of(files)):
         progress.note(f"{resolved.id}: {note}")
-    return _manifest(resolved, files, description, transitions.rule, written), folder
+    return _manifest(resolved, files, description, transitions.rule, written)
 
 
 def _notes_of(files: list[RawFile]) -> Iterator[str]:

@@ -1,0 +1,176 @@
+"""Several datasets at a time: threads of this process fetch and commit, workers convert."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+
+from datasets_cli.installed.outcomes import InstalledDataset
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.progress import Progress, expect_files, reporting_to
+from datasets_cli.progress_bars import Bars, PartOfRun
+
+FETCHED_AHEAD = 2
+"""Datasets whose files are fetched while as many as there are workers are converted."""
+ON_A_CLUSTER = 16
+"""Datasets at a time where it is not known how many workers there are."""
+_SECONDS_A_LOOK = 0.2
+_SECONDS_TO_END = 5.0
+
+Install = Callable[[str, Progress], InstalledDataset]
+Outcome = tuple[str, InstalledDataset | BaseException]
+"""An id, with what was installed or what was raised."""
+
+
+class Stopped(BaseException):
+    """The run ends; raised in its threads when they tell of something."""
+
+
+def num_side_by_side(workers: Workers, num_datasets: int) -> int:
+    """Return how many datasets are worked on at a time; 1 where one follows the other."""
+    if workers.end_with_the_call:
+        count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
+    else:
+        count = ON_A_CLUSTER
+    return min(num_datasets, count + FETCHED_AHEAD if count else 1)
+
+
+class Screen:
+    """What the threads of a run tell, one at a time, until it ends.
+
+    Args:
+        progress: told of what happens.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.lock = threading.RLock()
+        self.stopped = threading.Event()
+        self._progress = reporting_to(progress)
+
+    @contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """At the end, however it comes, stop the threads where they next tell of something."""
+        try:
+            yield
+        finally:
+            self.stopped.set()
+
+    @contextmanager
+    def part(self, id: str) -> Iterator[Progress]:
+        """Give the progress of one dataset, for its thread."""
+        bars = self._progress if isinstance(self._progress, Bars) else None
+        inner = PartOfRun(id, bars, beside=True) if bars else self._progress
+        try:
+            yield _FromThread(self, inner)
+        finally:
+            if isinstance(inner, PartOfRun):
+                with self.lock:
+                    inner.__exit__()
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """Let something be printed while the threads wait with what they tell."""
+        with self.lock:
+            if isinstance(self._progress, Bars):
+                self._progress.clear()
+            yield
+
+
+class _FromThread:
+    """The ``Progress`` of one dataset."""
+
+    def __init__(self, screen: Screen, progress: Progress) -> None:
+        self._screen, self._progress = screen, progress
+
+    @contextmanager
+    def _telling(self) -> Iterator[Progress]:
+        with self._screen.lock:
+            if self._screen.stopped.is_set():
+                raise Stopped
+            yield self._progress
+
+    def expecting(self, sizes: Mapping[str, int | None]) -> None:
+        with self._telling() as progress:
+            expect_files(progress, sizes)
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        with self._telling() as progress:
+            progress.fetching(filename, done, total)
+
+    def writing(self, num_transitions: int) -> None:
+        with self._telling() as progress:
+            progress.writing(num_transitions)
+
+    def note(self, text: str) -> None:
+        with self._telling() as progress:
+            progress.note(text)
+
+
+class Threads:
+    """Threads that install datasets; use it in a ``with`` statement.
+
+    At its end those that have stopped are waited for, a moment; what they fetched is kept. They
+    never keep the interpreter from ending.
+
+    Args:
+        screen: what they tell.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._done: SimpleQueue[Outcome] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(_SECONDS_TO_END / len(self._threads))
+
+    def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
+        """Yield the outcome of each dataset as it is done.
+
+        Args:
+            ids: of the datasets; they are begun in this order.
+            install: installs one.
+            num_threads: datasets at a time.
+        """
+        waiting = deque(ids)
+        for _ in range(num_threads):
+            # A context of its own each, with the limits that hold here.
+            thread = threading.Thread(
+                target=copy_context().run,
+                args=(self._work, waiting, install),
+                name="installs datasets",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            thread.start()
+        for _ in ids:
+            yield self._next()
+
+    def _next(self) -> Outcome:
+        while True:
+            try:
+                return self._done.get(timeout=_SECONDS_A_LOOK)
+            except Empty:  # a signal that another thread had is handled here
+                continue
+
+    def _work(self, waiting: deque[str], install: Install) -> None:
+        while not self._screen.stopped.is_set():
+            try:
+                id = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                with self._screen.part(id) as progress:
+                    outcome: InstalledDataset | BaseException = install(id, progress)
+            except BaseException as error:  # whoever asks for the outcomes raises it
+                outcome = error
+            self._done.put((id, outcome))

@@ -1,0 +1,335 @@
+"""Several datasets at a time: the same files for any number of workers, in any order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from datasets_cli import api, recipes
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import DiskFull, PartialFailure, RldsError
+from datasets_cli.install.conversion.worker_needs import ConversionNeeds
+from datasets_cli.install.room import Room
+from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.parallel.expectation import Expectation
+from datasets_cli.progress import Silent
+from datasets_cli.progress_bars import Bars, PartOfRun, RowCount
+from datasets_cli.sources.host_limits import HostLimits
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.partial_download import PartialDownload
+from datasets_cli.store.cache_root import CacheRoot
+from tests.catalogue.conftest import clear
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Fault, Origin, Stall
+
+BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
+FILES = {
+    "d4rl/maze2d-open-v0": "maze2d/maze2d-open-sparse.hdf5",
+    "d4rl/maze2d-umaze-v0": "maze2d/maze2d-umaze-sparse.hdf5",
+    "d4rl/maze2d-medium-v0": "maze2d/maze2d-medium-sparse.hdf5",
+}
+IDS = [*FILES, "demo/pong"]  # whose frames are parts
+
+
+class Told(Silent):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def published(origin: Origin, folder: Path) -> None:
+    """Have a server answer with the files of the datasets."""
+    for file in FILES.values():
+        path = folder / Path(file).name
+        save(path, steps(path, (4, 2), num_steps=3000))
+        origin.put(file, path.read_bytes())
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Iterator[Origin]:
+    with Origin() as running:
+        published(running, tmp_path)
+        yield running
+
+
+@pytest.fixture
+def config(config: Config, origin: Origin) -> Config:
+    return replace(config, mirrors=((BERKELEY, origin.url),))
+
+
+def digest(root: Path) -> str:
+    """Return one digest of the names and the bytes of all files of all datasets."""
+    found = hashlib.sha256()
+    for path in sorted((root / "datasets").rglob("*")):
+        if path.is_file():
+            found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def download(
+    config: Config, workers: int, on_result: Callable[[list[str]], None] | None = None
+) -> list[str]:
+    """Download all; return the ids as they were done."""
+    told: list[str] = []
+
+    def tell(result: InstalledDataset | FailedDataset) -> None:
+        told.append(result.id)
+        if on_result:
+            on_result(told)
+
+    found = api.download(
+        IDS, verify=False, num_workers=workers, on_result=tell, progress=Silent(), config=config
+    )
+    assert [dataset.id for dataset in found.datasets] == IDS
+    assert sorted(told) == sorted(IDS)
+    return told
+
+
+def test_any_number_of_workers_gives_the_same_files(config: Config, tmp_path: Path) -> None:
+    digests = set()
+    for workers in (0, 1, 2):
+        root = tmp_path / str(workers)
+        download(replace(config, root=root), workers)
+        digests.add(digest(root))
+        assert not any((root / "tmp").iterdir())
+        assert not [path for path in (root / "downloads").rglob("*") if path.is_file()]
+    assert len(digests) == 1
+
+
+def test_a_dataset_that_is_done_is_told_before_slower_ones(config: Config, origin: Origin) -> None:
+    stall = Stall()
+    origin.script(FILES[IDS[0]], Fault(stall=stall))
+
+    def release(told: list[str]) -> None:
+        if len(told) == len(IDS) - 1:
+            stall.release.set()
+
+    assert download(config, 2, release)[-1] == IDS[0]
+
+
+def test_one_that_fails_is_named_and_the_others_are_installed(
+    config: Config, origin: Origin
+) -> None:
+    origin.always(FILES[IDS[1]], Fault(body=b"\x89HDF\r\n\x1a\n" + bytes(1000)))
+    told: list[InstalledDataset | FailedDataset] = []
+    with pytest.raises(PartialFailure, match=f"1 of 4 datasets failed: {IDS[1]}") as caught:
+        api.download(IDS, verify=False, num_workers=2, on_result=told.append, config=config)
+    results = caught.value.results
+    assert [dataset.id for dataset in results.datasets] == [IDS[0], *IDS[2:]]
+    (failure,) = results.failures
+    assert failure.id == IDS[1] and IDS[1] in str(failure.error) and len(told) == 4
+    assert not any((config.root / "tmp").iterdir())
+
+
+def test_a_host_has_few_connections_at_a_time(config: Config, origin: Origin) -> None:
+    hosts, most, lock = HostLimits(2), [0], threading.Lock()
+    open_now = 0
+
+    def ask(number: int) -> None:
+        nonlocal open_now
+        with Http(config, hosts=hosts).open(f"{origin.url}{FILES[IDS[0]]}") as answer:
+            with lock:
+                open_now += 1
+                most[0] = max(most[0], open_now)
+            time.sleep(0.02)
+            answer.raw.read()
+            with lock:
+                open_now -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(16)))
+    assert most == [2]
+
+
+def test_the_downloads_of_a_run_share_the_limit_of_a_host(
+    config: Config, origin: Origin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HostLimits.__init__, "__defaults__", (1,))
+    stalls, at_once = [Stall() for _ in FILES], []
+    for file, stall in zip(FILES.values(), stalls, strict=True):
+        origin.script(file, Fault(stall=stall))
+
+    def open_now() -> list[Stall]:
+        return [each for each in stalls if each.reached.is_set() and not each.release.is_set()]
+
+    def release() -> None:
+        for _ in stalls:
+            while not open_now():
+                time.sleep(0.01)
+            time.sleep(0.2)  # for another one to come
+            at_once.append(len(open_now()))
+            for stall in open_now():
+                stall.release.set()
+
+    threading.Thread(target=release).start()
+    download(config, 1)
+    assert at_once == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_all_and_the_next_run_continues(
+    number: int,
+    code: int,
+    config: Config,
+    origin: Origin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = ["download", *IDS, "--workers", "2", "--no-verify", "--yes"]
+    call += ["--mirror", f"{BERKELEY}={origin.url}"]
+    write, sent = PartialDownload.write, threading.Lock()
+
+    def write_and_send(self: PartialDownload, data: bytes) -> None:
+        write(self, data)
+        if sent.acquire(blocking=False):
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialDownload, "write", write_and_send)
+        assert main(call) == code
+    assert "installs datasets" not in [thread.name for thread in threading.enumerate()]
+    assert not [*(config.root / "tmp").glob("*")]
+    assert main(call) == 0
+    assert {dataset.id for dataset in api.list_datasets(installed=True, config=config)} == {*IDS}
+    assert not any((config.root / "tmp").iterdir())
+
+
+FRAGILE = """
+import os, signal
+from pathlib import Path
+import numpy as np
+from datasets_cli.recipe import Block, CatalogueEntry, Recipe, Resource
+
+HERE = Path(__file__).parent
+
+def blocks(source):
+    kills = HERE / f"{source.name}.kills"
+    left = int(kills.read_text()) if kills.exists() else 0
+    yield rows()
+    if left:
+        kills.write_text(str(left - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def rows():
+    values = np.arange(4000, dtype=np.float32).reshape(-1, 1)
+    return Block({("observation",): values, ("action",): values, ("next", "reward"): values})
+
+RECIPE = Recipe("fragile", 1, "", "", "", "", lambda web: [CatalogueEntry(n) for n in "ab"],
+                lambda name, web: [], blocks)
+"""
+
+
+@pytest.fixture
+def fragile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a recipe of the user's, whose files say how often a worker is killed."""
+    monkeypatch.setattr(recipes, "__path__", [*recipes.__path__, str(tmp_path)])
+    monkeypatch.setenv("RLDS_RECIPES", str(tmp_path))
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    clear()
+    yield tmp_path
+    clear()
+    sys.modules.pop("datasets_cli.recipes.fragile", None)
+
+
+def test_a_worker_that_is_killed_is_named_and_its_dataset_is_tried_again(
+    config: Config, fragile: Path
+) -> None:
+    (fragile / "a.kills").write_text("1")
+    told = Told()
+    found = api.download("fragile/*", num_workers=2, progress=told, config=config)
+    assert [dataset.num_transitions for dataset in found.datasets] == [3999, 3999]
+    (note,) = told.notes
+    assert "the worker of fragile/a was killed by SIGKILL" in note
+    assert not any((config.root / "tmp").iterdir())
+
+
+def test_a_dataset_that_kills_every_worker_fails_and_the_others_are_installed(
+    config: Config, fragile: Path
+) -> None:
+    (fragile / "a.kills").write_text("3")
+    with pytest.raises(PartialFailure) as caught:
+        api.download("fragile/*", num_workers=1, progress=Silent(), config=config)
+    (failure,) = caught.value.results.failures
+    assert "fragile/a was killed by SIGKILL" in (message := str(failure.error))
+    assert "What has been downloaded is kept" in message
+    assert [dataset.id for dataset in caught.value.results.datasets] == ["fragile/b"]
+    assert not any((config.root / "tmp").iterdir())
+    assert len(api.download("fragile/*", num_workers=1, config=config).datasets) == 2
+
+
+def test_a_dataset_without_room_beside_the_others_waits_for_them(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = SimpleNamespace(free=100)
+    monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: free)
+    root, room, told, order = CacheRoot(config.root), Room(), Told(), []
+
+    def second() -> None:
+        with room.reserved(root, "second", 60, told):
+            order.append("second")
+
+    with room.reserved(root, "first", 60, told), room.reserved(root, "small", 40, told):
+        thread = threading.Thread(target=second)
+        thread.start()
+        while not told.notes:
+            time.sleep(0.01)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and "second waits for room on the disk" in told.notes[0]
+    with pytest.raises(DiskFull, match="third needs about 101 bytes"):
+        room.reserved(root, "third", 101, told).__enter__()
+
+
+def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None:
+    expected = Expectation.of_this_process(tmp_path, b"N.")
+    raw = tmp_path / "raw.hdf5"
+    needs = ConversionNeeds(expected, (raw,))
+    with pytest.raises(RldsError, match=rf"worker .* does not see the file {raw}\. Equal bytes"):
+        needs.check()
+    raw.touch()
+    needs.check()
+    blind = replace(needs, expected=replace(expected, secret="another"))
+    with pytest.raises(RldsError, match=f"does not see the folder {tmp_path}"):
+        blind.check()
+
+
+def test_the_rows_of_all_datasets_and_their_speed_stand_below_the_bytes() -> None:
+    rows = RowCount()
+    rows.advance("a", 0, 10.0)
+    rows.advance("a", 1_000, 11.0)
+    rows.advance("b", 3_000, 12.0)
+    assert rows.line("steps written") == "4,000 steps written  2,000/s"
+
+
+def test_bars_of_datasets_at_a_time_have_all_bytes_and_all_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Bars(shown=True) as bars:
+        bars.expecting({"a": 10, "b": 20})
+        parts = [PartOfRun(name, bars, beside=True) for name in "ab"]
+        for part, size in zip(parts, (10, 20), strict=True):
+            part.expecting({"file": size})
+        parts[0].fetching("file", 10, 10)
+        bars.clear()  # so that the next one is drawn at once
+        parts[0].writing(500)
+        parts[1].fetching("file", 20, 20)
+        bars.clear()
+        parts[1].writing(250)
+    beside, alone = [text for text in capsys.readouterr().err.split("\x1b[J") if "written" in text]
+    assert "10 B of 30 B" in beside and "500 steps written" in beside
+    assert "750 steps written" in alone and "30 B" not in alone
