@@ -20,8 +20,8 @@ from datasets_cli.recording.chunks import ChunkTask, num_steps_in, record_chunk
 from datasets_cli.recording.lanes import make_environments
 from datasets_cli.recording.options import RecordOptions
 from datasets_cli.recording.policies import RANDOM, PolicyFunction
-from datasets_cli.recording.spaces import space_json
 from datasets_cli.sources.disk import make_folder
+from datasets_cli.specs.forms.gymnasium_spaces import describe
 from datasets_cli.store.manifest import Manifest
 
 CHUNKS_A_WAVE = 4
@@ -51,8 +51,8 @@ class Run:
             # As texts, which may have the bare word Infinity: as Minari keeps them.
             self.environment = {
                 "env_spec": spec.to_json(),
-                "observation_space": json.dumps(space_json(envs.single_observation_space)),
-                "action_space": json.dumps(space_json(envs.single_action_space)),
+                "observation_space": json.dumps(describe(envs.single_observation_space)),
+                "action_space": json.dumps(describe(envs.single_action_space)),
             }
         self._episode_limit = options.most_episode_steps or spec.max_episode_steps
         self.earlier = [] if older is None else _earlier(older, self.environment)

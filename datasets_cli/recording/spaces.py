@@ -1,4 +1,4 @@
-"""The spaces of an environment: as JSON, as Minari has them, and their values as columns."""
+"""Values of an environment's spaces as columns, and back."""
 
 from __future__ import annotations
 
@@ -7,42 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.store.schema.columns import Key
-
-
-def space_json(space: gymnasium.Space[Any]) -> dict[str, Any]:  # noqa: PLR0911 one a kind
-    """Return a space as JSON values, in the words of Minari's ``metadata.json``.
-
-    Raises:
-        UsageError: it is of a kind that has no columns.
-    """
-    kind: dict[str, Any] = {"type": type(space).__name__}
-    match space:
-        case gymnasium.spaces.Box():
-            kind |= {"dtype": str(space.dtype), "shape": list(space.shape)}
-            return kind | {"low": space.low.tolist(), "high": space.high.tolist()}
-        case gymnasium.spaces.Discrete():
-            return kind | {"dtype": str(space.dtype), "start": int(space.start), "n": int(space.n)}
-        case gymnasium.spaces.MultiDiscrete():
-            numbers = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
-            return kind | {"dtype": str(space.dtype), **numbers}
-        case gymnasium.spaces.MultiBinary():
-            return kind | {"n": space.n if isinstance(space.n, int) else list(space.n)}
-        case gymnasium.spaces.Text():
-            lengths = {"max_length": space.max_length, "min_length": space.min_length}
-            return kind | {**lengths, "charset": "".join(sorted(space.character_set))}
-        case gymnasium.spaces.Dict() | gymnasium.spaces.Tuple():
-            inner = space.spaces
-            if isinstance(inner, dict):
-                return kind | {"subspaces": {key: space_json(inner[key]) for key in inner}}
-            return kind | {"subspaces": [space_json(each) for each in inner]}
-    raise UsageError(
-        f"A space of the kind {type(space).__name__} cannot be recorded: its values have no fixed "
-        "columns. Expected Box, Discrete, MultiDiscrete, MultiBinary, Text, or Dict and Tuple of "
-        "these; a wrapper of gymnasium may make one of it."
-    )
 
 
 def columns_of(space: gymnasium.Space[Any], batch: Any, key: Key) -> dict[Key, np.ndarray]:

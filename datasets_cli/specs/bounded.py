@@ -7,14 +7,15 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, shape_of
-from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import ARITHMETIC, TensorSpec, as_tensor, cast, clamped, known_dtype
+from datasets_cli.specs.base.shapes import Change, Shape, shape_of
+from datasets_cli.specs.base.spaces import ContinuousBox
+from datasets_cli.specs.base.values import ARITHMETIC, as_tensor, cast, clamped, known_dtype
+from datasets_cli.specs.leaf import Leaf
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
 
-class Bounded(TensorSpec):
+class Bounded(Leaf):
     """Values from ``low`` to ``high``, both of which belong to them.
 
     Floating point values are ``"continuous"``, whole numbers ``"discrete"``.

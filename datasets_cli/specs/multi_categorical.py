@@ -10,6 +10,9 @@ import torch
 from torch.nn.functional import pad
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.base.shapes import Change, Shape, shape_of
+from datasets_cli.specs.base.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.categorical import (
     Categorical,
     check_fits,
@@ -17,12 +20,10 @@ from datasets_cli.specs.categorical import (
     checked_mask,
     known_mask,
 )
-from datasets_cli.specs.shapes import Change, Shape, shape_of
-from datasets_cli.specs.spaces import BoxList, CategoricalBox
-from datasets_cli.specs.spec import TensorSpec, as_tensor
+from datasets_cli.specs.leaf import Leaf
 
 
-class MultiCategorical(TensorSpec):
+class MultiCategorical(Leaf):
     """Numbers of which each has categories of its own: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:

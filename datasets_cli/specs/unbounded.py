@@ -7,12 +7,13 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import ARITHMETIC, TensorSpec, clamped, known_dtype
+from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.base.spaces import ContinuousBox
+from datasets_cli.specs.base.values import ARITHMETIC, clamped, known_dtype
+from datasets_cli.specs.leaf import Leaf
 
 
-class Unbounded(TensorSpec):
+class Unbounded(Leaf):
     """Any values of an element type: an UnboundedContinuous or an UnboundedDiscrete.
 
     Args:
