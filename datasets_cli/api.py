@@ -463,7 +463,8 @@ def preprocess(
         fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or its
             name ``"module:function"``, whose module may be in the working directory.
         out: name of the new dataset.
-        num_workers: processes; all cores where None, this process where 0.
+        num_workers: processes, this process where 0. Where None it begins in this process, and
+            goes on on all cores where that is worth starting processes for.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
             trajectory.
         chunksize: rows that the function takes at once, at least, to the next end of a trajectory;
@@ -577,7 +578,8 @@ def run_plan(
 
     Args:
         plan: what ``plan_preprocess`` returned.
-        num_workers: processes; all cores where None, this process where 0.
+        num_workers: processes, this process where 0. Where None it begins in this process, and
+            goes on on all cores where that is worth starting processes for.
         executor: where functions run instead; its workers must see the cache root.
         engine: as in ``preprocess``, and so is ``address``.
         address: of a cluster.

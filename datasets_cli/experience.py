@@ -529,7 +529,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Args:
             fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
             dim: 0, the rows; there is no other.
-            num_workers: processes; all cores where None, this process where 0.
+            num_workers: processes, this process where 0. Where None it begins in this process, and
+            goes on on all cores where that is worth starting processes for.
             dest: folder of the new dataset; it must not hold anything but the same result, which
                 is then returned.
             chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory;

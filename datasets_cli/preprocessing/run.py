@@ -14,10 +14,8 @@ from pathlib import Path
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.parallel.engine import Engine, Workers
-from datasets_cli.parallel.expectation import refuse_unfit
-from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk, trajectories_named
+from datasets_cli.preprocessing.chunks import chunk_bounds, first_chunk
 from datasets_cli.preprocessing.destination import is_made
 from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
@@ -25,7 +23,8 @@ from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
-from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
+from datasets_cli.preprocessing.running import Running
+from datasets_cli.preprocessing.task import Function, PreprocessTask, apply
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.progress import Progress, expect_rows, reporting_to
@@ -71,7 +70,8 @@ def preprocess(
         dest: folder of the new dataset; it must not hold anything else.
         selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
-        num_workers: processes; all cores where None, the calling process where 0.
+        num_workers: processes, the calling process where 0. Where None it begins in the calling
+            process, and goes on on all cores where that is worth starting processes for.
         num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
         chunksize: rows that the function takes at once, to the next end of a trajectory.
         num_chunks: the number of chunks instead.
@@ -189,17 +189,14 @@ def _fill(
         work.sweep_what_is_of_no_use()
         raise
     tasks = list(run.tasks(work, columns, texts, elsewhere=workers.engine != "local"))
-    has_begun = False
+    told = reporting_to(progress)
+    running = Running(tasks, run.dataset, run.num_rows, work.kept, told)
+    expect_rows(told, id, running.rows_done, run.num_rows)
     try:
-        with workers.at_most(len(tasks)).pool() as pool:
-            if tasks:
-                refuse_unfit(pool, WorkerNeeds.differences, tasks[0].needs, work.kept)
-            has_begun = True
-            told = reporting_to(progress)
-            expect_rows(told, id, _rows_done(run, tasks), run.num_rows)
-            _run(pool, run, tasks, work.kept, told)
+        running.run(workers)
     except BaseException:
-        if workers.end_with_the_call or not has_begun:  # else tasks may still write
+        # Tasks of other workers may still write.
+        if workers.end_with_the_call or not running.workers_began:
             work.sweep_what_is_of_no_use()
         raise
 
@@ -300,24 +297,3 @@ def origin_of(
 def row_bytes_of(manifest: Manifest) -> int:
     """Return the bytes of one row in memory."""
     return sum(column.row_bytes for column in manifest.columns)
-
-
-def _run(
-    pool: Executor, run: Run, tasks: list[PreprocessTask], kept: str, progress: Progress
-) -> None:
-    """Write the tasks' rows, and tell of the rows done."""
-
-    def name(task: PreprocessTask) -> str:
-        trajectories = trajectories_named(run.dataset, task.start, task.stop)
-        return f"rows {task.start} to {task.stop - 1} ({trajectories})"
-
-    done = _rows_done(run, tasks)
-    progress.writing(done)
-    for task, _ in run_tasks(pool, write_rows, tasks, kept, name=name, note=progress.note):
-        done += task.stop - task.start
-        progress.writing(done)
-
-
-def _rows_done(run: Run, tasks: list[PreprocessTask]) -> int:
-    """Return the rows that need no task."""
-    return run.num_rows - sum(task.stop - task.start for task in tasks)
