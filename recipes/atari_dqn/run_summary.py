@@ -39,7 +39,7 @@ def summarize(source: Source) -> RunSummary:
     )
 
 
-@lru_cache(maxsize=1)  # three functions of a recipe need it, one after another
+@lru_cache(maxsize=4)  # three functions of a recipe need it, of datasets side by side
 def _summarize(stamped: tuple[tuple[str, Path, int, int], ...]) -> RunSummary:
     segments = read_segments({name: path for name, path, *_ in stamped})
     found = RunSummary(segments, [], [])

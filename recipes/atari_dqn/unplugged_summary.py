@@ -96,7 +96,7 @@ def summarize(paths: tuple[Path, ...]) -> UnpluggedSummary:
     return _summarize(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stamps))
 
 
-@lru_cache(maxsize=1)  # three functions of a recipe need it, one after another
+@lru_cache(maxsize=4)  # three functions of a recipe need it, of datasets side by side
 def _summarize(stamped: tuple[tuple[Path, int, int], ...]) -> UnpluggedSummary:
     found = UnpluggedSummary()
     for path, *_ in stamped:

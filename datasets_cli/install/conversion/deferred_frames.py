@@ -21,7 +21,7 @@ from datasets_cli.install.conversion.reading import read_blocks
 from datasets_cli.install.conversion.worker_needs import KEPT, ConversionNeeds, fit_workers
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.store.schema.columns import Column, Key
 from datasets_cli.store.schema.frame_table import FrameFiles, FrameRun, FrameTable
@@ -82,6 +82,7 @@ def write_frames(
         workers = IN_THIS_PROCESS
     filled: Records = []
     workers = workers.at_most(len(deferred.parts))
+    expect_rows(progress, id, 0, writer.num_rows)
     with fit_workers(workers, id.partition("/")[0], writer.folder, paths) as (pool, needs):
         tasks = [
             FrameTask(
