@@ -22,6 +22,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import check_asked, installed_id, remove
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.executors import PoolExecutor
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Progress
@@ -503,7 +504,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def preprocess(
         self,
-        fn: TransformLike,
+        fn: TransformLike | Pipeline,
         dim: int = 0,
         num_workers: int | None = None,
         *,
@@ -525,7 +526,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
 
         Args:
-            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``.
+            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``; or
+                a ``Pipeline``.
             dim: 0, the rows; there is no other.
             num_workers: processes; all cores where None, this process where 0.
             dest: folder of the new dataset; it must not hold anything but the same result, which

@@ -1,4 +1,4 @@
-"""``rlds preprocess``: a function over datasets, or all preparation that is due here."""
+"""``rlds preprocess``: a function or steps over datasets, or all preparation that is due here."""
 
 from __future__ import annotations
 
@@ -33,6 +33,40 @@ def preprocess(
         str | None,
         typer.Option(metavar="MODULE:FUNCTION", help="Maps a TensorDict [n] to one [n]."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Only trajectories: 'return > 300'."),
+    ] = None,
+    max_trajectories: Annotated[
+        int | None, typer.Option(metavar="N", help="At most N of them, drawn by --seed.")
+    ] = None,
+    crop: Annotated[str | None, typer.Option(metavar="HxW", help="The middle of frames.")] = None,
+    resize: Annotated[str | None, typer.Option(metavar="HxW", help="Frames at that size.")] = None,
+    normalise: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEYS", help="Mean 0 and deviation 1; next.KEY alike."),
+    ] = None,
+    returns_to_go: Annotated[
+        bool, typer.Option("--returns-to-go", help="Add the column returns_to_go.")
+    ] = False,
+    n_step: Annotated[
+        int | None, typer.Option(metavar="N", help="Rows span N steps; needs --gamma.")
+    ] = None,
+    gamma: Annotated[
+        float | None, typer.Option(metavar="G", help="Discount of the last two.")
+    ] = None,
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[KEY=]TYPE", help="float32: all floats; action=int64: one column."),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEYS", help="Keep these, the reward and the flags."),
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(metavar="KEYS", help="Drop these.")] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="observation=state")
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -60,7 +94,7 @@ def preprocess(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Seeds torch for every chunk of rows; 0 by default."),
+        typer.Option(metavar="N", help="Seeds torch for every chunk, and draws; 0 by default."),
     ] = None,
     save: Annotated[
         bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
@@ -72,9 +106,13 @@ def preprocess(
         ),
     ] = False,
 ) -> None:
-    """Map a function over datasets in parallel, each into a new dataset derived/NAME.
+    """Map a function, or steps, over datasets in parallel, each into a dataset derived/NAME.
 
-    Without ID, --fn and --out: do all preparation that is due here, as one plan that is printed
+    Steps need no function: --crop, --resize, --normalise, --returns-to-go, --n-step, --cast,
+    --select, --exclude, --rename, done in this order. --where and --max-trajectories choose
+    what is read, for a function too.
+
+    Without ID and --out: do all preparation that is due here, as one plan that is printed
     first. That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted
     runs of this root, then killed conversions whose raw files are complete. A step runs code of
     this folder; --dry-run runs none.
@@ -86,16 +124,26 @@ def preprocess(
     from datasets_cli import StepFile
 
     state = state_of(context)
-    arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
-    given = {name: value for name, value in arguments.items() if value is not None}
+    steps = {
+        **{"crop": crop, "resize": resize, "normalise": normalise},
+        **{"returns_to_go": returns_to_go, "n_step": n_step, "gamma": gamma},
+        **{"cast": cast, "select": select, "exclude": exclude, "rename": rename},
+    }
+    arguments = {
+        **{"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed},
+        **{"where": where, "max_trajectories": max_trajectories},
+    }
+    given = _given(arguments)
     if not ids and fn is None and out is None:
-        if options := [*given, *(["save"] if save else [])]:
-            named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
+        if options := [*_given(steps), *given, *(["save"] if save else [])]:
             need = "needs" if len(options) == 1 else "need"
-            raise UsageError(f"{named} {need} ID, --fn and --out, too. Example: {EXAMPLE}")
+            raise UsageError(
+                f"{_flags(options)} {need} ID and --out, and a function or a step, too. "
+                f"Example: {EXAMPLE}"
+            )
         prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
         return
-    step = _step(ids, fn, out, given)
+    step = _step(ids, fn, _given(steps), out, given)
     plan = api.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
@@ -111,24 +159,51 @@ def preprocess(
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a call has; those that may be repeated are lists."""
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and value is not False and value != []
+    }
+
+
+def _flags(names: list[str]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
 def _step(
-    ids: list[str] | None, fn: str | None, out: str | None, given: dict[str, Any]
+    ids: list[str] | None,
+    fn: str | None,
+    steps: dict[str, Any],
+    out: str | None,
+    given: dict[str, Any],
 ) -> PreprocessStep:
     """Return the step that a call is.
 
     Raises:
         UsageError: something is missing, or a value cannot be.
     """
-    from datasets_cli import PreprocessStep
+    from datasets_cli import Pipeline, PreprocessStep
+    from datasets_cli.preparation.steps import both_given
 
-    if not ids or fn is None or out is None:
-        wanted = {"ID": ids or None, "--fn MODULE:FUNCTION": fn, "--out NAME": out}
+    if fn is not None and steps:
+        raise UsageError(f"{both_given([_flags([name]) for name in steps])}.")
+    is_choice = "where" in given or "max_trajectories" in given
+    does = fn or steps or is_choice or None
+    if not ids or does is None or out is None:
+        what = "--fn MODULE:FUNCTION, or a step such as --cast float32"
+        wanted = {"ID": ids or None, what: does, "--out NAME": out}
         missing = " and ".join(name for name, value in wanted.items() if value is None)
         raise UsageError(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"
         )
-    return PreprocessStep(ids[0] if len(ids) == 1 else tuple(ids), fn, out, **given)
+    mapped: str | Pipeline | None = fn
+    if mapped is None:
+        lists = {name: ",".join(each) for name, each in steps.items() if isinstance(each, list)}
+        mapped = Pipeline(**{**steps, **lists})
+    return PreprocessStep(ids[0] if len(ids) == 1 else tuple(ids), mapped, out, **given)
 
 
 def _show_columns(state: State, plan: PreprocessPlan) -> None:
@@ -136,16 +211,24 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for task in plan.tasks:
+        options = task.options
         preview = api.preprocess_columns(
             task.input,
             task.fn,
             task.id,
-            per=task.options.per,
-            seed=task.options.seed,
+            where=options.where,
+            max_trajectories=options.max_trajectories,
+            num_frames=options.num_frames,
+            per=options.per,
+            seed=options.seed,
             config=state.config,
         )
         documents.append(preview.to_json())
         lines += [preview.id] if plan.tasks[1:] else []
+        if options.where is not None or options.max_trajectories is not None:
+            lines.append(
+                f"{preview.num_transitions:,} rows in {preview.num_trajectories:,} trajectories"
+            )
         lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
@@ -161,6 +244,8 @@ def _one(state: State, task: PlannedDataset, workers: int | None) -> None:
         task.fn,
         task.id,
         num_workers=workers,
+        where=options.where,
+        max_trajectories=options.max_trajectories,
         num_frames=options.num_frames,
         chunksize=options.chunksize,
         per=options.per,

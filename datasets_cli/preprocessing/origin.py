@@ -21,7 +21,7 @@ class Origin:
     """
 
     parent: Mapping[str, Any]
-    function: Mapping[str, str]
+    function: Mapping[str, Any]
     arguments: Mapping[str, Any]
     seed: int
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, UsageError
@@ -22,9 +24,11 @@ from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
-from datasets_cli.preprocessing.task import Function, PreprocessTask, apply, write_rows
+from datasets_cli.preprocessing.task import Function, Mapped, PreprocessTask, apply, write_rows
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
@@ -40,7 +44,7 @@ from datasets_cli.store.schema.trajectories import first_rows
 
 def preprocess(
     source: Path,
-    function: Function,
+    function: Mapped,
     dest: Path,
     *,
     selection: Selection | None = None,
@@ -63,7 +67,7 @@ def preprocess(
     Args:
         source: folder of the dataset to read.
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
-            ``[n]``, always with the same keys, element types and row shapes.
+            ``[n]``, always with the same keys, element types and row shapes; or a ``Pipeline``.
         dest: folder of the new dataset; it must not hold anything else.
         selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
@@ -101,7 +105,7 @@ def preprocess(
 
 def write_derived(
     source: Path,
-    function: Function,
+    function: Mapped,
     dest: Path,
     options: PreprocessOptions,
     *,
@@ -200,13 +204,14 @@ class Run:
         options: of the run.
     """
 
-    def __init__(self, dataset: Dataset, function: Function, options: PreprocessOptions) -> None:
+    def __init__(self, dataset: Dataset, function: Mapped, options: PreprocessOptions) -> None:
         manifest = dataset.manifest
-        self.dataset, self.function, self.options = dataset, function, options
+        self.dataset, self.options = dataset, options
+        self._mapped = function
         self.num_rows = options.num_rows(len(dataset))
         self._offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         self._row_bytes = row_bytes_of(manifest)
-        self.origin = origin_of(manifest, function_entry(function), options, dataset.selection)
+        self.origin = origin_of(manifest, entry_of(function), options, dataset.selection)
         self.bounds = chunk_bounds(
             self._offsets,
             self.origin.arguments["chunksize"],
@@ -214,6 +219,23 @@ class Run:
             options.per,
             manifest.id,
         )
+
+    @property
+    def num_trajectories(self) -> int:
+        """Trajectories of the rows that are read; ``num_frames`` may cut the last of them."""
+        return len(self._offsets) - 1
+
+    @cached_property
+    def function(self) -> Function:
+        """What maps rows; a pipeline reads the statistics that it needs first."""
+        if not isinstance(self._mapped, Pipeline):
+            return self._mapped
+        if self._mapped.needs_trajectories and self.options.per != "trajectory":
+            raise UsageError(
+                'returns_to_go and n_step need per="trajectory", since a row depends on others of '
+                f"its trajectory; found per={self.options.per!r}."
+            )
+        return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 
     def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
         """Return the columns that the function gives, learned from the first rows."""
@@ -249,9 +271,14 @@ class Run:
                 )
 
 
+def entry_of(function: Mapped) -> dict[str, Any]:
+    """Return the manifest's entry of a function or a pipeline."""
+    return function.entry if isinstance(function, Pipeline) else function_entry(function)
+
+
 def origin_of(
     manifest: Manifest,
-    function: Mapping[str, str],
+    function: Mapping[str, Any],
     options: PreprocessOptions,
     selection: Selection | None = None,
 ) -> Origin:
@@ -272,10 +299,16 @@ def origin_of(
         "chunksize": task_rows,
         "per": options.per,
     }
-    parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
+    parent: dict[str, Any] = {
+        "id": manifest.id,
+        "content": manifest.content,
+        "state": manifest.state,
+    }
     if selection is not None:  # its rows decide the values, and not how they were chosen
         arguments["view"] = selection.digest
         parent["view"] = ".".join(selection.steps)
+        chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
+        parent |= {name: value for name, value in chosen.items() if value is not None}
     return Origin(parent, function, arguments, options.seed)
 
 

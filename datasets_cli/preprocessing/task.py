@@ -18,6 +18,7 @@ from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -30,6 +31,9 @@ from datasets_cli.store.text.writer import TextWriter
 
 Function = Callable[[TensorDict], TensorDict]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of ``[n]`` rows."""
+
+Mapped = Function | Pipeline
+"""What ``preprocess`` maps over rows."""
 
 
 @dataclass(frozen=True)
