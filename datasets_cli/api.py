@@ -484,13 +484,14 @@ def preprocess(
     from datasets_cli.preprocessing.derived import derive
     from datasets_cli.preprocessing.options import PreprocessOptions
 
-    rows = (num_frames, chunksize, num_chunks, per, seed, where, max_trajectories)
     return derive(
         id,
         fn,
         out,
         choose_config(root, config),
-        options=PreprocessOptions(*rows),
+        options=PreprocessOptions(
+            num_frames, chunksize, num_chunks, per, seed, where, max_trajectories
+        ),
         workers=Workers(num_workers, executor),
         progress=progress,
     )
@@ -529,8 +530,13 @@ def preprocess_columns(
     from datasets_cli.preprocessing.derived import derived_columns
     from datasets_cli.preprocessing.options import PreprocessOptions
 
-    options = PreprocessOptions(num_frames, None, None, per, seed, where, max_trajectories)
-    return derived_columns(id, fn, out, choose_config(root, config), options=options)
+    return derived_columns(
+        id,
+        fn,
+        out,
+        choose_config(root, config),
+        options=PreprocessOptions(num_frames, None, None, per, seed, where, max_trajectories),
+    )
 
 
 def plan_preprocess(

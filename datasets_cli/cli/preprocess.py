@@ -138,8 +138,8 @@ def preprocess(
         if options := [*_given(steps), *given, *(["save"] if save else [])]:
             need = "needs" if len(options) == 1 else "need"
             raise UsageError(
-                f"{_flags(options)} {need} ID and --out, and a function or a step, too. "
-                f"Example: {EXAMPLE}"
+                f"{_flags(options)} {need} ID, --fn and --out, too; steps such as --cast "
+                f"float32 need no --fn. Example: {EXAMPLE}"
             )
         prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
         return
@@ -184,11 +184,8 @@ def _step(
     Raises:
         UsageError: something is missing, or a value cannot be.
     """
-    from datasets_cli import Pipeline, PreprocessStep
-    from datasets_cli.preparation.steps import both_given
+    from datasets_cli import PreprocessStep
 
-    if fn is not None and steps:
-        raise UsageError(f"{both_given([_flags([name]) for name in steps])}.")
     is_choice = "where" in given or "max_trajectories" in given
     does = fn or steps or is_choice or None
     if not ids or does is None or out is None:
@@ -199,11 +196,9 @@ def _step(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"
         )
-    mapped: str | Pipeline | None = fn
-    if mapped is None:
-        lists = {name: ",".join(each) for name, each in steps.items() if isinstance(each, list)}
-        mapped = Pipeline(**{**steps, **lists})
-    return PreprocessStep(ids[0] if len(ids) == 1 else tuple(ids), mapped, out, **given)
+    lists = {name: ",".join(each) for name, each in steps.items() if isinstance(each, list)}
+    table = {"input": ids[0] if len(ids) == 1 else ids, "out": out, **steps, **lists, **given}
+    return PreprocessStep.of(table if fn is None else {"fn": fn, **table})
 
 
 def _show_columns(state: State, plan: PreprocessPlan) -> None:

@@ -113,7 +113,11 @@ class _Planner:
         return tuple(self._planned(found[out]) for out in order)
 
     def _planned(self, derivation: Derivation) -> PlannedDataset:
-        state, reason = self._state(derivation)
+        state: TaskState = "blocked"
+        try:
+            state, reason = self._state(derivation)
+        except UsageError as error:  # such as a condition that holds for no trajectory
+            reason = f"{error}"
         if state in ("due", "unknown"):
             self._to_come.add(derivation.out)
         return PlannedDataset(
@@ -164,11 +168,8 @@ class _Planner:
         else:
             entry = source_entry(step.fn, self._folder)
             unknown = {**made.function, "name": step.fn.replace(":", ".")}
-        try:
-            folder = self._root.dataset(derivation.input)
-            selection = selection_of(folder, step.options, self._root)
-        except UsageError as error:
-            return "blocked", f"{error}"
+        folder = self._root.dataset(derivation.input)
+        selection = selection_of(folder, step.options, self._root)
         origin = origin_of(parent, entry or unknown, step.options, selection)
         differences = origin.differences(made)
         if differences:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 from datasets_cli.catalogue.names import is_glob
 from datasets_cli.errors import UsageError
@@ -100,6 +100,37 @@ class PreprocessStep:
             named |= self.fn.to_json()
         return named
 
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """Return the step that a table of ``rlds.toml`` is, or a call of the command.
+
+        Args:
+            table: its fields by their names, those of a ``Pipeline`` beside the others.
+
+        Raises:
+            UsageError: a key is unknown or missing, or a value is of another type.
+        """
+        names = [*(field.name for field in fields(cls)), *NAMES]
+        if unknown := [name for name in table if name not in names]:
+            raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}")
+        does = {name: value for name, value in table.items() if name in NAMES}
+        needs_none = does or "where" in table or "max_trajectories" in table
+        needed = ("input", "out") if needs_none else ("input", "fn", "out")
+        if missing := [name for name in needed if name not in table]:
+            raise UsageError(
+                f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
+                'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled", or in place of fn '
+                'what needs no function, such as cast = "float32"'
+            )
+        if does and "fn" in table:
+            raise UsageError(
+                f"fn cannot stand beside {', '.join(does)}, because nothing says which is done "
+                "first. Make two calls or steps of it, the second of which reads what the first "
+                "makes"
+            )
+        rest = {name: value for name, value in table.items() if name not in does}
+        return cls(**{"fn": pipeline_of(does), **rest})
+
     def _values(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -108,42 +139,6 @@ class PreprocessStep:
         if isinstance(self.input, tuple):
             named["input"] = list(self.input)
         return named
-
-
-def step_of(table: Mapping[str, Any]) -> PreprocessStep:
-    """Return the step that a table of ``rlds.toml`` is.
-
-    Raises:
-        UsageError: a key is unknown or missing, or a value is of another type.
-    """
-    names = [*(field.name for field in fields(PreprocessStep)), *NAMES]
-    if unknown := [name for name in table if name not in names]:
-        raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}")
-    does = {name: value for name, value in table.items() if name in NAMES}
-    chooses = "where" in table or "max_trajectories" in table
-    needed = ("input", "out") if does or chooses else ("input", "fn", "out")
-    if missing := [name for name in needed if name not in table]:
-        raise UsageError(
-            f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
-            'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled", or in place of fn '
-            'what needs no function, such as cast = "float32"'
-        )
-    if "fn" in table and does:
-        raise UsageError(both_given([*does]))
-    rest = {name: value for name, value in table.items() if name not in NAMES}
-    return PreprocessStep(**{"fn": pipeline_of(does), **rest})
-
-
-def both_given(names: Sequence[str]) -> str:
-    """Return why steps of a pipeline and a function do not stand together, and what to do.
-
-    Args:
-        names: of the steps, as they were given.
-    """
-    return (
-        f"fn cannot stand beside {', '.join(names)}, because nothing says which is done first. "
-        "Make two calls or steps of it, the second of which reads what the first makes"
-    )
 
 
 def _check(name: str, value: Any) -> None:
