@@ -191,6 +191,8 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
         return
     content = str(manifest.parent.get("content", "not stated"))[:16]
     yield "parent", f"{manifest.parent['id']}, content {content}"
+    if "view" in manifest.parent:
+        yield "read of it", str(manifest.parent["view"])
     if manifest.function:
         arguments = [f"{name} {value}" for name, value in manifest.arguments.items()]
         called = ", ".join([*arguments, f"seed {manifest.seed}"])
