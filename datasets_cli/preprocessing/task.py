@@ -18,6 +18,7 @@ from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
@@ -135,7 +136,7 @@ def apply(
 
     Raises:
         RldsError: the function raised; its file, line and trajectories are named.
-        UsageError: it did not return one row for each row.
+        UsageError: it did not return one row for each row, or is a pipeline that cannot map them.
     """
     trajectories = trajectories_named(dataset, start - first, stop - first)
     rows_named = f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
@@ -146,6 +147,8 @@ def apply(
         try:
             result = function(batch)
         except Exception as error:
+            if isinstance(error, UsageError) and isinstance(function, PipelineFunction):
+                raise UsageError(f"{error} It was found in {rows_named}.") from error
             raise RldsError(f"The function failed on {rows_named}: {failure_of(error)}") from error
     if not isinstance(result, TensorDict) or result.batch_size[:1] != (stop - start,):
         found = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""

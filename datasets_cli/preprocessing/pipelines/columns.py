@@ -52,15 +52,15 @@ class KnownColumns:
         return found
 
     def of_numbers(self, text: str, step: str) -> list[Column]:
-        """Return the same, where they are numbers.
+        """Return those of the same that are numbers; a group may have text beside them.
 
         Raises:
-            UsageError: there is none, or one is text.
+            UsageError: there are none.
         """
-        keys = [key for key in self.of(text, step) if key not in self.added]
-        if texts := [show_key(key) for key in keys if key in self.texts]:
-            raise UsageError(f"{step}: {', '.join(texts)} of {self.id} is text, not numbers.")
-        return [self.numbers[key] for key in keys]
+        found = [self.numbers[key] for key in self.of(text, step) if key in self.numbers]
+        if not found:
+            raise UsageError(f"{step}: {text} of {self.id} is text, not numbers.")
+        return found
 
     def add(self, keys: Iterable[Key], step: str) -> None:
         """Take in columns that a step adds.

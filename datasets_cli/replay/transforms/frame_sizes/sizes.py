@@ -50,7 +50,7 @@ class CenterCrop(Transform):
             UsageError: an entry is missing, is no frames, or its frames are smaller.
         """
         for source, target in self._frames.keys.pairs:
-            frames = self._frames.of(batch, source)
+            middle = frames = self._frames.of(batch, source)
             for size, dim in self._frames.sizes:
                 spare = frames.shape[dim] - size
                 if spare < 0:
@@ -58,8 +58,8 @@ class CenterCrop(Transform):
                         f"CenterCrop cannot cut {self._frames} out of {show_key(source)}, whose "
                         f"shape is {list(frames.shape)}: it is smaller. Crop less, or use Resize."
                     )
-                frames = frames.narrow(dim, round(spare / 2), size)
-            batch.set(target, frames.clone())
+                middle = middle.narrow(dim, round(spare / 2), size)
+            batch.set(target, middle.clone())
         return batch
 
     def __repr__(self) -> str:
