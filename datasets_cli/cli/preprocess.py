@@ -1,4 +1,4 @@
-"""``rlds preprocess``: a function or steps over datasets, or all preparation that is due here."""
+"""``rlds preprocess``: functions or transforms over datasets, or all that is due here."""
 
 from __future__ import annotations
 
@@ -35,25 +35,29 @@ def preprocess(
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(metavar="CONDITION", help="Only trajectories: 'return > 300'."),
+        typer.Option(metavar="CONDITION", help="Only trajectories such as 'return > 300'."),
     ] = None,
     max_trajectories: Annotated[
-        int | None, typer.Option(metavar="N", help="At most N of them, drawn by --seed.")
+        int | None, typer.Option(metavar="N", help="At most N trajectories, drawn by --seed.")
     ] = None,
-    crop: Annotated[str | None, typer.Option(metavar="HxW", help="The middle of frames.")] = None,
-    resize: Annotated[str | None, typer.Option(metavar="HxW", help="Frames at that size.")] = None,
+    crop: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Cut the middle out of frames.")
+    ] = None,
+    resize: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Make frames larger or smaller.")
+    ] = None,
     normalise: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEYS", help="Mean 0 and deviation 1; next.KEY alike."),
+        typer.Option(metavar="KEYS", help="Give columns, and next.KEY, mean 0 and deviation 1."),
     ] = None,
     returns_to_go: Annotated[
         bool, typer.Option("--returns-to-go", help="Add the column returns_to_go.")
     ] = False,
     n_step: Annotated[
-        int | None, typer.Option(metavar="N", help="Rows span N steps; needs --gamma.")
+        int | None, typer.Option(metavar="N", help="Let rows span N steps; needs --gamma.")
     ] = None,
     gamma: Annotated[
-        float | None, typer.Option(metavar="G", help="Discount of the last two.")
+        float | None, typer.Option(metavar="G", help="The discount a step of these two.")
     ] = None,
     cast: Annotated[
         list[str] | None,
@@ -61,11 +65,14 @@ def preprocess(
     ] = None,
     select: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEYS", help="Keep these, the reward and the flags."),
+        typer.Option(metavar="KEYS", help="Keep these columns, the reward and the flags."),
     ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(metavar="KEYS", help="Drop these.")] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="KEYS", help="Drop these columns.")
+    ] = None,
     rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="observation=state")
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Rename a column, or a group of them."),
     ] = None,
     out: Annotated[
         str | None,
@@ -106,11 +113,11 @@ def preprocess(
         ),
     ] = False,
 ) -> None:
-    """Map a function, or steps, over datasets in parallel, each into a dataset derived/NAME.
+    """Map a function, or transforms, over datasets in parallel, each into a dataset derived/NAME.
 
-    Steps need no function: --crop, --resize, --normalise, --returns-to-go, --n-step, --cast,
-    --select, --exclude, --rename, done in this order. --where and --max-trajectories choose
-    what is read, for a function too.
+    Transforms that need no function: --crop, --resize, --normalise, --returns-to-go, --n-step,
+    --cast, --select, --exclude, --rename, done in this order. --where and --max-trajectories
+    choose what is read, for a function too.
 
     Without ID and --out: do all preparation that is due here, as one plan that is printed
     first. That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted
@@ -124,7 +131,7 @@ def preprocess(
     from datasets_cli import StepFile
 
     state = state_of(context)
-    steps = {
+    transforms = {
         **{"crop": crop, "resize": resize, "normalise": normalise},
         **{"returns_to_go": returns_to_go, "n_step": n_step, "gamma": gamma},
         **{"cast": cast, "select": select, "exclude": exclude, "rename": rename},
@@ -135,15 +142,15 @@ def preprocess(
     }
     given = _given(arguments)
     if not ids and fn is None and out is None:
-        if options := [*_given(steps), *given, *(["save"] if save else [])]:
+        if options := [*_given(transforms), *given, *(["save"] if save else [])]:
             need = "needs" if len(options) == 1 else "need"
             raise UsageError(
-                f"{_flags(options)} {need} ID, --fn and --out, too; steps such as --cast "
+                f"{_flags(options)} {need} ID, --fn and --out, too; transforms such as --cast "
                 f"float32 need no --fn. Example: {EXAMPLE}"
             )
         prepare(state, api.plan_preprocess(config=state.config), workers, dry_run=dry_run)
         return
-    step = _step(ids, fn, _given(steps), out, given)
+    step = _step(ids, fn, _given(transforms), out, given)
     plan = api.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
@@ -175,7 +182,7 @@ def _flags(names: list[str]) -> str:
 def _step(
     ids: list[str] | None,
     fn: str | None,
-    steps: dict[str, Any],
+    transforms: dict[str, Any],
     out: str | None,
     given: dict[str, Any],
 ) -> PreprocessStep:
@@ -187,17 +194,17 @@ def _step(
     from datasets_cli import PreprocessStep
 
     is_choice = "where" in given or "max_trajectories" in given
-    does = fn or steps or is_choice or None
+    does = fn or transforms or is_choice or None
     if not ids or does is None or out is None:
-        what = "--fn MODULE:FUNCTION, or a step such as --cast float32"
+        what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
         wanted = {"ID": ids or None, what: does, "--out NAME": out}
         missing = " and ".join(name for name, value in wanted.items() if value is None)
         raise UsageError(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"
         )
-    lists = {name: ",".join(each) for name, each in steps.items() if isinstance(each, list)}
-    table = {"input": ids[0] if len(ids) == 1 else ids, "out": out, **steps, **lists, **given}
+    lists = {name: ",".join(each) for name, each in transforms.items() if isinstance(each, list)}
+    table = {"input": ids[0] if len(ids) == 1 else ids, "out": out, **transforms, **lists, **given}
     return PreprocessStep.of(table if fn is None else {"fn": fn, **table})
 
 

@@ -76,8 +76,8 @@ def _why_not(id: str, request: Request, folder: Path) -> str:
     command = preprocess_command(request.input, fn, id, asdict(request.options))
     if is_pipeline:
         return (
-            "cannot be resumed: another version of rlds began it, in which its steps meant "
-            f"something else. To begin it again: {shlex.join(command)}"
+            "cannot be resumed: another version of rlds began it, whose transforms meant something "
+            f"else. To begin it again: {shlex.join(command)}"
         )
     return (
         f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "

@@ -56,6 +56,11 @@ class PreprocessStep:
         if isinstance(self.fn, str):
             split_function(self.fn)
         _ = self.options  # refuses what is out of range
+        if self.seed and isinstance(self.fn, Pipeline) and self.max_trajectories is None:
+            raise UsageError(
+                "seed draws max_trajectories, and is for functions that draw; neither is given, "
+                "and transforms draw nothing. Leave it out"
+            )
         self.out_of("family/name")
 
     @property

@@ -63,7 +63,7 @@ class Request:
         replace_file(new, folder / REQUEST)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; of a function that reads all rows those of version 0.3."""
+        """Return it as JSON values; of a function that reads all rows as versions before 0.3 do."""
         options = asdict(self.options)
         for name in ADDED:
             if options[name] is None:

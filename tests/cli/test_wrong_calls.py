@@ -76,7 +76,7 @@ WORDS = [
     Wrong(
         "preprocess demo/iris --out x",
         2,
-        "needs --fn MODULE:FUNCTION, or a step such as --cast float32. Example:",
+        "or a transform such as --cast float32. Example:",
     ),
     Wrong("info demo/iris demo/pong nosuch", 2, "was given demo/pong, nosuch as well"),
     Wrong("path a b", 2, "takes one ID, and was given b as well"),

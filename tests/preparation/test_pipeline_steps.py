@@ -72,7 +72,7 @@ def test_save_writes_plain_keys_and_the_plan_makes_them(
         (
             "seed = 3",
             "seed = 4",
-            "the rows filter('number < 100').max_trajectories(7, seed=3), now",
+            "filter('number < 100').max_trajectories(7, seed=3), now filter(",
         ),
     ],
 )
@@ -109,6 +109,7 @@ def test_a_condition_that_cannot_be_is_told_by_the_plan(
         ("select = 3", "select is 3; expected texts, each once"),
         ("n_step = 3", "n_step needs gamma"),
         ("where = 3", "where is 3; expected text"),
+        ("seed = 3", "transforms draw nothing. Leave it out"),
         ("max_trajectories = true", "max_trajectories is True; expected a whole number"),
     ],
 )
@@ -168,14 +169,12 @@ def test_a_run_whose_steps_meant_something_else_is_left(work: Path, here: Path) 
     plan = json.loads((work / "plan.json").read_text())
     (work / "plan.json").write_text(json.dumps({**plan, "function": "0" * 64}))
     (task,) = plan_preprocess().tasks
-    command = (
-        "rlds preprocess demo/iris --n-step 2 --gamma 1.0 --cast float16 --where 'number < 100'"
-    )
+    command = "preprocess demo/iris --n-step 2 --gamma 1.0 --cast float16 --where 'number < 100'"
     assert task.state == "left" and "another version of rlds began it" in task.reason
     assert f"{command} --max-trajectories 80 --out x --seed 3" in task.reason
 
 
-OLD: dict[str, Any] = {  # as version 0.3 writes it
+OLD: dict[str, Any] = {  # as versions before 0.3 write it
     "input": "demo/iris",
     "fn": "mycode:scale",
     "folder": "/home/me",
@@ -209,7 +208,7 @@ def test_requests_of_the_version_before_and_of_this_one_are_read(tmp_path: Path)
     ("change", "message"),
     [
         ({"fn": {"cast": 3}}, "cast is 3; expected texts"),
-        ({"fn": {"run": "rm"}}, "there is no step run"),
+        ({"fn": {"run": "rm"}}, "there is no transform run"),
         ({"fn": ["cast"]}, "fn in request.json is a list"),
         ({"options": {**NEW["options"], "where": 3}}, "where in request.json is a int"),
         ({"options": {**NEW["options"], "more": 3}}, "options in request.json are not those"),

@@ -16,7 +16,7 @@ MOST_CHANNELS = 4
 
 
 class KnownColumns:
-    """The columns of a dataset, as the steps of a pipeline find them.
+    """The columns of a dataset, as the transforms of a pipeline find them.
 
     Args:
         manifest: of the dataset.
@@ -30,15 +30,15 @@ class KnownColumns:
 
     @property
     def keys(self) -> list[Key]:
-        """All of them, and those that steps add."""
+        """All of them, and those that transforms add."""
         return [*self.numbers, *sorted(self.texts), *self.added]
 
-    def of(self, text: str, step: str) -> list[Key]:
+    def of(self, text: str, owner: str) -> list[Key]:
         """Return the column that a text names, or those of the group that it names.
 
         Args:
             text: with dots.
-            step: what asks, for the message.
+            owner: the transform, for the message.
 
         Raises:
             UsageError: there is none; the nearest names are in the message.
@@ -48,22 +48,22 @@ class KnownColumns:
             names = [*map(show_key, self.keys)]
             near = get_close_matches(text, names, n=3, cutoff=0.6)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."
-            raise UsageError(f"{step}: {self.id} has no column {text}. {hint}")
+            raise UsageError(f"{owner}: {self.id} has no column {text}. {hint}")
         return found
 
-    def of_numbers(self, text: str, step: str) -> list[Column]:
+    def of_numbers(self, text: str, owner: str) -> list[Column]:
         """Return those of the same that are numbers; a group may have text beside them.
 
         Raises:
             UsageError: there are none.
         """
-        found = [self.numbers[key] for key in self.of(text, step) if key in self.numbers]
+        found = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
         if not found:
-            raise UsageError(f"{step}: {text} of {self.id} is text, not numbers.")
+            raise UsageError(f"{owner}: {text} of {self.id} is text, not numbers.")
         return found
 
-    def add(self, keys: Iterable[Key], step: str) -> None:
-        """Take in columns that a step adds.
+    def add(self, keys: Iterable[Key], owner: str) -> None:
+        """Take in columns that a transform adds.
 
         Raises:
             UsageError: the dataset has one of that name.
@@ -71,12 +71,12 @@ class KnownColumns:
         for key in keys:
             if key in self.keys:
                 raise UsageError(
-                    f"{step} adds the column {show_key(key)}, which {self.id} has already. Rename "
+                    f"{owner} adds the column {show_key(key)}, which {self.id} has already. Rename "
                     "or exclude that one first, by a call of its own."
                 )
             self.added.append(key)
 
-    def frames(self, step: str) -> dict[bool, list[Key]]:
+    def frames(self, owner: str) -> dict[bool, list[Key]]:
         """Return the columns of frames, by whether their channels are last.
 
         Raises:
@@ -85,7 +85,7 @@ class KnownColumns:
         found: dict[bool, list[Key]] = {}
         for column in self.numbers.values():
             if column.dtype == "uint8" and len(column.shape) in (2, 3):
-                found.setdefault(_has_channels_last(column, step), []).append(column.key)
+                found.setdefault(_has_channels_last(column, owner), []).append(column.key)
         if not found:
             shown = ", ".join(
                 f"{show_key(column.key)} {column.dtype} {list(column.shape)}"
@@ -93,19 +93,19 @@ class KnownColumns:
                 if len(column.shape) > 1 or column.key[-1] == "observation"
             )
             raise UsageError(
-                f"{step}: {self.id} has no frames, columns of uint8 with two or three dimensions a "
-                f"row. It has {shown or 'no observation'}."
+                f"{owner}: {self.id} has no frames, columns of uint8 with two or three dimensions "
+                f"a row. It has {shown or 'no observation'}."
             )
         return found
 
 
-def _has_channels_last(column: Column, step: str) -> bool:
+def _has_channels_last(column: Column, owner: str) -> bool:
     """Tell whether frames are ``[H, W, C]``, rather than ``[H, W]``, ``[C, H, W]`` or a stack."""
     if len(column.shape) == 2 or column.shape[-1] > MOST_CHANNELS:
         return False
     if column.shape[0] <= MOST_CHANNELS:
         raise UsageError(
-            f"{step}: {show_key(column.key)} is {list(column.shape)}, whose channels may be first "
-            "or last. Give a function in place of the step."
+            f"{owner}: {show_key(column.key)} is {list(column.shape)}, whose channels may be first "
+            "or last. Give a function in its place."
         )
     return True

@@ -37,12 +37,12 @@ class PipelineFunction:
     """A pipeline over one dataset, as a function of consecutive rows.
 
     Args:
-        pipeline: the steps.
+        pipeline: the transforms.
         dataset: that is read, or a view of it.
         num_rows: how many of its rows are read; the statistics of ``normalise`` are of these.
 
     Raises:
-        UsageError: the dataset does not have what a step needs.
+        UsageError: the dataset does not have what a transform needs.
     """
 
     def __init__(self, pipeline: Pipeline, dataset: Dataset, num_rows: int) -> None:
@@ -60,7 +60,7 @@ class PipelineFunction:
         )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the rows ``[n]`` after every step."""
+        """Return the rows ``[n]`` after every transform."""
         return self._compose(batch)
 
 
@@ -191,10 +191,10 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
         yield RenameTransform([*names], [*names.values()])
 
 
-def _refuse_needed(keys: list[Key], step: str) -> None:
+def _refuse_needed(keys: list[Key], owner: str) -> None:
     if needed := [show_key(key) for key in keys if key in NEEDED]:
         raise UsageError(
-            f"{step}: {', '.join(needed)} must stay: without the reward and the flags, rows have "
+            f"{owner}: {', '.join(needed)} must stay: without the reward and the flags, rows have "
             "no trajectories and no returns. Give a function to write rows without them."
         )
 

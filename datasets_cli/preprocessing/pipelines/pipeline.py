@@ -27,13 +27,13 @@ Texts = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What ``preprocess`` takes in place of a function: steps in a fixed order.
+    """What ``preprocess`` takes in place of a function: transforms in a fixed order.
 
         Pipeline(normalise="observation", cast="float32")
 
     That is the order of the arguments below. Keys have dots, ``next.observation``; one of a group
     of columns stands for all of them. They are those of the dataset that is read; ``cast``,
-    ``select``, ``exclude`` and ``rename`` also know those that the steps before them add.
+    ``select``, ``exclude`` and ``rename`` also know those that the ones before them add.
 
     Args:
         crop: ``"HxW"``: the middle of all frames, columns of bytes with two or three dimensions.
@@ -45,7 +45,7 @@ class Pipeline:
             terminal state is marked as terminated.
         gamma: the discount a step of the last two: 1 by default for the first.
         cast: ``"float32"``, for every column of floating-point numbers, or ``"action=int64"``.
-        select: columns that stay, beside the reward, the flags and what these steps add.
+        select: columns that stay, beside the reward, the flags and what is added.
         exclude: columns that go.
         rename: ``"observation=state"``.
 
@@ -81,12 +81,12 @@ class Pipeline:
         _ = self.casts, self.renames  # which refuse what they cannot read
 
     def __str__(self) -> str:
-        """The steps as a person reads them, ``n-step=3, gamma=0.99``; ``copy`` where none is."""
-        steps = []
+        """The transforms as a person reads them, ``n-step=3, gamma=0.99``; ``copy`` of none."""
+        shown = []
         for name, value in self.to_json().items():
-            shown = ",".join(value) if isinstance(value, list) else value
-            steps.append(name.replace("_", "-") + (f"={shown}" if value is not True else ""))
-        return ", ".join(steps) or "copy"
+            values = ",".join(value) if isinstance(value, list) else value
+            shown.append(name.replace("_", "-") + (f"={values}" if value is not True else ""))
+        return ", ".join(shown) or "copy"
 
     @property
     def needs_trajectories(self) -> bool:
@@ -116,10 +116,10 @@ class Pipeline:
         The digest is of the values and of ``RULES``, so that no release makes a result outdated
         that it would not change.
         """
-        steps = self.to_json()
-        identity = canonical_json({"pipeline": steps, "rules": RULES})
+        data = self.to_json()
+        identity = canonical_json({"pipeline": data, "rules": RULES})
         digest = hashlib.sha256(identity).hexdigest()
-        return {"name": str(self), "digest": digest, "pipeline": steps}
+        return {"name": str(self), "digest": digest, "pipeline": data}
 
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as ``rlds.toml`` has it."""
@@ -136,7 +136,7 @@ class Pipeline:
 
 
 NAMES = tuple(field.name for field in fields(Pipeline))
-"""The names of the steps, in their order."""
+"""The names of the transforms, in their order."""
 
 
 def pipeline_of(table: Mapping[str, Any]) -> Pipeline:
@@ -146,5 +146,5 @@ def pipeline_of(table: Mapping[str, Any]) -> Pipeline:
         UsageError: a key is unknown, or a value is of another type or out of range.
     """
     if unknown := [name for name in table if name not in NAMES]:
-        raise UsageError(f"there is no step {', '.join(unknown)}; expected {', '.join(NAMES)}")
+        raise UsageError(f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}")
     return Pipeline(**table)

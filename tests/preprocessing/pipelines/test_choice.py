@@ -119,7 +119,7 @@ def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: 
         (["--fn", "m:f", "--cast", "float32"], "fn cannot stand beside cast, because nothing says"),
         (["--cast", "float33"], "cast is 'float33'; expected TYPE or KEY=TYPE"),
         (["--select", "observatoin"], "Did you mean observation"),
-        ([], "needs --fn MODULE:FUNCTION, or a step such as --cast float32"),
+        ([], "needs --fn MODULE:FUNCTION, or a transform such as --cast float32"),
     ],
 )
 def test_a_wrong_call_is_refused_and_leaves_nothing(

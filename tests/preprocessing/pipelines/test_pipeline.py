@@ -69,7 +69,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cast": "int64"}, "Name the column: action=int64"),
     ({"rename": "a"}, "rename is 'a'; expected OLD=NEW, such as observation=state"),
     ({"rename": "a=b,b=c"}, "rename has b twice"),
-    ({"nothing": 1}, "there is no step nothing; expected crop, resize, normalise"),
+    ({"nothing": 1}, "there is no transform nothing; expected crop, resize, normalise"),
 ]
 
 
