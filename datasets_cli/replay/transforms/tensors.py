@@ -165,7 +165,9 @@ class DoubleToFloat(Transform):
 class DTypeCastTransform(Transform):
     """Casts entries of one element type to another.
 
-    >>> DTypeCastTransform(torch.float64, torch.float32)  # every entry of float64
+    >>> batch = TensorDict({"action": torch.zeros(2, 3, dtype=torch.float64)}, [2])
+    >>> DTypeCastTransform(torch.float64, torch.float32)(batch)["action"].dtype
+    torch.float32
 
     Args:
         dtype_in: the type of the entries that are cast where none is named, and of what is stored.

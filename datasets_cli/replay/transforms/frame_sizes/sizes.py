@@ -16,7 +16,9 @@ from datasets_cli.store.schema.columns import Key, show_key
 class CenterCrop(Transform):
     """Cuts the middle out of frames.
 
-    >>> CenterCrop(64, in_keys=["observation", ("next", "observation")])  # [..., 64, 64]
+    >>> frames = TensorDict({"pixels": torch.zeros(2, 84, 84, dtype=torch.uint8)}, [2])
+    >>> CenterCrop(64)(frames)["pixels"].shape
+    torch.Size([2, 64, 64])
 
     Where as many rows (or columns) cannot go on either side, the odd one goes where TorchRL's does:
     half of them is rounded to the nearest even number.
@@ -69,7 +71,9 @@ class CenterCrop(Transform):
 class Resize(Transform):
     """Makes frames larger or smaller: each pixel is a weighted mean of those that it covers.
 
-    >>> Resize(64, 64, in_keys=["observation", ("next", "observation")])  # [..., 64, 64]
+    >>> frames = TensorDict({"pixels": torch.zeros(2, 84, 84, dtype=torch.uint8)}, [2])
+    >>> Resize(w=64, h=48)(frames)["pixels"].shape
+    torch.Size([2, 48, 64])
 
     Bytes stay bytes: widths are resized first, then heights, each as Pillow's ``BILINEAR`` does and
     rounded to the nearest, halves up, the same on every machine. Floats keep their type. TorchRL's
