@@ -171,7 +171,7 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in arguments.items()
-        if value is not None and value is not False and value != []
+        if value is not None and value is not False and value not in ([], ())
     }
 
 

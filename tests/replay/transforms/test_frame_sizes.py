@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from datasets_cli import CenterCrop, DTypeCastTransform, Resize
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.transforms.frame_sizes import resampling
 from datasets_cli.replay.transforms.frame_sizes.resampling import resampled
 
 KEYS = ["observation", ("next", "observation")]
@@ -70,6 +71,17 @@ def test_width_and_height_are_what_they_are_called() -> None:
     batch = TensorDict({"pixels": frames_of(2, 30, 40, 3)}, [2])
     assert CenterCrop(w=8, h=6, channels_last=True)(batch.clone())["pixels"].shape == (2, 6, 8, 3)
     assert Resize(w=8, h=6, channels_last=True)(batch.clone())["pixels"].shape == (2, 6, 8, 3)
+
+
+def test_no_frames_become_no_frames_and_many_are_done_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    none = TensorDict({"pixels": frames_of(0, 8, 8)}, [0])
+    assert Resize(4)(none)["pixels"].shape == (0, 4, 4)
+    frames = frames_of(7, 9, 8)
+    whole = resampled(frames, 4, -2)
+    monkeypatch.setattr(resampling, "BLOCK_NUMBERS", 150)  # two frames
+    assert torch.equal(resampled(frames, 4, -2), whole)
 
 
 def test_what_cannot_be_is_refused() -> None:
