@@ -77,6 +77,7 @@ from datasets_cli.preparation.results import PreprocessPlan as PreprocessPlan
 from datasets_cli.preparation.results import PreprocessResults as PreprocessResults
 from datasets_cli.preparation.step_file import StepFile as StepFile
 from datasets_cli.preparation.steps import PreprocessStep as PreprocessStep
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline as Pipeline
 from datasets_cli.preprocessing.results import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.results import DerivedDataset as DerivedDataset
 from datasets_cli.progress import Progress as Progress
@@ -126,6 +127,8 @@ from datasets_cli.replay.trajectories.split import split_trajectories as split_t
 from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
+from datasets_cli.replay.transforms.frame_sizes.sizes import CenterCrop as CenterCrop
+from datasets_cli.replay.transforms.frame_sizes.sizes import Resize as Resize
 from datasets_cli.replay.transforms.images import ScaledFloatFrame as ScaledFloatFrame
 from datasets_cli.replay.transforms.images import ToTensorImage as ToTensorImage
 from datasets_cli.replay.transforms.keys import ExcludeTransform as ExcludeTransform
@@ -140,6 +143,7 @@ from datasets_cli.replay.transforms.scaling import ObservationNorm as Observatio
 from datasets_cli.replay.transforms.scaling import RewardScaling as RewardScaling
 from datasets_cli.replay.transforms.tensors import CatTensors as CatTensors
 from datasets_cli.replay.transforms.tensors import DoubleToFloat as DoubleToFloat
+from datasets_cli.replay.transforms.tensors import DTypeCastTransform as DTypeCastTransform
 from datasets_cli.replay.transforms.tensors import UnsqueezeTransform as UnsqueezeTransform
 from datasets_cli.replay.transforms.tracking import InitTracker as InitTracker
 from datasets_cli.replay.transforms.tracking import StepCounter as StepCounter

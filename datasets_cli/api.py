@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from datasets_cli.preparation.run import OnPrepared
     from datasets_cli.preparation.steps import PreprocessStep
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
-    from datasets_cli.preprocessing.task import Function
+    from datasets_cli.preprocessing.task import Mapped
     from datasets_cli.progress import Progress
     from datasets_cli.recording.policies import PolicyFunction
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -445,10 +445,12 @@ def scan(
 
 def preprocess(
     id: str,
-    fn: Function | str,
+    fn: Mapped | str,
     out: str,
     *,
     num_workers: int | None = 0,
+    where: str | None = None,
+    max_trajectories: int | None = None,
     num_frames: int | None = None,
     chunksize: int | None = None,
     num_chunks: int | None = None,
@@ -467,10 +469,12 @@ def preprocess(
         id: ``family/name``; the family may be left out where the name is unique.
         fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
             of fewer of these rows, ``batch[keep]``; or its name ``"module:function"``, whose module
-            may be in the working directory.
+            may be in the working directory; or a ``Pipeline``.
         out: name of the new dataset.
         num_workers: processes, this process where 0. Where None it begins in this process, and
-            goes on on all cores where that is worth starting processes for.
+            uses all cores where that is worth starting processes for.
+        where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
+        max_trajectories: at most so many of these, drawn by ``seed`` and read in their order.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
             trajectory.
         chunksize: rows that the function takes at once, at least, to the next end of a trajectory;
@@ -496,27 +500,29 @@ def preprocess(
             call continues there.
     """
     from datasets_cli.preprocessing.derived import derive
+    from datasets_cli.preprocessing.options import PreprocessOptions
 
     return derive(
         id,
         fn,
         out,
         choose_config(root, config),
+        options=PreprocessOptions(
+            num_frames, chunksize, num_chunks, per, seed, where, max_trajectories
+        ),
         workers=Workers(num_workers, executor, engine, address),
-        num_frames=num_frames,
-        chunksize=chunksize,
-        num_chunks=num_chunks,
-        per=per,
-        seed=seed,
         progress=progress,
     )
 
 
 def preprocess_columns(
     id: str,
-    fn: Function | str,
+    fn: Mapped | str,
     out: str,
     *,
+    where: str | None = None,
+    max_trajectories: int | None = None,
+    num_frames: int | None = None,
     per: Per = "trajectory",
     seed: int = 0,
     root: Root = None,
@@ -526,8 +532,11 @@ def preprocess_columns(
 
     Args:
         id: as for ``preprocess``, and so are all other arguments.
-        fn: takes a TensorDict ``[n]`` and returns one ``[n]``; or its name.
+        fn: takes a TensorDict ``[n]`` and returns one ``[n]``; or its name; or a ``Pipeline``.
         out: name of the new dataset.
+        where: as for ``preprocess``, and so are the next two.
+        max_trajectories: the most that would be read.
+        num_frames: only the first ``num_frames`` rows.
         per: with ``"transition"`` the function is applied to two rows.
         seed: seeds torch.
         root: the cache root.
@@ -537,8 +546,15 @@ def preprocess_columns(
         RldsError: as ``preprocess``.
     """
     from datasets_cli.preprocessing.derived import derived_columns
+    from datasets_cli.preprocessing.options import PreprocessOptions
 
-    return derived_columns(id, fn, out, choose_config(root, config), per=per, seed=seed)
+    return derived_columns(
+        id,
+        fn,
+        out,
+        choose_config(root, config),
+        options=PreprocessOptions(num_frames, None, None, per, seed, where, max_trajectories),
+    )
 
 
 def plan_preprocess(
@@ -585,7 +601,7 @@ def run_plan(
     Args:
         plan: what ``plan_preprocess`` returned.
         num_workers: processes, this process where 0. Where None it begins in this process, and
-            goes on on all cores where that is worth starting processes for.
+            uses all cores where that is worth starting processes for.
         executor: where functions run instead; its workers must see the cache root.
         engine: as in ``preprocess``, and so is ``address``.
         address: of a cluster.

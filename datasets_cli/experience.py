@@ -22,6 +22,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.installed.lookup import check_asked, installed_id, remove
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.executors import PoolExecutor
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.progress import Progress
@@ -520,7 +521,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def preprocess(
         self,
-        fn: TransformLike,
+        fn: TransformLike | Pipeline,
         dim: int = 0,
         num_workers: int | None = None,
         *,
@@ -545,10 +546,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         Args:
             fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or
-                one of fewer of these rows, ``batch[keep]``.
+                one of fewer of these rows, ``batch[keep]``; or a ``Pipeline``.
             dim: 0, the rows; there is no other.
             num_workers: processes, this process where 0. Where None it begins in this process, and
-            goes on on all cores where that is worth starting processes for.
+                uses all cores where that is worth starting processes for.
             dest: folder of the new dataset; it must not hold anything but the same result, which
                 is then returned.
             chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory;

@@ -157,29 +157,51 @@ def source_folder(provenance: Provenance) -> str | None:
     return url.removesuffix(filename).rstrip("/")
 
 
-def preprocess_command(input: str, fn: str, id: str, options: Mapping[str, Any]) -> list[str]:
+def preprocess_command(
+    input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
+) -> list[str]:
     """Return the words of a call of ``rlds preprocess``.
 
     Args:
         input: id of the dataset to read.
-        fn: ``module:function``.
+        fn: ``module:function``, or the steps of a pipeline.
         id: of the dataset that is made.
-        options: ``num_frames``, ``chunksize``, ``per`` and ``seed``; a default is left out.
+        options: ``where``, ``max_trajectories``, ``num_frames``, ``chunksize``, ``per`` and
+            ``seed``; a default is left out.
     """
-    words = ["rlds", "preprocess", input, "--fn", fn, "--out", id.removeprefix("derived/")]
+    words = ["rlds", "preprocess", input]
+    for name, value in ({"fn": fn} if isinstance(fn, str) else fn).items():
+        several = value if isinstance(value, list) else [value]
+        words += [word for each in several for word in _flag(name, each)]
+    for name in ("where", "max_trajectories"):
+        words += _flag(name, options[name]) if options.get(name) is not None else []
+    words += ["--out", id.removeprefix("derived/")]
     for name in ("num_frames", "chunksize", "per", "seed"):
         if options.get(name) not in (None, 0, "trajectory"):
-            words += [f"--{name.replace('_', '-')}", str(options[name])]
+            words += _flag(name, options[name])
     return words
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    flag = f"--{name.replace('_', '-')}"
+    return [flag] if value is True else [flag, str(value)]
 
 
 def _preprocess(provenance: Provenance) -> list[str]:
     """Return the call that derived a dataset; empty where no command does."""
+    if provenance.parent is None:
+        return []
+    chosen = ("where", "max_trajectories")
+    if "view" in provenance.parent and not any(name in provenance.parent for name in chosen):
+        return []  # a view that was made in Python
+    options = {**provenance.arguments, **provenance.parent, "seed": provenance.seed}
+    if "pipeline" in provenance.function:
+        steps = dict(provenance.function["pipeline"])
+        return preprocess_command(str(provenance.parent["id"]), steps, provenance.id, options)
     module, _, name = str(provenance.function.get("name", "")).rpartition(".")
-    if provenance.parent is None or not name.isidentifier() or module in ("", "__main__"):
+    if not name.isidentifier() or module in ("", "__main__"):
         return []  # a function within another, a notebook's, or a callable object
     if not all(part.isidentifier() for part in module.split(".")):
         return []
-    options = {**provenance.arguments, "seed": provenance.seed}
     parent = str(provenance.parent["id"])
     return preprocess_command(parent, f"{module}:{name}", provenance.id, options)

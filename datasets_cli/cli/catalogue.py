@@ -193,6 +193,8 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
     yield "parent", f"{manifest.parent['id']}, content {content}"
     if dropped := manifest.parent.get("dropped"):
         yield "dropped", f"{dropped}"
+    if "view" in manifest.parent:
+        yield "read of it", str(manifest.parent["view"])
     if manifest.function:
         arguments = [f"{name} {value}" for name, value in manifest.arguments.items()]
         called = ", ".join([*arguments, f"seed {manifest.seed}"])

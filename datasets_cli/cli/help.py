@@ -26,6 +26,7 @@ EXAMPLES = {
     "data": ("rlds data", "rlds data train --json"),
     "preprocess": (
         "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
+        "rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 --out good",
         "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
         "rlds preprocess --workers 4",
     ),

@@ -1,4 +1,4 @@
-"""``rlds preprocess``: a function over datasets, or all preparation that is due here."""
+"""``rlds preprocess``: functions or transforms over datasets, or all that is due here."""
 
 from __future__ import annotations
 
@@ -34,6 +34,47 @@ def preprocess(
     fn: Annotated[
         str | None,
         typer.Option(metavar="MODULE:FUNCTION", help="Maps a TensorDict [n] to one [n]."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Only trajectories such as 'return > 300'."),
+    ] = None,
+    max_trajectories: Annotated[
+        int | None, typer.Option(metavar="N", help="At most N trajectories, drawn by --seed.")
+    ] = None,
+    crop: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Cut the middle out of frames.")
+    ] = None,
+    resize: Annotated[
+        str | None, typer.Option(metavar="HxW", help="Make frames larger or smaller.")
+    ] = None,
+    normalise: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEYS", help="Give columns, and next.KEY, mean 0 and deviation 1."),
+    ] = None,
+    returns_to_go: Annotated[
+        bool, typer.Option("--returns-to-go", help="Add the column returns_to_go.")
+    ] = False,
+    n_step: Annotated[
+        int | None, typer.Option(metavar="N", help="Let rows span N steps; needs --gamma.")
+    ] = None,
+    gamma: Annotated[
+        float | None, typer.Option(metavar="G", help="The discount a step of these two.")
+    ] = None,
+    cast: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[KEY=]TYPE", help="float32: all floats; action=int64: one column."),
+    ] = None,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEYS", help="Keep these columns, the reward and the flags."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="KEYS", help="Drop these columns.")
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Rename a column, or a group of them."),
     ] = None,
     out: Annotated[
         str | None,
@@ -72,7 +113,7 @@ def preprocess(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Seeds torch for every chunk of rows; 0 by default."),
+        typer.Option(metavar="N", help="Seeds torch for every chunk, and draws; 0 by default."),
     ] = None,
     save: Annotated[
         bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
@@ -84,9 +125,13 @@ def preprocess(
         ),
     ] = False,
 ) -> None:
-    """Map a function over datasets in parallel, each into a new dataset derived/NAME.
+    """Map a function, or transforms, over datasets in parallel, each into a dataset derived/NAME.
 
-    Without ID, --fn and --out: do all preparation that is due here, as one plan that is printed
+    Transforms that need no function: --crop, --resize, --normalise, --returns-to-go, --n-step,
+    --cast, --select, --exclude, --rename, done in this order. --where and --max-trajectories
+    choose what is read, for a function too.
+
+    Without ID and --out: do all preparation that is due here, as one plan that is printed
     first. That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted
     runs of this root, then killed conversions whose raw files are complete. A step runs code of
     this folder; --dry-run runs none.
@@ -98,16 +143,26 @@ def preprocess(
     from datasets_cli import StepFile
 
     state, work = state_of(context), workers_of(workers, engine, address)
-    arguments = {"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed}
-    given = {name: value for name, value in arguments.items() if value is not None}
+    transforms = {
+        **{"crop": crop, "resize": resize, "normalise": normalise},
+        **{"returns_to_go": returns_to_go, "n_step": n_step, "gamma": gamma},
+        **{"cast": cast, "select": select, "exclude": exclude, "rename": rename},
+    }
+    arguments = {
+        **{"per": per, "chunksize": chunksize, "num_frames": num_frames, "seed": seed},
+        **{"where": where, "max_trajectories": max_trajectories},
+    }
+    given = _given(arguments)
     if not ids and fn is None and out is None:
-        if options := [*given, *(["save"] if save else [])]:
-            named = " and ".join(f"--{name.replace('_', '-')}" for name in options)
+        if options := [*_given(transforms), *given, *(["save"] if save else [])]:
             need = "needs" if len(options) == 1 else "need"
-            raise UsageError(f"{named} {need} ID, --fn and --out, too. Example: {EXAMPLE}")
+            raise UsageError(
+                f"{_flags(options)} {need} ID, --fn and --out, too; transforms such as --cast "
+                f"float32 need no --fn. Example: {EXAMPLE}"
+            )
         prepare(state, api.plan_preprocess(config=state.config), work, dry_run=dry_run)
         return
-    step = _step(ids, fn, out, given)
+    step = _step(ids, fn, _given(transforms), out, given)
     plan = api.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
@@ -123,8 +178,25 @@ def preprocess(
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that a call has; those that may be repeated are lists."""
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and value is not False and value not in ([], ())
+    }
+
+
+def _flags(names: list[str]) -> str:
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
 def _step(
-    ids: list[str] | None, fn: str | None, out: str | None, given: dict[str, Any]
+    ids: list[str] | None,
+    fn: str | None,
+    transforms: dict[str, Any],
+    out: str | None,
+    given: dict[str, Any],
 ) -> PreprocessStep:
     """Return the step that a call is.
 
@@ -133,14 +205,19 @@ def _step(
     """
     from datasets_cli import PreprocessStep
 
-    if not ids or fn is None or out is None:
-        wanted = {"ID": ids or None, "--fn MODULE:FUNCTION": fn, "--out NAME": out}
+    is_choice = "where" in given or "max_trajectories" in given
+    does = fn or transforms or is_choice or None
+    if not ids or does is None or out is None:
+        what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
+        wanted = {"ID": ids or None, what: does, "--out NAME": out}
         missing = " and ".join(name for name, value in wanted.items() if value is None)
         raise UsageError(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"
         )
-    return PreprocessStep(ids[0] if len(ids) == 1 else tuple(ids), fn, out, **given)
+    lists = {name: ",".join(each) for name, each in transforms.items() if isinstance(each, list)}
+    table = {"input": ids[0] if len(ids) == 1 else ids, "out": out, **transforms, **lists, **given}
+    return PreprocessStep.of(table if fn is None else {"fn": fn, **table})
 
 
 def _show_columns(state: State, plan: PreprocessPlan) -> None:
@@ -148,16 +225,24 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for task in plan.tasks:
+        options = task.options
         preview = api.preprocess_columns(
             task.input,
             task.fn,
             task.id,
-            per=task.options.per,
-            seed=task.options.seed,
+            where=options.where,
+            max_trajectories=options.max_trajectories,
+            num_frames=options.num_frames,
+            per=options.per,
+            seed=options.seed,
             config=state.config,
         )
         documents.append(preview.to_json())
         lines += [preview.id] if plan.tasks[1:] else []
+        if options.where is not None or options.max_trajectories is not None:
+            lines.append(
+                f"{preview.num_transitions:,} rows in {preview.num_trajectories:,} trajectories"
+            )
         lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
@@ -175,6 +260,8 @@ def _one(state: State, task: PlannedDataset, workers: Workers) -> None:
         num_workers=workers.num_workers,
         engine=workers.engine,
         address=workers.address,
+        where=options.where,
+        max_trajectories=options.max_trajectories,
         num_frames=options.num_frames,
         chunksize=options.chunksize,
         per=options.per,

@@ -13,6 +13,7 @@ from pathlib import Path
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.preparation.results import Kind, PlannedDataset, TaskState
 from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
 from datasets_cli.reinstall import preprocess_command
 from datasets_cli.store.cache_root import CacheRoot, lock_of
@@ -60,15 +61,24 @@ def _planned(id: str, work: Path, root: CacheRoot, folder: Path) -> PlannedDatas
 
 
 def _digest_here(request: Request, folder: Path) -> str | None:
+    if isinstance(request.fn, Pipeline):  # which is the same in every folder
+        return str(request.fn.entry["digest"])
     entry = source_entry(request.fn, folder)
     return None if entry is None else entry["digest"]
 
 
 def _why_not(id: str, request: Request, folder: Path) -> str:
     """Return why the function that a run began with is not that of the working directory."""
-    if Path(request.folder) != folder:
+    is_pipeline = isinstance(request.fn, Pipeline)
+    if not is_pipeline and Path(request.folder) != folder:
         return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
-    command = preprocess_command(request.input, request.fn, id, asdict(request.options))
+    fn = request.fn.to_json() if isinstance(request.fn, Pipeline) else request.fn
+    command = preprocess_command(request.input, fn, id, asdict(request.options))
+    if is_pipeline:
+        return (
+            "cannot be resumed: another version of rlds began it, whose transforms meant something "
+            f"else. To begin it again: {shlex.join(command)}"
+        )
     return (
         f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "
         f"to continue if it is: {shlex.join(command)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
@@ -20,8 +21,9 @@ from datasets_cli.preparation.results import (
 )
 from datasets_cli.preparation.step_file import FILENAME, StepFile
 from datasets_cli.preparation.steps import PreprocessStep
-from datasets_cli.preprocessing.derived import FAMILY
+from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.run import origin_of
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.lock import is_held
@@ -111,7 +113,11 @@ class _Planner:
         return tuple(self._planned(found[out]) for out in order)
 
     def _planned(self, derivation: Derivation) -> PlannedDataset:
-        state, reason = self._state(derivation)
+        state: TaskState = "blocked"
+        try:
+            state, reason = self._state(derivation)
+        except UsageError as error:  # such as a condition that holds for no trajectory
+            reason = f"{error}"
         if state in ("due", "unknown"):
             self._to_come.add(derivation.out)
         return PlannedDataset(
@@ -156,9 +162,16 @@ class _Planner:
         if made.parent is None:
             return "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
         step = derivation.step
-        entry = source_entry(step.fn, self._folder)
-        unknown = {**made.function, "name": step.fn.replace(":", ".")}
-        differences = origin_of(parent, entry or unknown, step.options).differences(made)
+        unknown: dict[str, Any] = {}
+        if isinstance(step.fn, Pipeline):
+            entry: dict[str, Any] | None = step.fn.entry
+        else:
+            entry = source_entry(step.fn, self._folder)
+            unknown = {**made.function, "name": step.fn.replace(":", ".")}
+        folder = self._root.dataset(derivation.input)
+        selection = selection_of(folder, step.options, self._root)
+        origin = origin_of(parent, entry or unknown, step.options, selection)
+        differences = origin.differences(made)
         if differences:
             state: TaskState = "due" if self._replaces else "blocked"
             return state, f"it was made otherwise, from {'; '.join(differences)}"

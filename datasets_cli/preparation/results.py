@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.results import DerivedDataset
 
 Kind = Literal["step", "interrupted run", "killed conversion"]
@@ -28,7 +29,7 @@ class PlannedDataset:
             be resumed from here.
         reason: why it has that state.
         input: id of the dataset to read; empty for a conversion.
-        fn: ``module:function``; empty for a conversion.
+        fn: ``module:function``, or a pipeline; empty for a conversion.
         options: of the run.
         replaces: whether a result that was made otherwise makes room.
     """
@@ -38,13 +39,14 @@ class PlannedDataset:
     state: TaskState
     reason: str
     input: str = ""
-    fn: str = ""
+    fn: str | Pipeline = ""
     options: PreprocessOptions = field(default_factory=PreprocessOptions)
     replaces: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the task as JSON values."""
-        return asdict(self)
+        fn = self.fn.to_json() if isinstance(self.fn, Pipeline) else self.fn
+        return {**asdict(self), "fn": fn}
 
 
 @dataclass(frozen=True)

@@ -86,18 +86,13 @@ def _derive(
     # First: no code is run for an input that is not there.
     id = installed_id(task.input, config)
     installed_folder(CacheRoot(config.root), id, None)
-    options = task.options
     return derive(
         id,
-        load_function(task.fn, plan.folder),
+        load_function(task.fn, plan.folder) if isinstance(task.fn, str) else task.fn,
         task.id,
         config,
-        num_frames=options.num_frames,
-        chunksize=options.chunksize,
-        num_chunks=options.num_chunks,
-        per=options.per,
+        options=task.options,
         workers=workers,
-        seed=options.seed,
         progress=progress,
         replaces=task.replaces,
     )

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preparation.steps import PreprocessStep, step_of
+from datasets_cli.preparation.steps import PreprocessStep
 
 FILENAME = "rlds.toml"
 TABLE = "preprocess"
@@ -104,7 +104,7 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
     steps = []
     for number, table in enumerate(found, 1):
         try:
-            steps.append(step_of(table))
+            steps.append(PreprocessStep.of(table))
         except UsageError as error:
             raise UsageError(f"Step {number} of {path}: {str(error).rstrip('.')}.") from error
     return steps

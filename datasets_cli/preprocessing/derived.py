@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from datasets_cli.config import Config
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import installed_folder, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.pipelines.choice import choose
 from datasets_cli.preprocessing.requests import request_of
-from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
+from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
 from datasets_cli.preprocessing.run import Run, write_derived
-from datasets_cli.preprocessing.task import Function
+from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
@@ -19,25 +22,23 @@ from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.texts import TEXT, AnyColumn
 from datasets_cli.store.tables import remove_tables
 from datasets_cli.store.unverified import warn_if_unverified
 
 FAMILY = "derived"
+ALL_ROWS = PreprocessOptions()
 
 
 def derive(
     id: str,
-    function: Function | str,
+    function: Mapped | str,
     out: str,
     config: Config,
     *,
-    num_frames: int | None = None,
-    chunksize: int | None = None,
-    num_chunks: int | None = None,
-    per: Per = "trajectory",
+    options: PreprocessOptions = ALL_ROWS,
     workers: Workers = IN_THIS_PROCESS,
-    seed: int = 0,
     progress: Progress | None = None,
     replaces: bool = False,
 ) -> DerivedDataset:
@@ -46,15 +47,11 @@ def derive(
     Args:
         id: an id, or a name that resolves to one.
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``,
-            or one of fewer of these rows; or its name.
+            or one of fewer of these rows; or its name; or a ``Pipeline``.
         out: name of the new dataset.
         config: the root.
-        num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
-        chunksize: rows that the function takes at once, to the next end of a trajectory.
-        num_chunks: the number of chunks instead.
-        per: whether chunks are whole trajectories.
+        options: which rows are read, and how many of them the function takes at once.
         workers: who runs the function; they must see the cache root.
-        seed: seeds torch for every chunk.
         progress: told of the rows done; None draws a bar on a terminal.
         replaces: whether a result that was made otherwise makes room. It stays until the new one is
             committed.
@@ -68,18 +65,19 @@ def derive(
     if isinstance(function, str):
         function = load_function(function)
     root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
-    options = PreprocessOptions(num_frames, chunksize, num_chunks, per, seed)
     dest = root.dataset(new_id).resolve()
     if root.trashed(new_id):  # of a process that was killed between two renames
         with dest_locked(dest, config.lock_timeout, progress):
             restore(root, new_id)
     older = condition_of(dest, new_id).manifest if has_manifest(dest) else None
+    folder = installed_folder(root, source, None)
     with shown(progress) as told:
         is_written = write_derived(
-            installed_folder(root, source, None),
+            folder,
             function,
             dest,
             options,
+            selection=selection_of(folder, options, root),
             id=new_id,
             workers=workers,
             lock_timeout=config.lock_timeout,
@@ -114,14 +112,30 @@ def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDatas
     )
 
 
+def selection_of(folder: Path, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
+    """Return the rows of a dataset that a run reads, as a view; None where it reads all.
+
+    Args:
+        folder: of the dataset.
+        options: of the run.
+        root: keeps what is found out about trajectories.
+
+    Raises:
+        UsageError: ``where`` is no condition, or holds for no trajectory.
+    """
+    if options.where is None and options.max_trajectories is None:
+        return None
+    dataset = open_dataset(folder)
+    return choose(dataset, options.where, options.max_trajectories, options.seed, root)
+
+
 def derived_columns(
     id: str,
-    function: Function | str,
+    function: Mapped | str,
     out: str,
     config: Config,
     *,
-    per: Per = "trajectory",
-    seed: int = 0,
+    options: PreprocessOptions = ALL_ROWS,
 ) -> DerivedColumns:
     """Apply a function to the first rows and return the columns that ``derive`` would write.
 
@@ -130,8 +144,7 @@ def derived_columns(
         function: applied to the first trajectory; to two rows with ``per="transition"``.
         out: name of the new dataset.
         config: the root.
-        per: whether chunks are whole trajectories.
-        seed: seeds torch.
+        options: as for ``derive``.
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
@@ -140,10 +153,12 @@ def derived_columns(
     """
     if isinstance(function, str):
         function = load_function(function)
-    new_id = derived_id(out)
-    folder = installed_folder(CacheRoot(config.root), installed_id(id, config), None)
+    new_id, root = derived_id(out), CacheRoot(config.root)
+    folder = installed_folder(root, installed_id(id, config), None)
     dataset = open_dataset(folder, text=True)
-    run = Run(dataset, function, PreprocessOptions(per=per, seed=seed))
+    if selection := selection_of(folder, options, root):
+        dataset = dataset.select(selection)
+    run = Run(dataset, function, options)
     numbers, texts, _ = run.probe()
     types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}
     types |= dict.fromkeys(texts, TEXT)
@@ -151,7 +166,7 @@ def derived_columns(
         ".".join(column.key): (types[column], tuple(column.shape))
         for column in sorted(types, key=lambda column: column.key)
     }
-    return DerivedColumns(new_id, columns)
+    return DerivedColumns(new_id, columns, run.num_rows, run.num_trajectories)
 
 
 def derived_id(name: str) -> str:

@@ -21,7 +21,11 @@ class PreprocessOptions:
         num_chunks: the number of chunks instead; with ``per="trajectory"`` at most so many.
         per: ``"trajectory"``: chunks are whole trajectories; ``"transition"``: they may end
             anywhere, for functions that look at rows alone.
-        seed: torch is seeded from it for every chunk, so that random functions repeat.
+        seed: torch is seeded from it for every chunk, so that random functions repeat; it draws
+            ``max_trajectories``, too.
+        where: only trajectories for which a condition holds, as ``ExperienceReplay.filter`` takes
+            it: ``"return > 300 and length >= 100"``.
+        max_trajectories: at most so many of these, drawn at random and read in their order.
 
     Raises:
         UsageError: a number is out of range, or two exclude one another.
@@ -32,13 +36,15 @@ class PreprocessOptions:
     num_chunks: int | None = None
     per: Per = "trajectory"
     seed: int = 0
+    where: str | None = None
+    max_trajectories: int | None = None
 
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
             raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
         if self.chunksize is not None and self.num_chunks is not None:
             raise UsageError("Give chunksize or num_chunks, not both.")
-        for name in ("num_frames", "chunksize", "num_chunks"):
+        for name in ("num_frames", "chunksize", "num_chunks", "max_trajectories"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; expected 1 or more.")

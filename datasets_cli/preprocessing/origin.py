@@ -21,7 +21,7 @@ class Origin:
     """
 
     parent: Mapping[str, Any]
-    function: Mapping[str, str]
+    function: Mapping[str, Any]
     arguments: Mapping[str, Any]
     seed: int
 
@@ -37,7 +37,10 @@ class Origin:
             found.append(f"the function {old}, now {new}{edited}")
         for name in sorted({*self.arguments, *manifest.arguments}):
             was, now = manifest.arguments.get(name), self.arguments.get(name)
-            if was != now:
+            if was != now and name == "view":
+                views = (known.get("view", "all") for known in (parent, self.parent))
+                found.append("the rows {}, now {}".format(*views))
+            elif was != now:
                 found.append(f"the argument {name}={was}, now {now}")
         if manifest.seed != self.seed:
             found.append(f"the seed {manifest.seed}, now {self.seed}")

@@ -17,7 +17,8 @@ from typing import Any
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.preprocessing.functions import split_function, where_from
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.task import Function
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline, pipeline_of
+from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.sources.disk import open_regular, replace_file
 from datasets_cli.store.cache_root import check_id
 from datasets_cli.store.sealed_json import parse
@@ -25,6 +26,15 @@ from datasets_cli.store.sealed_json import parse
 REQUEST = "request.json"
 PLAN = "plan.json"
 MAX_BYTES = 1 << 20
+ADDED = ("where", "max_trajectories")
+"""Options that earlier versions do not know: they are written only where they are given."""
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "input": (str,),
+    "fn": (str, dict),
+    "folder": (str,),
+    "replaces": (bool,),
+}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,14 +44,14 @@ class Request:
 
     Args:
         input: id of the dataset to read.
-        fn: ``module:function``; empty where the function cannot be found by a name.
+        fn: ``module:function``, empty where the function cannot be found by a name; or a pipeline.
         folder: that the module was loaded from; empty where it is not known.
         options: of the run.
         replaces: whether the result takes the place of an older one.
     """
 
     input: str
-    fn: str
+    fn: str | Pipeline
     folder: str
     options: PreprocessOptions
     replaces: bool = False
@@ -49,13 +59,21 @@ class Request:
     def save(self, folder: Path) -> None:
         """Write it into the folder of the run, in place of an older one."""
         new = folder / f".{REQUEST}.{os.getpid()}"
-        new.write_text(json.dumps(asdict(self), indent=1), encoding="ascii")
+        new.write_text(json.dumps(self.to_json(), indent=1), encoding="ascii")
         replace_file(new, folder / REQUEST)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; of a function that reads all rows as versions before 0.3 do."""
+        options = asdict(self.options)
+        for name in ADDED:
+            if options[name] is None:
+                del options[name]
+        fn = self.fn.to_json() if isinstance(self.fn, Pipeline) else self.fn
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return found | {"fn": fn, "options": options}
 
-def request_of(
-    input: str, function: Function, options: PreprocessOptions, replaces: bool
-) -> Request:
+
+def request_of(input: str, function: Mapped, options: PreprocessOptions, replaces: bool) -> Request:
     """Return the request of a run.
 
     Args:
@@ -64,6 +82,8 @@ def request_of(
         options: of the run.
         replaces: whether the result takes the place of an older one.
     """
+    if isinstance(function, Pipeline):
+        return Request(input, function, "", options, replaces)
     fn, folder = where_from(function) or ("", "")
     return Request(input, fn, folder, options, replaces)
 
@@ -79,19 +99,22 @@ def read_request(folder: Path) -> Request:
         raise ValueError(f"{REQUEST} has the fields {', '.join(sorted(found)) or 'of nothing'}")
     options = found["options"]
     expected = {field.name: field for field in fields(PreprocessOptions)}
-    if not isinstance(options, dict) or options.keys() != expected.keys():
+    is_known = isinstance(options, dict) and {*options, *ADDED} == expected.keys()
+    if not is_known:
         raise ValueError(f"the options in {REQUEST} are not those of a run")
     for name, value in options.items():
         may_be_none = expected[name].default is None
-        kinds = (str,) if name == "per" else (int, type(None)) if may_be_none else (int,)
-        if type(value) not in kinds:
+        kind = str if name in ("per", "where") else int
+        if type(value) not in ((kind, type(None)) if may_be_none else (kind,)):
             raise ValueError(f"{name} in {REQUEST} is a {type(value).__name__}")
-    for name, kind in (("input", str), ("fn", str), ("folder", str), ("replaces", bool)):
-        if type(found[name]) is not kind:
+    for name, kinds in _KINDS.items():
+        if type(found[name]) not in kinds:
             raise ValueError(f"{name} in {REQUEST} is a {type(found[name]).__name__}")
     try:
         check_id(found["input"])
-        if found["fn"]:
+        if isinstance(found["fn"], dict):
+            found["fn"] = pipeline_of(found["fn"])
+        elif found["fn"]:
             split_function(found["fn"])
         return Request(**{**found, "options": PreprocessOptions(**options)})
     except UsageError as error:

@@ -50,12 +50,21 @@ class DerivedColumns:
     Args:
         id: ``derived/<name>``.
         columns: ``{key joined by dots: (element type, shape of a row)}``.
+        num_transitions: rows that would be read.
+        num_trajectories: of these rows.
     """
 
     id: str
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
+    num_transitions: int
+    num_trajectories: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns as JSON values."""
         columns = {key: [dtype, list(shape)] for key, (dtype, shape) in self.columns.items()}
-        return {"id": self.id, "columns": columns}
+        return {
+            "id": self.id,
+            "columns": columns,
+            "num_transitions": self.num_transitions,
+            "num_trajectories": self.num_trajectories,
+        }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.config import LOCK_TIMEOUT_SECONDS
 from datasets_cli.errors import DiskFull, RldsError, UsageError
@@ -21,12 +23,14 @@ from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.requests import Request
 from datasets_cli.preprocessing.results import Per
 from datasets_cli.preprocessing.returned.columns import Returned
 from datasets_cli.preprocessing.returned.row_numbers import ROW_KEY
 from datasets_cli.preprocessing.running import Running
-from datasets_cli.preprocessing.task import Function, PreprocessTask, apply
+from datasets_cli.preprocessing.task import Function, Mapped, PreprocessTask, apply
 from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.progress import Progress, expect_rows, reporting_to
@@ -43,7 +47,7 @@ from datasets_cli.store.schema.trajectories import first_rows
 
 def preprocess(
     source: Path,
-    function: Function,
+    function: Mapped,
     dest: Path,
     *,
     selection: Selection | None = None,
@@ -69,12 +73,12 @@ def preprocess(
         source: folder of the dataset to read.
         function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
             ``[n]``, or one of fewer of these rows in their order, always with the same keys,
-            element types and row shapes.
+            element types and row shapes; or a ``Pipeline``.
         dest: folder of the new dataset; it must not hold anything else.
         selection: the rows that are read, of a view; all by default.
         id: id of the new dataset; ``derived/<name of dest>`` by default.
         num_workers: processes, the calling process where 0. Where None it begins in the calling
-            process, and goes on on all cores where that is worth starting processes for.
+            process, and uses all cores where that is worth starting processes for.
         num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
         chunksize: rows that the function takes at once, to the next end of a trajectory.
         num_chunks: the number of chunks instead.
@@ -110,7 +114,7 @@ def preprocess(
 
 def write_derived(
     source: Path,
-    function: Function,
+    function: Mapped,
     dest: Path,
     options: PreprocessOptions,
     *,
@@ -214,13 +218,14 @@ class Run:
         options: of the run.
     """
 
-    def __init__(self, dataset: Dataset, function: Function, options: PreprocessOptions) -> None:
+    def __init__(self, dataset: Dataset, function: Mapped, options: PreprocessOptions) -> None:
         manifest = dataset.manifest
-        self.dataset, self.function, self.options = dataset, function, options
+        self.dataset, self.options = dataset, options
+        self._mapped = function
         self.num_rows = options.num_rows(len(dataset))
         self._offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         self._row_bytes = row_bytes_of(manifest)
-        self.origin = origin_of(manifest, function_entry(function), options, dataset.selection)
+        self.origin = origin_of(manifest, entry_of(function), options, dataset.selection)
         self.bounds = chunk_bounds(
             self._offsets,
             self.origin.arguments["chunksize"],
@@ -228,6 +233,23 @@ class Run:
             options.per,
             manifest.id,
         )
+
+    @property
+    def num_trajectories(self) -> int:
+        """Trajectories of the rows that are read; ``num_frames`` may cut the last of them."""
+        return len(self._offsets) - 1
+
+    @cached_property
+    def function(self) -> Function:
+        """What maps rows; a pipeline reads the statistics that it needs first."""
+        if not isinstance(self._mapped, Pipeline):
+            return self._mapped
+        if self._mapped.needs_trajectories and self.options.per != "trajectory":
+            raise UsageError(
+                'returns_to_go and n_step need per="trajectory", since a row depends on others of '
+                f"its trajectory; found per={self.options.per!r}."
+            )
+        return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 
     def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...], bool]:
         """Return the columns that the function gives, and whether it gets the numbers of rows.
@@ -294,9 +316,14 @@ class Run:
                 )
 
 
+def entry_of(function: Mapped) -> dict[str, Any]:
+    """Return the manifest's entry of a function or a pipeline."""
+    return function.entry if isinstance(function, Pipeline) else function_entry(function)
+
+
 def origin_of(
     manifest: Manifest,
-    function: Mapping[str, str],
+    function: Mapping[str, Any],
     options: PreprocessOptions,
     selection: Selection | None = None,
 ) -> Origin:
@@ -317,10 +344,16 @@ def origin_of(
         "chunksize": task_rows,
         "per": options.per,
     }
-    parent = {"id": manifest.id, "content": manifest.content, "state": manifest.state}
+    parent: dict[str, Any] = {
+        "id": manifest.id,
+        "content": manifest.content,
+        "state": manifest.state,
+    }
     if selection is not None:  # its rows decide the values, and not how they were chosen
         arguments["view"] = selection.digest
         parent["view"] = ".".join(selection.steps)
+        chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
+        parent |= {name: value for name, value in chosen.items() if value is not None}
     return Origin(parent, function, arguments, options.seed)
 
 

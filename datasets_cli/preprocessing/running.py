@@ -20,7 +20,7 @@ WORTH_PROCESSES_SECONDS = 10.0
 """Work that is worth starting processes for: they import torch for some seconds."""
 
 LOOK_SECONDS = 0.5
-"""How long work goes on in this process before the rest of it is estimated."""
+"""How long work stays in this process before the rest of it is estimated."""
 
 
 class Running:

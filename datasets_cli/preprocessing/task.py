@@ -18,6 +18,8 @@ from tensordict import TensorDict
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.returned.columns import Returned, arrays_of, first_difference
 from datasets_cli.preprocessing.returned.marks import write_mark
 from datasets_cli.preprocessing.returned.row_numbers import ROW, kept_rows, number_rows
@@ -36,6 +38,9 @@ _one_at_a_time = threading.RLock()  # a function may map another dataset
 Function = Callable[[TensorDict], TensorDict]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many rows or fewer.
 """
+
+Mapped = Function | Pipeline
+"""What ``preprocess`` maps over rows."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,8 @@ def apply(
 
     Raises:
         RldsError: the function raised; its file, line and trajectories are named.
-        UsageError: it returned something else than rows of those that it got, in their order.
+        UsageError: it returned something else than rows of those that it got, in their order, or is
+            a pipeline that cannot map them.
     """
     named = _named(dataset, start, stop, first)
 
@@ -203,6 +209,8 @@ def _call(function: Function, batch: TensorDict, seeds: list[int], named: str) -
         try:
             result = function(batch)
         except Exception as error:
+            if isinstance(error, UsageError) and isinstance(function, PipelineFunction):
+                raise UsageError(f"{error} It was found in {named}.") from error
             raise RldsError(f"The function failed on {named}: {failure_of(error)}") from error
     is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
     if not is_rows or len(result) > num_rows:

@@ -115,15 +115,12 @@ FLAG = _is("true or false", lambda value: isinstance(value, bool))
 DIGEST = _is("64 hexadecimal digits", is_digest)
 STATE = _is(f"one of {', '.join(STATES)}", lambda value: value in STATES)
 
-FUNCTION = _object_of({"name": TEXT, "digest": DIGEST})
+FUNCTION = _object_of({"name": TEXT, "digest": DIGEST}, {"pipeline": object_at})
 PARENT = _object_of(
     {"id": TEXT},
     {
-        "content": DIGEST,
-        "manifest_sha256": DIGEST,
-        "state": STATE,
-        "view": TEXT,
-        "dropped": TEXT,
+        **{"content": DIGEST, "manifest_sha256": DIGEST, "state": STATE, "view": TEXT},
+        **{"where": TEXT, "max_trajectories": number_at, "dropped": TEXT},
     },
 )
 

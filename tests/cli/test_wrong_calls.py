@@ -73,7 +73,11 @@ WORDS = [
     Wrong("uninstall demo/iris", 2, "Did you mean rlds delete?"),
     Wrong("download", 2, "needs ID. Example: rlds download"),
     Wrong("convert demo/iris", 2, "needs --layout ted|compact. Example: rlds convert"),
-    Wrong("preprocess demo/iris --out x", 2, "needs --fn MODULE:FUNCTION. Example:"),
+    Wrong(
+        "preprocess demo/iris --out x",
+        2,
+        "or a transform such as --cast float32. Example:",
+    ),
     Wrong("info demo/iris demo/pong nosuch", 2, "was given demo/pong, nosuch as well"),
     Wrong("path a b", 2, "takes one ID, and was given b as well"),
     Wrong("demo x", 2, "takes no argument, and was given x as well"),

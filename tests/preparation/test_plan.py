@@ -263,7 +263,10 @@ def test_where_nothing_is_due_and_there_is_no_file_a_command_that_works_is_shown
 
 def test_options_without_a_function_are_not_ignored(here: Path, capsys: Capture) -> None:
     assert main(["preprocess", "--seed", "3", "--save"]) == 2
-    assert "--seed and --save need ID, --fn and --out, too. Example: " in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert (
+        "--seed and --save need ID, --fn and --out, too; transforms such as --cast float32" in shown
+    )
 
 
 def test_a_plan_runs_on_any_executor_later(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
@@ -174,8 +174,10 @@ class _Span:
         nonterminal = ~ends & (time < len(time) - 1)
         batch = batch.copy()
         after = batch.get("next").copy()
-        moved = after.exclude(*self.rewards, *self.dones).gather(-1, last)
-        after.update(moved)
+        texts = _texts_of(after)
+        after.update(after.exclude(*self.rewards, *self.dones, *texts).gather(-1, last))
+        for name in texts:  # which gather would empty
+            after.set(name, after.get(name)[_places(last)])
         for key in self.rewards:
             reward = required_entry(batch, ("next", *key), "MultiStep")
             after.set((*key[:-1], f"original_{key[-1]}"), reward)
@@ -196,6 +198,21 @@ class _Span:
             later = self.gamma**ahead * reward[ahead:]
             total[:-ahead] += torch.where(steps[:-ahead] > ahead, later, 0)
         return total.movedim(0, dim)
+
+
+def _texts_of(batch: TensorDict) -> list[NestedKey]:
+    """Return the keys of what is no tensor."""
+    keys = batch.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+    return [key for key in keys if is_non_tensor(batch.get(key))]
+
+
+def _places(last: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return what indexes a batch ``[*B, T]`` at the steps int64 ``[*B, T]``."""
+    sizes = last.shape[:-1]
+    grid = (
+        torch.arange(size).view(-1, *[1] * (last.ndim - 1 - dim)) for dim, size in enumerate(sizes)
+    )
+    return (*grid, last)
 
 
 def _of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:

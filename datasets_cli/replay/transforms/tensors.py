@@ -160,3 +160,62 @@ class DoubleToFloat(Transform):
     def inv(self, data: TensorDict) -> TensorDict:
         """Return the rows to be stored."""
         return self._stored.apply(data.copy(), torch.Tensor.double)
+
+
+class DTypeCastTransform(Transform):
+    """Casts entries of one element type to another.
+
+    >>> batch = TensorDict({"action": torch.zeros(2, 3, dtype=torch.float64)}, [2])
+    >>> DTypeCastTransform(torch.float64, torch.float32)(batch)["action"].dtype
+    torch.float32
+
+    Args:
+        dtype_in: the type of the entries that are cast where none is named, and of what is stored.
+        dtype_out: what they become when they are read.
+        in_keys: entries that are cast when read, of whatever type; every one of ``dtype_in`` where
+            None.
+        out_keys: where the results go; ``in_keys`` by default.
+        in_keys_inv: where entries are stored as ``dtype_in`` when rows are written; none by
+            default.
+        out_keys_inv: what those are called in what is written.
+
+    Raises:
+        UsageError: a type is none, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        dtype_in: torch.dtype,
+        dtype_out: torch.dtype,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        in_keys_inv: NestedKeys | None = None,
+        out_keys_inv: NestedKeys | None = None,
+    ) -> None:
+        for given in (dtype_in, dtype_out):
+            if not isinstance(given, torch.dtype):
+                raise UsageError(
+                    f"DTypeCastTransform casts one torch.dtype to another, not {given!r}."
+                )
+        if in_keys is None and out_keys is not None:
+            raise UsageError("DTypeCastTransform cannot tell which entries its out_keys are for.")
+        self.dtype_in, self.dtype_out = dtype_in, dtype_out
+        self._read = None if in_keys is None else KeyMap("DTypeCastTransform", in_keys, out_keys)
+        stored = in_keys_inv or []
+        self._stored = KeyMap("DTypeCastTransform", out_keys_inv or stored, stored)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Cast entries of the batch, and return it."""
+        if self._read is not None:
+            return self._read.apply(batch, lambda value: value.to(self.dtype_out))
+        for key, value in list(batch.items(include_nested=True, leaves_only=True)):
+            if isinstance(value, torch.Tensor) and value.dtype == self.dtype_in:
+                batch.set(key, value.to(self.dtype_out))
+        return batch
+
+    def inv(self, data: TensorDict) -> TensorDict:
+        """Return the rows to be stored."""
+        return self._stored.apply(data.copy(), lambda value: value.to(self.dtype_in))
+
+    def __repr__(self) -> str:
+        return f"DTypeCastTransform({self.dtype_in}, {self.dtype_out})"

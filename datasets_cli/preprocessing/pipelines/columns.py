@@ -1,0 +1,111 @@
+"""The columns that a pipeline finds: keys as users write them, frames, and what TED needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.transforms.keys import DONES, REWARDS
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.columns import Column, Key, show_key
+
+NEEDED: frozenset[Key] = frozenset([*DONES, *REWARDS])
+"""Without these, rows have no trajectories and no returns."""
+MOST_CHANNELS = 4
+
+
+class KnownColumns:
+    """The columns of a dataset, as the transforms of a pipeline find them.
+
+    Args:
+        manifest: of the dataset.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.id = manifest.id
+        self.numbers = {column.key: column for column in manifest.columns}
+        self.texts = {text.key for text in manifest.texts}
+        self.added: list[Key] = []
+
+    @property
+    def keys(self) -> list[Key]:
+        """All of them, and those that transforms add."""
+        return [*self.numbers, *sorted(self.texts), *self.added]
+
+    def of(self, text: str, owner: str) -> list[Key]:
+        """Return the column that a text names, or those of the group that it names.
+
+        Args:
+            text: with dots.
+            owner: the transform, for the message.
+
+        Raises:
+            UsageError: there is none; the nearest names are in the message.
+        """
+        found = [key for key in self.keys if f"{show_key(key)}.".startswith(f"{text}.")]
+        if not found:
+            names = [*map(show_key, self.keys)]
+            near = get_close_matches(text, names, n=3, cutoff=0.6)
+            hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."
+            raise UsageError(f"{owner}: {self.id} has no column {text}. {hint}")
+        return found
+
+    def of_numbers(self, text: str, owner: str) -> list[Column]:
+        """Return those of the same that are numbers; a group may have text beside them.
+
+        Raises:
+            UsageError: there are none.
+        """
+        found = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
+        if not found:
+            raise UsageError(f"{owner}: {text} of {self.id} is text, not numbers.")
+        return found
+
+    def add(self, keys: Iterable[Key], owner: str) -> None:
+        """Take in columns that a transform adds.
+
+        Raises:
+            UsageError: the dataset has one of that name.
+        """
+        for key in keys:
+            if key in self.keys:
+                raise UsageError(
+                    f"{owner} adds the column {show_key(key)}, which {self.id} has already. Rename "
+                    "or exclude that one first, by a call of its own."
+                )
+            self.added.append(key)
+
+    def frames(self, owner: str) -> dict[bool, list[Key]]:
+        """Return the columns of frames, by whether their channels are last.
+
+        Raises:
+            UsageError: there are none, or their channels could be first or last.
+        """
+        found: dict[bool, list[Key]] = {}
+        for column in self.numbers.values():
+            if column.dtype == "uint8" and len(column.shape) in (2, 3):
+                found.setdefault(_has_channels_last(column, owner), []).append(column.key)
+        if not found:
+            shown = ", ".join(
+                f"{show_key(column.key)} {column.dtype} {list(column.shape)}"
+                for column in self.numbers.values()
+                if len(column.shape) > 1 or column.key[-1] == "observation"
+            )
+            raise UsageError(
+                f"{owner}: {self.id} has no frames, columns of uint8 with two or three dimensions "
+                f"a row. It has {shown or 'no observation'}."
+            )
+        return found
+
+
+def _has_channels_last(column: Column, owner: str) -> bool:
+    """Tell whether frames are ``[H, W, C]``, rather than ``[H, W]``, ``[C, H, W]`` or a stack."""
+    if len(column.shape) == 2 or column.shape[-1] > MOST_CHANNELS:
+        return False
+    if column.shape[0] <= MOST_CHANNELS:
+        raise UsageError(
+            f"{owner}: {show_key(column.key)} is {list(column.shape)}, whose channels may be first "
+            "or last. Give a function in its place."
+        )
+    return True

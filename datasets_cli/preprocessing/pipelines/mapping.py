@@ -1,0 +1,221 @@
+"""What a pipeline does to the rows of one dataset: transforms of the library, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.preprocessing.pipelines.casts import Casts
+from datasets_cli.preprocessing.pipelines.columns import NEEDED, KnownColumns
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.transforms.compose import Compose
+from datasets_cli.replay.transforms.frame_sizes.sizes import CenterCrop, Resize
+from datasets_cli.replay.transforms.keys import ExcludeTransform, RenameTransform, SelectTransform
+from datasets_cli.replay.transforms.multi_step import MultiStep
+from datasets_cli.replay.transforms.rewards import Reward2GoTransform
+from datasets_cli.replay.transforms.scaling import ObservationNorm
+from datasets_cli.replay.transforms.transform import Inverted, TransformLike
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.rows.selection import whole_dataset
+from datasets_cli.store.schema.columns import DONE, REWARD, Key, check_key, show_key
+
+RETURNS_TO_GO: Key = ("returns_to_go",)
+SPANS: tuple[Key, ...] = (
+    ("steps_to_next_obs",),
+    ("gamma",),
+    ("nonterminal",),
+    ("next", "original_reward"),
+)
+"""What ``MultiStep`` adds."""
+
+
+class PipelineFunction:
+    """A pipeline over one dataset, as a function of consecutive rows.
+
+    Args:
+        pipeline: the transforms.
+        dataset: that is read, or a view of it.
+        num_rows: how many of its rows are read; the statistics of ``normalise`` are of these.
+
+    Raises:
+        UsageError: the dataset does not have what a transform needs.
+    """
+
+    def __init__(self, pipeline: Pipeline, dataset: Dataset, num_rows: int) -> None:
+        if pipeline.needs_trajectories:
+            _refuse_cut(dataset, num_rows)
+        columns = KnownColumns(dataset.manifest)
+        self._compose = Compose(
+            [
+                *_sizes(pipeline, columns),
+                *_norms(pipeline, columns, dataset, num_rows),
+                *_returns(pipeline, columns),
+                *_casts(pipeline, columns),
+                *_names(pipeline, columns),
+            ]
+        )
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Return the rows ``[n]`` after every transform."""
+        return self._compose(batch)
+
+
+def _refuse_cut(dataset: Dataset, num_rows: int) -> None:
+    """Refuse trajectories without their last row: what is summed up to it would be another."""
+    offsets, selection = dataset.offsets.numpy(), dataset.selection
+    is_cut = num_rows not in offsets
+    if selection is not None:
+        is_cut |= bool(selection.ends_early(dataset.whole.offsets.numpy()).any())
+    if is_cut:
+        raise UsageError(
+            f"returns_to_go and n_step need whole trajectories, and rows of {dataset.manifest.id} "
+            "are read up to the middle of one. Give no num_frames (max_trajectories reads "
+            "fewer trajectories), and no view that cuts them."
+        )
+
+
+def _sizes(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
+    kinds = {"crop": CenterCrop, "resize": Resize}
+    for name, (height, width) in pipeline.sizes.items():
+        for channels_last, keys in columns.frames(name).items():
+            yield kinds[name](width, height, in_keys=keys, channels_last=channels_last)
+
+
+def _norms(
+    pipeline: Pipeline, columns: KnownColumns, dataset: Dataset, num_rows: int
+) -> Iterator[TransformLike]:
+    resized = [
+        key for name in pipeline.sizes for keys in columns.frames(name).values() for key in keys
+    ]
+    seen: set[Key] = set()
+    for text in pipeline.normalise:
+        for column in columns.of_numbers(text, "normalise"):
+            key, successor = column.key, ("next", *column.key)
+            if column.dtype == "bool" or column.dtype.startswith("complex"):
+                raise UsageError(
+                    f"normalise: {show_key(key)} is {column.dtype}; expected real numbers."
+                )
+            if key in resized:
+                raise UsageError(
+                    f"normalise: {show_key(key)} are frames that get another size, and the "
+                    "statistics are of those that are read. Make it in two calls."
+                )
+            keys = [key, successor] if successor in columns.numbers else [key]
+            if twice := seen.intersection(keys):
+                raise UsageError(f"normalise has {show_key(min(twice))} twice; name it once.")
+            seen.update(keys)
+            yield ObservationNorm.from_dataset(_read(dataset, num_rows), keys)
+
+
+def _read(dataset: Dataset, num_rows: int) -> DatasetStorage:
+    """Return the rows that are read, as a storage."""
+    if num_rows == len(dataset):
+        return DatasetStorage(dataset)
+    offsets = dataset.offsets.numpy()
+    selection = dataset.selection or whole_dataset(dataset.manifest.content, offsets)
+    return DatasetStorage(dataset.select(selection.rows(0, num_rows)))
+
+
+def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
+    """Yield what sums rewards: first those to go, which are of single steps."""
+    if not pipeline.needs_trajectories:
+        return
+    name = "n_step" if pipeline.n_step is not None else "returns_to_go"
+    if missing := [show_key(key) for key in (REWARD, DONE) if key not in columns.numbers]:
+        raise UsageError(
+            f"{name} needs transitions: {columns.id} has no {' and no '.join(missing)}."
+        )
+    gamma = 1.0 if pipeline.gamma is None else pipeline.gamma
+    if pipeline.returns_to_go:
+        columns.add([RETURNS_TO_GO], "returns_to_go")
+        yield Inverted(Reward2GoTransform(gamma, [REWARD], [RETURNS_TO_GO]))
+    if pipeline.n_step is not None:
+        if not any(key[0] == "next" and key not in NEEDED for key in columns.numbers):
+            raise UsageError(
+                f"n_step needs transitions: {columns.id} has no observation below next, which "
+                "would be that of the last step spanned."
+            )
+        columns.add(SPANS, "n_step")
+        yield MultiStep(gamma, pipeline.n_step, mark_terminated=True)
+
+
+def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
+    floats: torch.dtype | None = None
+    named: dict[Key, torch.dtype] = {}
+    for cast in pipeline.casts:
+        dtype = getattr(torch, cast.dtype)
+        if cast.key is None:
+            if floats is not None:
+                raise UsageError("cast has two types for all floating-point numbers; give one.")
+            floats = dtype
+            continue
+        for key in columns.of(cast.key, "cast"):
+            column = columns.numbers.get(key)
+            is_known = column is None or not column.dtype.startswith("complex")
+            if key in columns.texts or not is_known or (key in NEEDED and key != REWARD):
+                raise UsageError(
+                    f"cast: {show_key(key)} of {columns.id} stays what it is: a flag, text or "
+                    "complex."
+                )
+            if key in named:
+                raise UsageError(f"cast has {show_key(key)} twice; name it once.")
+            named[key] = dtype
+    if pipeline.cast:
+        yield Casts(floats, named)
+
+
+def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
+    """Yield what chooses and names columns; the flags and the reward stay what they are."""
+    kept = [*columns.keys]
+    if pipeline.select:
+        selected = [key for text in pipeline.select for key in columns.of(text, "select")]
+        selected += columns.added
+        kept = [key for key in kept if key in NEEDED or key in selected]
+        yield SelectTransform(*selected)
+    if pipeline.exclude:
+        excluded = [key for text in pipeline.exclude for key in columns.of(text, "exclude")]
+        _refuse_needed(excluded, "exclude")
+        kept = [key for key in kept if key not in excluded]
+        yield ExcludeTransform(*excluded)
+    if pipeline.rename:
+        names: dict[Key, Key] = {}
+        for old, new in pipeline.renames:
+            depth = len(old.split("."))
+            for key in columns.of(old, "rename"):
+                names[key] = (*new.split("."), *key[depth:])
+        _check_names(names, kept)
+        yield RenameTransform([*names], [*names.values()])
+
+
+def _refuse_needed(keys: list[Key], owner: str) -> None:
+    if needed := [show_key(key) for key in keys if key in NEEDED]:
+        raise UsageError(
+            f"{owner}: {', '.join(needed)} must stay: without the reward and the flags, rows have "
+            "no trajectories and no returns. Give a function to write rows without them."
+        )
+
+
+def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
+    """Refuse new names that columns cannot have."""
+    _refuse_needed([*names], "rename")
+    if gone := [show_key(key) for key in names if key not in kept]:
+        raise UsageError(f"rename: {', '.join(gone)} is not kept by select or exclude.")
+    others = [key for key in kept if key not in names] + [*names.values()]
+    for new in names.values():
+        try:
+            check_key(new)
+        except SourceError as error:
+            raise UsageError(f"rename: {error}") from error
+        # The key of a column cannot be the beginning of another one, which would be its group.
+        length = len(new)
+        clash = [key for key in others if key[:length] == new[: len(key)]]
+        if len(clash) > 1:
+            found = next(key for key in clash if key != new) if {*clash} != {new} else new
+            raise UsageError(
+                f"rename: {show_key(new)} cannot be the name of a column, because there is "
+                f"{show_key(found)}. Choose another one, or exclude that."
+            )

@@ -1,0 +1,150 @@
+"""A pipeline: transforms of the library as plain values, in place of a function of the user's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.pipelines.values import (
+    Cast,
+    checked_gamma,
+    checked_steps,
+    pairs_of,
+    size_of,
+    texts_of,
+)
+from datasets_cli.store.content import canonical_json
+
+RULES = 1
+"""The version of what the fields mean: another one gives results another identity."""
+
+Texts = str | Sequence[str]
+"""Several texts: a list of them, or one text with commas."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What ``preprocess`` takes in place of a function: transforms in a fixed order.
+
+        Pipeline(normalise="observation", cast="float32")
+
+    That is the order of the arguments below. Keys have dots, ``next.observation``; one of a group
+    of columns stands for all of them. They are those of the dataset that is read; ``cast``,
+    ``select``, ``exclude`` and ``rename`` also know those that the ones before them add.
+
+    Args:
+        crop: ``"HxW"``: the middle of all frames, columns of bytes with two or three dimensions.
+        resize: ``"HxW"``: all frames at that size; ``Resize`` says how bytes are rounded.
+        normalise: columns that get mean 0 and deviation 1, and their successors below ``next`` by
+            the same numbers: those of all rows that are read. Integers become float32.
+        returns_to_go: add ``returns_to_go``, the rewards of a trajectory from each step on.
+        n_step: make rows span so many steps, as ``MultiStep`` does; a row whose span reaches a
+            terminal state is marked as terminated.
+        gamma: the discount a step of the last two: 1 by default for the first.
+        cast: ``"float32"``, for every column of floating-point numbers, or ``"action=int64"``.
+        select: columns that stay, beside the reward, the flags and what is added.
+        exclude: columns that go.
+        rename: ``"observation=state"``.
+
+    Raises:
+        UsageError: a value is of another type or out of range.
+    """
+
+    crop: str | None = None
+    resize: str | None = None
+    normalise: Texts = ()
+    returns_to_go: bool = False
+    n_step: int | None = None
+    gamma: float | None = None
+    cast: Texts = ()
+    select: Texts = ()
+    exclude: Texts = ()
+    rename: Texts = ()
+
+    def __post_init__(self) -> None:
+        for name in ("normalise", "cast", "select", "exclude", "rename"):
+            object.__setattr__(self, name, texts_of(name, getattr(self, name)))
+        for name in ("crop", "resize"):
+            size_of(name, getattr(self, name))
+        if not isinstance(self.returns_to_go, bool):
+            raise UsageError(f"returns_to_go is {self.returns_to_go!r}; expected true or false")
+        checked_steps(self.n_step)
+        if self.gamma is not None:
+            object.__setattr__(self, "gamma", checked_gamma(self.gamma))
+        if self.gamma is not None and not self.needs_trajectories:
+            raise UsageError("gamma is the discount of n_step or returns_to_go; give one of them")
+        if self.n_step is not None and self.gamma is None:
+            raise UsageError("n_step needs gamma, the discount a step, such as 0.99; 1 for none")
+        _ = self.casts, self.renames  # which refuse what they cannot read
+
+    def __str__(self) -> str:
+        """The transforms as a person reads them, ``n-step=3, gamma=0.99``; ``copy`` of none."""
+        shown = []
+        for name, value in self.to_json().items():
+            values = ",".join(value) if isinstance(value, list) else value
+            shown.append(name.replace("_", "-") + (f"={values}" if value is not True else ""))
+        return ", ".join(shown) or "copy"
+
+    @property
+    def needs_trajectories(self) -> bool:
+        """Whether a row depends on others of its trajectory."""
+        return self.returns_to_go or self.n_step is not None
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Height and width of ``crop`` and ``resize``, those of them that there are."""
+        found = {name: size_of(name, getattr(self, name)) for name in ("crop", "resize")}
+        return {name: size for name, size in found.items() if size is not None}
+
+    @property
+    def casts(self) -> list[Cast]:
+        """What ``cast`` says."""
+        return [Cast.of(text) for text in self.cast]
+
+    @property
+    def renames(self) -> list[tuple[str, str]]:
+        """Old and new names, with dots."""
+        return pairs_of(self.rename)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """What a manifest says of it: its name, its digest, and itself as data.
+
+        The digest is of the values and of ``RULES``, so that no release makes a result outdated
+        that it would not change.
+        """
+        data = self.to_json()
+        identity = canonical_json({"pipeline": data, "rules": RULES})
+        digest = hashlib.sha256(identity).hexdigest()
+        return {"name": str(self), "digest": digest, "pipeline": data}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as ``rlds.toml`` has it."""
+        found: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value in (None, (), False):
+                continue
+            is_list = isinstance(value, tuple) and (len(value) > 1 or "," in value[0])
+            found[field.name] = list(value) if is_list else value
+            if isinstance(value, tuple) and not is_list:
+                found[field.name] = value[0]
+        return found
+
+
+NAMES = tuple(field.name for field in fields(Pipeline))
+"""The names of the transforms, in their order."""
+
+
+def pipeline_of(table: Mapping[str, Any]) -> Pipeline:
+    """Return the pipeline that plain data are, such as a table of ``rlds.toml``.
+
+    Raises:
+        UsageError: a key is unknown, or a value is of another type or out of range.
+    """
+    if unknown := [name for name in table if name not in NAMES]:
+        raise UsageError(f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}")
+    return Pipeline(**table)

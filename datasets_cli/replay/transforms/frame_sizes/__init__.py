@@ -1,0 +1,1 @@
+"""Frames of another size: cropped at their centre, or resized."""

@@ -1,0 +1,163 @@
+"""Which trajectories are read: those of a condition, or some drawn by a seed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from datasets_cli import DerivedColumns, ExperienceReplay, Pipeline, preprocess, preprocess_columns
+from datasets_cli import open_dataset as opened
+from datasets_cli.cli.main import main
+from datasets_cli.errors import UsageError
+from datasets_cli.store.manifest import read_manifest
+from tests.support.paths import TEST_DATA
+
+Capture = pytest.CaptureFixture[str]
+FILE = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.hdf5"
+
+
+def trajectories_of_the_file() -> list[dict[str, np.ndarray]]:
+    """Return the rows of each trajectory: the last step of the file's has no successor."""
+    with h5py.File(FILE) as file:
+        steps = {name: file[name][:] for name in ("observations", "actions", "rewards")}
+        ends = np.flatnonzero(file["timeouts"][:]) + 1
+    bounds = zip([0, *ends[:-1]], ends, strict=True)
+    return [
+        {name: values[start : stop - 1] for name, values in steps.items()} for start, stop in bounds
+    ]
+
+
+def actions(id: str = "derived/x") -> np.ndarray:
+    found: np.ndarray = opened(id).column(("action",)).numpy()
+    return found
+
+
+def call(*words: str) -> int:
+    return main(["preprocess", *words, "--out", "x", "--workers", "0"])
+
+
+def test_a_condition_keeps_the_trajectories_of_the_file_for_which_it_holds(door: str) -> None:
+    known = trajectories_of_the_file()
+    returns = [float(rows["rewards"].astype(np.float64).sum()) for rows in known]
+    middle = sorted(returns)[2]
+    where = f"return > {middle} and length >= 100"
+    assert call(door, "--where", where) == 0
+    kept = [rows for rows, total in zip(known, returns, strict=True) if total > middle]
+    assert len(kept) == 2
+    assert np.array_equal(actions(), np.concatenate([rows["actions"] for rows in kept]))
+    observations = opened("derived/x").column(("observation",)).numpy()
+    assert np.array_equal(observations, np.concatenate([rows["observations"] for rows in kept]))
+    parent = opened("derived/x").dataset.manifest.parent
+    assert parent and parent["where"] == where and parent["view"] == f"filter({where!r})"
+
+
+def test_a_view_of_the_library_gives_the_same_data(door: str, tmp_path: Path) -> None:
+    where = "number > 1"
+    assert call(door, "--where", where, "--cast", "float16") == 0
+    view = ExperienceReplay(door).filter(where)
+    made = view.preprocess(Pipeline(cast="float16"), dest=tmp_path / "x", num_workers=0)
+    assert made.dataset.manifest.content == opened("derived/x").dataset.manifest.content
+
+
+def test_some_trajectories_are_drawn_by_the_seed_and_keep_their_order(door: str) -> None:
+    assert call(door, "--max-trajectories", "3", "--seed", "5") == 0
+    known = trajectories_of_the_file()
+    numbers = [
+        next(number for number, rows in enumerate(known) if np.array_equal(rows["actions"], found))
+        for found in np.split(actions(), opened("derived/x").offsets.numpy()[1:-1])
+    ]
+    assert numbers == sorted(set(numbers)) and len(numbers) == 3
+    drawn = set()
+    for seed in range(6):
+        found = preprocess(door, Pipeline(), f"seed-{seed}", max_trajectories=2, seed=seed)
+        drawn.add(actions(found.id).tobytes())
+    assert len(drawn) > 1
+    assert preprocess(door, Pipeline(), "all", max_trajectories=9).num_transitions == sum(
+        len(rows["actions"]) for rows in known
+    )
+
+
+def half(batch: Any) -> Any:
+    return batch.select("action").apply(lambda value: value / 2)
+
+
+def test_a_function_may_read_some_trajectories_too(door: str) -> None:
+    preprocess(door, half, "x", where="number == 3")
+    assert np.array_equal(actions(), trajectories_of_the_file()[3]["actions"] / 2)
+    with pytest.raises(UsageError, match=r"the rows filter\('number == 3'\), now filter\("):
+        preprocess(door, half, "x", where="number == 4")
+
+
+def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: Capture) -> None:
+    assert call(door, "--where", "number < 2", "--returns-to-go", "--dry-run") == 0
+    rows = sum(len(found["actions"]) for found in trajectories_of_the_file()[:2])
+    shown = capsys.readouterr().out
+    assert f"{rows:,} rows in 2 trajectories" in shown
+    assert "returns_to_go                float32  [1]" in shown
+    assert call(door, "--where", "number < 2", "--cast", "float16", "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    columns = preprocess_columns(door, Pipeline(cast="float16"), "x", where="number < 2")
+    assert isinstance(columns, DerivedColumns) and document == columns.to_json()
+    assert (document["num_transitions"], document["num_trajectories"]) == (rows, 2)
+    assert document["columns"]["action"] == ["float16", [28]]
+    assert main(["path", "derived/x"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--where", "return >"], "is no condition on trajectories: it cannot be read"),
+        (["--where", "returns > 3"], "have no column 'returns'. Expected one of number, start"),
+        (["--where", "length > 1000"], "holds for none of the 5 trajectories of d4rl/door-human"),
+        (["--n-step", "0", "--gamma", "1"], "n_step is 0; expected a whole number from 1 on"),
+        (["--max-trajectories", "0"], "max_trajectories is 0; expected 1 or more"),
+        (["--fn", "m:f", "--cast", "float32"], "fn cannot stand beside cast, because nothing says"),
+        (["--cast", "float33"], "cast is 'float33'; expected TYPE or KEY=TYPE"),
+        (["--select", "observatoin"], "Did you mean observation"),
+        ([], "needs --fn MODULE:FUNCTION, or a transform such as --cast float32"),
+    ],
+)
+def test_a_wrong_call_is_refused_and_leaves_nothing(
+    door: str, words: list[str], message: str, capsys: Capture
+) -> None:
+    assert call(door, *words) == 2
+    assert message in capsys.readouterr().err
+    assert main(["path", "derived/x"]) == 3
+
+
+def test_the_command_of_a_damaged_result_gives_the_same_bytes(door: str, capsys: Capture) -> None:
+    words = ["--where", "return > -60", "--max-trajectories", "2", "--seed", "3", "--n-step", "2"]
+    assert call(door, *words, "--gamma", "0.9", "--select", "observation,action") == 0
+    folder = opened("derived/x").dataset.folder
+    files = read_manifest(folder).files
+    (folder / "action.memmap").write_bytes(b"")
+    capsys.readouterr()
+    assert main(["verify", "derived/x"]) == 4
+    advice = " ".join(capsys.readouterr().out.split()).partition("rlds delete")[2]
+    delete, _, again = f"rlds delete{advice}".partition(", then ")
+    assert main([*shlex.split(delete)[1:3], "--yes"]) == 0
+    assert main([*shlex.split(again.rstrip("."))[1:], "--workers", "0"]) == 0
+    assert read_manifest(folder).files == files
+
+
+def test_what_was_read_is_shown(door: str, capsys: Capture) -> None:
+    assert call(door, "--where", "number > 1", "--returns-to-go") == 0
+    assert main(["info", "derived/x"]) == 0
+    shown = capsys.readouterr().out
+    assert "filter('number > 1')" in shown and "function           returns-to-go (" in shown
+    assert main(["verify", "derived/x", "--deep"]) == 0
+
+
+def test_an_equal_call_does_nothing_and_another_is_refused(door: str, capsys: Capture) -> None:
+    assert call(door, "--cast", "float16") == 0
+    assert call(door, "--cast", "float16") == 0
+    assert "derived/x is up to date" in capsys.readouterr().err
+    assert call(door, "--cast", "bfloat16") == 2
+    shown = capsys.readouterr().err
+    assert "from the function cast=float16, now cast=bfloat16. Delete it first" in shown

@@ -1,0 +1,106 @@
+"""Frames keep their bytes' type and the order of their dimensions; Pillow resizes them alike."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets_cli import ExperienceReplay, Pipeline, open_dataset
+from datasets_cli.cli.main import main
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.pipelines.columns import KnownColumns
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.schema.columns import Column
+from tests.support.paths import DEMO_DATA
+
+LOGS = DEMO_DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"
+
+
+def frames_of_the_file() -> np.ndarray:
+    """Return the first rows' frames, uint8 ``[n, 84, 84]``; three are before the first row."""
+    with gzip.open(LOGS / "$store$_observation_ckpt.0.gz") as file:
+        frames: np.ndarray = np.load(file)[3:]
+    return frames
+
+
+def resized(frames: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Return what Pillow makes of frames, the widths first."""
+    small = []
+    for frame in frames:
+        wide = Image.fromarray(frame).resize((width, frame.shape[0]), Image.Resampling.BILINEAR)
+        small.append(np.asarray(wide.resize((width, height), Image.Resampling.BILINEAR)))
+    return np.stack(small)
+
+
+@pytest.fixture(params=["ted", "compact"])
+def pong(request: pytest.FixtureRequest) -> str:
+    assert main(["download", "demo/pong", "--layout", request.param, "-q"]) == 0
+    return "demo/pong"
+
+
+def test_frames_are_cropped_and_then_resized_as_by_pillow(pong: str) -> None:
+    call = ["preprocess", pong, "--resize", "64x48", "--crop", "80x60", "--out", "x"]
+    assert main([*call, "--workers", "0", "--num-frames", "200"]) == 0
+    expected = resized(frames_of_the_file()[:200, 2:82, 12:72], 64, 48)
+    found = open_dataset("derived/x").column(("observation",)).numpy()
+    assert found.dtype == np.uint8 and np.array_equal(found, expected)
+    after = open_dataset("derived/x").column(("next", "observation")).numpy()
+    same = ~open_dataset("derived/x").column(("next", "done")).numpy()[:-1, 0]
+    assert np.array_equal(after[:-1][same], expected[1:][same]) and same.sum() > 100
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_last"),
+    [((84, 84), False), ((4, 84, 84), False), ((84, 84, 3), True), ((10, 64, 48), False)],
+)
+def test_where_channels_are_is_told_by_the_shape(
+    shape: tuple[int, ...], channels_last: bool
+) -> None:
+    assert columns_of("uint8", shape).frames("resize") == {channels_last: [("pixels",)]}
+
+
+def columns_of(dtype: str, shape: tuple[int, ...]) -> KnownColumns:
+    column = Column(("pixels",), dtype, shape)
+    return KnownColumns(Manifest("toy/frames", "ted", 1, 1, (column,), {}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "message"),
+    [
+        ("uint8", (3, 64, 3), r"pixels is \[3, 64, 3\], whose channels may be first or last"),
+        ("uint8", (84,), "toy/frames has no frames, columns of uint8"),
+        ("float32", (84, 84), r"It has pixels float32 \[84, 84\]"),
+        ("uint8", (4, 3, 84, 84), "toy/frames has no frames"),
+    ],
+)
+def test_what_is_no_frame_is_refused(dtype: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=f"resize: .*{message}"):
+        columns_of(dtype, shape).frames("resize")
+
+
+def test_frames_that_get_another_size_are_not_normalised_in_the_same_call(
+    pong: str, tmp_path: Path
+) -> None:
+    replay, dest = ExperienceReplay(pong), tmp_path / "x"
+    with pytest.raises(UsageError, match=r"frames that get another size.*Make it in two calls"):
+        replay.preprocess(Pipeline(resize="64x64", normalise="observation"), dest=dest)
+    with pytest.raises(
+        UsageError, match=r"cannot cut w=90, h=90 out .*smaller.* rows 0 to 961 of demo/pong"
+    ):
+        replay.preprocess(Pipeline(crop="90x90"), dest=dest, num_workers=0)
+
+
+def test_bytes_that_are_normalised_become_floats(pong: str) -> None:
+    call = ["preprocess", pong, "--normalise", "observation", "--num-frames", "50", "--out", "x"]
+    assert main([*call, "--workers", "0"]) == 0
+    frames = frames_of_the_file()[:50].astype(np.float64)
+    varies = frames.std(0, ddof=1) > 0
+    expected = (frames - frames.mean(0))[:, varies] / frames.std(0, ddof=1)[varies]
+    found = open_dataset("derived/x").column(("observation",)).numpy()
+    assert found.dtype == np.float32
+    assert np.allclose(found[:, varies], expected, atol=1e-3)
+    assert np.allclose(found[:, ~varies], 0)

@@ -1,0 +1,215 @@
+"""A pipeline is plain data: what it may be, how it is called, and what makes it another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli import ExperienceReplay, Pipeline, ReplayBuffer, open_storage
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.pipelines.pipeline import pipeline_of
+from datasets_cli.preprocessing.run import preprocess
+from tests.support.text_rows import ID, steps_of, write
+
+FULL = Pipeline(
+    crop="80x60",
+    resize="64x48",
+    normalise="observation, action",
+    returns_to_go=True,
+    n_step=3,
+    gamma=1,
+    cast=["float32", "action=int64"],
+    select="a",
+    exclude=("b", "c"),
+    rename="a=d",
+)
+
+
+def test_it_is_called_by_its_steps_and_has_a_digest_that_no_release_changes() -> None:
+    assert str(FULL) == (
+        "crop=80x60, resize=64x48, normalise=observation,action, returns-to-go, n-step=3, "
+        "gamma=1.0, cast=float32,action=int64, select=a, exclude=b,c, rename=a=d"
+    )
+    # Of the values and the version of the rules alone; a change of it makes results outdated.
+    digest = "d3c1f2c6f52f22c9cf096f5ae01451102ae48220e41effcf274a524a22991c7f"
+    assert Pipeline(cast="float32").entry["digest"] == digest
+    assert FULL.entry["pipeline"] == FULL.to_json()
+    assert Pipeline().entry["name"] == "copy"
+
+
+def test_it_is_the_same_again_from_its_json() -> None:
+    assert pipeline_of(FULL.to_json()) == FULL
+    assert Pipeline(cast="float32").to_json() == {"cast": "float32"}
+    assert Pipeline(select=["a", "b"]) == Pipeline(select="a,b")
+    assert Pipeline().to_json() == {}
+    assert Pipeline(select=["a,b"]).to_json() == {"select": ["a,b"]}, "one key with a comma"
+    assert {FULL: 1}[pipeline_of(FULL.to_json())] == 1
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"crop": "80"}, "crop is '80'; expected height and width in pixels, such as 64x64"),
+    ({"resize": "0x4"}, "resize is '0x4'"),
+    ({"resize": (64, 64)}, "expected height and width in pixels, such as 64x64"),
+    ({"normalise": ""}, "normalise is ''; expected texts, each once"),
+    ({"select": ["a", "a"]}, "expected texts, each once"),
+    ({"select": ["a", 3]}, "expected texts, each once"),
+    ({"exclude": 3}, "exclude is 3; expected texts"),
+    ({"returns_to_go": "yes"}, "expected true or false"),
+    ({"n_step": 0, "gamma": 0.9}, "n_step is 0; expected a whole number from 1 on"),
+    ({"n_step": True, "gamma": 0.9}, "n_step is True"),
+    ({"n_step": 3}, "n_step needs gamma, the discount a step, such as 0.99; 1 for none"),
+    ({"gamma": 0.9}, "gamma is the discount of n_step or returns_to_go; give one of them"),
+    ({"returns_to_go": True, "gamma": 1.5}, "expected a number above 0 and up to 1"),
+    ({"returns_to_go": True, "gamma": "1"}, "expected a number above 0 and up to 1"),
+    ({"returns_to_go": True, "gamma": float("nan")}, "expected a number above 0 and up to 1"),
+    ({"cast": "float33"}, "cast is 'float33'; expected TYPE or KEY=TYPE"),
+    ({"cast": "=float32"}, "expected TYPE or KEY=TYPE"),
+    ({"cast": "int64"}, "Name the column: action=int64"),
+    ({"rename": "a"}, "rename is 'a'; expected OLD=NEW, such as observation=state"),
+    ({"rename": "a=b,b=c"}, "rename has b twice"),
+    ({"nothing": 1}, "there is no transform nothing; expected crop, resize, normalise"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG)
+def test_a_value_that_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        pipeline_of(values)
+    assert message in str(caught.value)
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> ExperienceReplay:
+    """Twenty rows with text: ``observation.x`` and ``observation.mission``."""
+    folder = tmp_path / "root" / "datasets" / ID
+    folder.parent.mkdir(parents=True)
+    write(tmp_path / "staging", "ted", steps_of(["left", "", "right"], (4, 1, 6, 3, 6)))
+    (tmp_path / "staging" / "data").rename(folder)
+    return ExperienceReplay(ID, root=tmp_path / "root", download=False, text=True)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a name that is not there": (
+        {"exclude": "observation.y"},
+        "exclude: toy/missions has no column observation.y. Did you mean observation.x",
+    ),
+    "the reward": ({"exclude": "next"}, "exclude: next.done, next.reward, next.terminated"),
+    "a flag": (
+        {"rename": "done=ready"},
+        "rename: done must stay: without the reward and the flags",
+    ),
+    "a name that is there": (
+        {"rename": "action=episode"},
+        "rename: episode cannot be the name of a column, because there is episode",
+    ),
+    "a name within a column": (
+        {"rename": "action=observation.x.y"},
+        "cannot be the name of a column, because there is observation.x.",
+    ),
+    "a name that no file has": ({"rename": "action=a..b"}, "rename: The key ['a', '', 'b'] cannot"),
+    "a column that goes": (
+        {"rename": "action=a", "exclude": "action"},
+        "rename: action is not kept by select or exclude",
+    ),
+    "text that is normalised": (
+        {"normalise": "observation.mission"},
+        "normalise: observation.mission of toy/missions is text, not numbers",
+    ),
+    "flags that are normalised": ({"normalise": "done"}, "normalise: done is bool"),
+    "a column that is normalised twice": (
+        {"normalise": "observation.x,next.observation"},
+        "normalise has next.observation.x twice",
+    ),
+    "text that is cast": ({"cast": "observation=float32"}, "text or complex"),
+    "a flag that is cast": ({"cast": "next.done=uint8"}, "next.done of toy/missions stays"),
+    "two casts of all": ({"cast": "float32,float16"}, "cast has two types for all"),
+    "two casts of one": ({"cast": "action=int8,action=int16"}, "cast has action twice"),
+    "a number that a type lacks": (
+        {"cast": "observation.x=uint8", "normalise": "observation.x"},  # some are below 0
+        "which torch.uint8 does not have. Cast the other columns alone, by KEY=TYPE, or scale",
+    ),
+    "a fraction": (
+        {"cast": "next.reward=int64"},
+        "cast: next.reward has the number 0.5, which torch.int64 does not have",
+    ),
+    "what is no image": ({"resize": "8x8"}, "resize: toy/missions has no frames"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_dataset_does_not_have_is_refused(
+    case: str, replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    values, message = REFUSED[case]
+    with pytest.raises(UsageError) as caught:
+        replay.preprocess(Pipeline(**values), dest=tmp_path / "x", num_workers=0)
+    assert message in str(caught.value)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_float_that_becomes_infinite_is_refused(tmp_path: Path, replay: ExperienceReplay) -> None:
+    large = replay.preprocess(_large, dest=tmp_path / "large", num_workers=0)
+    with pytest.raises(UsageError, match=r"next\.reward has the number .*e\+3.*torch\.float32"):
+        _again(large, Pipeline(cast="float32"), tmp_path / "x")
+
+
+def test_rows_without_transitions_have_no_n_steps(replay: ExperienceReplay, tmp_path: Path) -> None:
+    alone = replay.preprocess(_without_successors, dest=tmp_path / "alone", num_workers=0)
+    with pytest.raises(UsageError, match=r"n_step needs transitions.* no observation below next"):
+        _again(alone, Pipeline(n_step=2, gamma=0.9), tmp_path / "x")
+    bare = replay.preprocess(_bare, dest=tmp_path / "bare", num_workers=0)
+    with pytest.raises(UsageError, match=r"no next\.reward and no next\.done"):
+        _again(bare, Pipeline(returns_to_go=True), tmp_path / "x")
+
+
+def test_what_spans_trajectories_takes_them_whole(replay: ExperienceReplay, tmp_path: Path) -> None:
+    steps = Pipeline(returns_to_go=True)
+    with pytest.raises(UsageError, match=r"Give no num_frames \(max_trajectories reads fewer"):
+        replay.preprocess(steps, dest=tmp_path / "x", num_frames=3)
+    with pytest.raises(UsageError, match="no view that cuts them"):
+        replay.rows(0, 3).preprocess(steps, dest=tmp_path / "x")
+    with pytest.raises(UsageError, match="need per="):
+        replay.preprocess(steps, dest=tmp_path / "x", per="transition")
+    begun = replay.rows(2, 20).preprocess(steps, dest=tmp_path / "y", num_workers=0)
+    assert begun.column(("returns_to_go",))[0].item() == 2 / 2 + 3 / 2
+
+
+def test_n_steps_are_not_made_of_n_steps(replay: ExperienceReplay, tmp_path: Path) -> None:
+    steps = Pipeline(n_step=2, gamma=0.9)
+    once = replay.preprocess(steps, dest=tmp_path / "once", num_workers=0)
+    with pytest.raises(UsageError, match="n_step adds the column steps_to_next_obs, which"):
+        _again(once, steps, tmp_path / "x")
+
+
+def test_text_goes_with_its_rows(replay: ExperienceReplay, tmp_path: Path) -> None:
+    """The mission after a row becomes that of the step after it, in its trajectory."""
+    steps = Pipeline(
+        n_step=2, gamma=0.5, rename="observation.mission=task", normalise="observation"
+    )
+    made = replay.preprocess(steps, dest=tmp_path / "x", num_workers=0)
+    batch = ReplayBuffer(storage=open_storage(made.dataset.folder, text=True))[:]
+    before = replay[:]
+    after = before["next", "observation", "mission"]
+    ends = before["next", "done"].flatten().tolist()
+    assert list(batch["task"]) == list(before["observation", "mission"])
+    expected = [after[row if ends[row] else row + 1] for row in range(20)]
+    assert list(batch["next", "observation", "mission"]) == expected
+
+
+def _large(batch: Any) -> Any:
+    batch["next", "reward"] = batch["next", "reward"] * 1e39
+    return batch.exclude("observation", ("next", "observation"))
+
+
+def _without_successors(batch: Any) -> Any:
+    return batch.exclude(("next", "observation"), ("observation", "mission"))
+
+
+def _bare(batch: Any) -> Any:
+    return batch.select("action")
+
+
+def _again(made: Any, steps: Pipeline, dest: Path) -> None:
+    preprocess(made.dataset.folder, steps, dest, num_workers=0)

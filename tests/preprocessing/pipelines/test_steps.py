@@ -1,0 +1,161 @@
+"""Each flag gives the values that a slow loop over the published file gives, in both layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datasets_cli import ExperienceReplay, Pipeline, convert, open_dataset
+from datasets_cli.cli.main import main
+from datasets_cli.store.check import check_digests
+from tests.support.d4rl_cuts import CUTS
+from tests.support.pipeline_rows import Leaves, n_steps, normalised, read_rows, returns_to_go
+
+FILE = CUTS["hopper-medium-v2"].path
+ENDS = ("done", "terminated", "truncated")
+FLAGS = {*ENDS, *(f"next.{flag}" for flag in ENDS)}
+
+
+def made(flags: str, id: str, *more: str) -> Leaves:
+    """Return the columns of what a call writes."""
+    assert main(["preprocess", id, *flags.split(), *more, "--out", "x", "--workers", "0"]) == 0
+    dataset = open_dataset("derived/x").dataset
+    check_digests(dataset.folder, dataset.manifest)
+    storage = open_dataset("derived/x")
+    return {".".join(key): storage.column(key).numpy() for key in dataset.keys}
+
+
+def assert_rows(found: Leaves, expected: Leaves, tolerance: float = 0.0) -> None:
+    assert {name: (rows.dtype, rows.shape) for name, rows in found.items()} == {
+        name: (rows.dtype, rows.shape) for name, rows in expected.items()
+    }
+    for name, rows in expected.items():
+        assert np.allclose(found[name], rows, rtol=tolerance, atol=tolerance), name
+
+
+def only(rows: Leaves, names: set[str]) -> Leaves:
+    return {name: values for name, values in rows.items() if name in names}
+
+
+def without(rows: Leaves, *names: str) -> Leaves:
+    return {name: values for name, values in rows.items() if name not in names}
+
+
+def cast(rows: Leaves, dtype: str) -> Leaves:
+    return {
+        name: values.astype(dtype) if values.dtype.kind == "f" else values
+        for name, values in rows.items()
+    }
+
+
+def renamed(rows: Leaves) -> Leaves:
+    names = {"observation": "state", "info.qpos": "body.qpos", "info.qvel": "body.qvel"}
+    names["info.action_log_probs"] = "body.action_log_probs"
+    return {names.get(name, name): values for name, values in rows.items()}
+
+
+def with_returns(rows: Leaves, gamma: float) -> Leaves:
+    return rows | {"returns_to_go": returns_to_go(rows, gamma).astype(np.float32)}
+
+
+CALLS: dict[str, tuple[Callable[[Leaves], Leaves], float]] = {
+    "--cast float32": (lambda rows: cast(rows, "float32"), 0),
+    "--cast float64,action=float16 --cast info.qpos=float32": (
+        lambda rows: (
+            cast(without(rows, "action", "info.qpos"), "float64")
+            | {"action": rows["action"].astype("float16")}
+            | {"info.qpos": rows["info.qpos"].astype("float32")}
+        ),
+        0,
+    ),
+    "--cast episode=int32": (lambda rows: rows | {"episode": rows["episode"].astype("int32")}, 0),
+    "--select observation,action": (
+        lambda rows: only(rows, FLAGS | {"observation", "action", "next.reward"}),
+        0,
+    ),
+    "--exclude info,episode --exclude next.observation": (
+        lambda rows: only(rows, FLAGS | {"observation", "action", "next.reward"}),
+        0,
+    ),
+    "--rename observation=state --rename info=body": (renamed, 0),
+    "--normalise observation": (lambda rows: normalised(rows, "observation"), 2e-5),
+    "--normalise info,action": (
+        lambda rows: normalised(
+            normalised(
+                normalised(normalised(rows, "info.qpos"), "info.qvel"), "info.action_log_probs"
+            ),
+            "action",
+        ),
+        2e-5,
+    ),
+    "--returns-to-go": (lambda rows: with_returns(rows, 1.0), 1e-5),
+    "--returns-to-go --gamma 0.9": (lambda rows: with_returns(rows, 0.9), 1e-5),
+    "--n-step 3 --gamma 0.99": (lambda rows: n_steps(rows, 3, 0.99), 1e-6),
+    "--n-step 1 --gamma 1": (lambda rows: n_steps(rows, 1, 1.0), 0),
+    "--n-step 1000 --gamma 0.5": (lambda rows: n_steps(rows, 1000, 0.5), 1e-6),
+}
+
+
+@pytest.mark.parametrize("flags", CALLS)
+def test_every_value_is_that_of_a_loop_over_the_file(hopper: str, flags: str) -> None:
+    expect, tolerance = CALLS[flags]
+    assert_rows(made(flags, hopper), expect(read_rows(FILE)), tolerance)
+
+
+def test_steps_are_done_in_one_order_however_they_are_given(hopper: str) -> None:
+    flags = (
+        "--rename observation=state --select observation,next.observation,action --cast float16 "
+        "--n-step 2 --gamma 0.9 --returns-to-go --normalise observation"
+    )
+    rows = normalised(read_rows(FILE), "observation")
+    togo = with_returns(rows, 0.9)  # of the rewards before they are summed over two steps
+    rows = n_steps(rows, 2, 0.9) | {"returns_to_go": togo["returns_to_go"]}
+    rows = cast(without(rows, "info.qpos", "info.qvel", "info.action_log_probs"), "float16")
+    rows = without(rows | {"state": rows["observation"]}, "observation", "episode")
+    assert_rows(made(flags, hopper), rows, 2e-3)
+
+
+def test_what_is_added_can_be_cast_dropped_and_named(hopper: str) -> None:
+    flags = "--n-step 2 --gamma 0.9 --cast gamma=float64 --exclude nonterminal --rename gamma=g"
+    rows = n_steps(read_rows(FILE), 2, 0.9)
+    rows = without(rows | {"g": rows["gamma"].astype(np.float64)}, "gamma", "nonterminal")
+    assert_rows(made(flags, hopper), rows, 1e-6)
+
+
+def test_two_workers_another_chunk_size_and_the_other_layout_give_the_same_bytes(
+    hopper: str, tmp_path: Path
+) -> None:
+    steps = Pipeline(normalise="observation", returns_to_go=True, n_step=3, gamma=0.9)
+
+    def files(name: str, **arguments: int) -> object:
+        replay = ExperienceReplay(hopper)
+        made = replay.preprocess(steps, dest=tmp_path / name, **arguments)
+        return made.dataset.manifest.files
+
+    alone = files("alone", num_workers=0)
+    assert files("two", num_workers=2) == alone
+    assert files("whole", num_workers=0, chunksize=10_000) == alone
+    is_ted = ExperienceReplay(hopper).manifest.layout == "ted"
+    convert(hopper, "compact" if is_ted else "ted")
+    assert files("other", num_workers=0) == alone
+
+
+def test_statistics_are_of_the_rows_that_are_read(hopper: str) -> None:
+    rows = read_rows(FILE)
+    second = {name: values[470:] for name, values in rows.items()}
+    found = made("--normalise observation", hopper, "--where", "length < 450")
+    assert np.allclose(found["observation"].mean(0), 0, atol=1e-4)
+    assert_rows(found, normalised(second, "observation"), 2e-5)
+
+
+def test_statistics_of_the_first_rows_are_those_of_the_first_rows(hopper: str) -> None:
+    first = {name: values[:300].copy() for name, values in read_rows(FILE).items()}
+    first["next.done"][-1] = first["next.truncated"][-1] = True  # the trajectory is cut there
+    assert_rows(
+        made("--normalise observation --num-frames 300", hopper),
+        normalised(first, "observation"),
+        2e-5,
+    )
