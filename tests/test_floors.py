@@ -28,10 +28,10 @@ FLOORS = [
     ["installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
-        *("collect.environments", "specs.forms"),
+        "specs.forms",
     ],
-    ["replay.forms", "collect"],
-    ["replay.storages"],
+    ["replay.forms", "collect.environments"],
+    ["replay.storages", "collect"],
     [
         *("preprocessing", "replay.batch_formats", "replay.episodes", "replay.samplers"),
         "replay.writers",

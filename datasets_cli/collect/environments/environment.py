@@ -85,12 +85,11 @@ class Environment(ABC):
 
     @cached_property
     def action_spec(self) -> TensorSpec:
-        """What it takes."""
+        """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
         first = self.action_leaves[0]
         if not first.path:
             return leaf_spec(first, self.batch_size, self.device)
-        spec: TensorSpec = tree_spec(self.action_leaves, self.batch_size, self.device)[ACTION]
-        return spec
+        return tree_spec(self.action_leaves, self.batch_size, self.device)
 
     @cached_property
     def reward_spec(self) -> TensorSpec:
@@ -175,7 +174,7 @@ class Environment(ABC):
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write a random action into a TensorDict, a new one where None, and return it."""
         found = TensorDict({}, self.batch_size) if tensordict is None else tensordict
-        return found.set(ACTION, self.action_spec.rand())
+        return RandomPolicy(self.action_spec)(found)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Take a step by a random action."""

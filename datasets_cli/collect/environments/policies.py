@@ -21,8 +21,8 @@ class RandomPolicy:
     """Takes any action that its spec allows, with torch's global random numbers.
 
     Args:
-        action_spec: of an environment.
-        action_key: where the action is written.
+        action_spec: of an environment; a Composite is of what is written at the root.
+        action_key: where the action is written, unless the spec is a Composite.
     """
 
     def __init__(self, action_spec: Any, action_key: str = "action") -> None:
@@ -31,7 +31,10 @@ class RandomPolicy:
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write an action into a TensorDict, and return it."""
-        return tensordict.set(self.action_key, self.action_spec.rand())
+        drawn = self.action_spec.rand()
+        if isinstance(drawn, TensorDictBase):
+            return tensordict.update(drawn)
+        return tensordict.set(self.action_key, drawn)
 
     def __repr__(self) -> str:
         return f"RandomPolicy(action_spec={self.action_spec}, action_key={self.action_key!r})"
@@ -64,8 +67,7 @@ class RandomActor:
         drawn = self._policy.action_spec.rand()
         if isinstance(drawn, torch.Tensor):
             return {self._key: drawn, **self._others}
-        nested = {(*self._key, *key): value for key, value in flat_items(drawn).items()}
-        return nested | {**self._others}
+        return flat_items(drawn) | {**self._others}
 
 
 class PolicyActor:
