@@ -82,6 +82,22 @@ def test_a_lane_that_ended_is_reset_before_the_next_step() -> None:
     assert not following["done"].any()
 
 
+def test_a_reset_of_some_lanes_is_refused_where_it_cannot_be() -> None:
+    environment = SerialEnv(2, make_env)
+    some = TensorDict({"_reset": torch.tensor([[True], [False]])}, 2)
+    none = TensorDict({"_reset": torch.zeros(2, 1, dtype=torch.bool)}, 2)
+    with pytest.raises(UsageError, match="first reset"):
+        environment.reset(some)
+    root = environment.reset(seed=0)
+    assert torch.equal(environment.reset(none)["observation"], root["observation"])
+    with pytest.raises(UsageError, match="one with a seed"):
+        environment.reset(some, seed=1)
+    with pytest.raises(UsageError, match=r"must have the shape \[2, 1\], not \[3, 1\]"):
+        environment.reset(TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, 3))
+    with pytest.raises(UsageError, match="seed"):
+        environment.set_seed(1.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("mode", ["Disabled", "SameStep", "NextStep"])
 def test_a_step_of_a_lane_that_ended_is_refused(mode: str) -> None:
     environment = SerialEnv(
