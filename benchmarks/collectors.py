@@ -89,7 +89,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=20)
     batches = parser.parse_args().batches
-    torch.set_num_threads(1)
     report: dict[str, Any] = {}
     for count, processes in ((1, False), (4, False), (4, True)):
         for name, policy in (("random", None), ("network", network())):
@@ -98,6 +97,7 @@ def main() -> None:
                 "torchrl": theirs(count, policy, processes),
                 "gymnasium": loop(count),
             }
+            torch.set_num_threads(1)  # for both; making TorchRL's environments sets it too
             times = compare(calls, batches)
             where = "in processes" if processes else "in this process"
             report[f"{count} {where}, {name}"] = {

@@ -28,10 +28,10 @@ FLOORS = [
     ["install.conversion", "installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
-        *("collect.environments", "specs.forms"),
+        "specs.forms",
     ],
-    ["replay.forms", "collect"],
-    ["replay.storages", "preprocessing.returned"],
+    ["replay.forms", "collect.environments"],
+    ["replay.storages", "collect", "preprocessing.returned"],
     [
         *("replay.batch_formats", "replay.episodes", "replay.samplers", "replay.writers"),
     ],

@@ -16,8 +16,8 @@ from datasets_cli.collect.environments.gym_env import GymEnv
 from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.leaves import Leaf
 from datasets_cli.collect.environments.policies import (
-    RandomActor,
     RandomPolicy,
+    StandInActor,
     actor_of,
 )
 from datasets_cli.collect.environments.rows import Key, Rows
@@ -85,11 +85,10 @@ class Source:
         environment.stepper.begin()
         self._first_id = int(environment.stepper.ids.min())
         with torch.no_grad(), set_interaction_type(options.exploration_type):
-            others = self._written()
-        self._random_actor = RandomActor(random, others)
+            self._random_actor = StandInActor(random, self._written())
 
-    def _written(self) -> dict[Key, torch.Tensor]:
-        """Call the policy once; return zeros for what it writes besides the action."""
+    def _written(self) -> Mapping[Key, torch.Tensor]:
+        """Call the policy once; return what it writes."""
         environment = self.environment
         rows = Rows(environment.observation_leaves, environment.batch_size, 1)
         environment.stepper.write_root(rows, 0)
@@ -97,11 +96,7 @@ class Source:
         to_gymnasium(environment.action_leaves, written, environment.batch_size)
         for leaf in environment.action_leaves:
             _check_category(leaf, written[leaf.key], environment.batch_size)
-        return {
-            key: torch.zeros_like(value, device="cpu")
-            for key, value in written.items()
-            if key[0] != ACTION
-        }
+        return written
 
     def collect(self, *, random: bool) -> TensorDict:
         """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories.

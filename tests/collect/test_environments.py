@@ -12,7 +12,14 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from datasets_cli import GymEnv, ParallelEnv, RandomPolicy, SerialEnv, UsageError
+from datasets_cli import (
+    GymEnv,
+    ParallelEnv,
+    RandomPolicy,
+    SerialEnv,
+    UsageError,
+    check_env_specs,
+)
 from tests.support.hand_written import falls, policy_of
 from tests.support.spaced_env import SpacedEnv
 
@@ -75,6 +82,22 @@ def test_a_lane_that_ended_is_reset_before_the_next_step() -> None:
     assert not following["done"].any()
 
 
+def test_a_reset_of_some_lanes_is_refused_where_it_cannot_be() -> None:
+    environment = SerialEnv(2, make_env)
+    some = TensorDict({"_reset": torch.tensor([[True], [False]])}, 2)
+    none = TensorDict({"_reset": torch.zeros(2, 1, dtype=torch.bool)}, 2)
+    with pytest.raises(UsageError, match="first reset"):
+        environment.reset(some)
+    root = environment.reset(seed=0)
+    assert torch.equal(environment.reset(none)["observation"], root["observation"])
+    with pytest.raises(UsageError, match="one with a seed"):
+        environment.reset(some, seed=1)
+    with pytest.raises(UsageError, match=r"must have the shape \[2, 1\], not \[3, 1\]"):
+        environment.reset(TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, 3))
+    with pytest.raises(UsageError, match="seed"):
+        environment.set_seed(1.5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("mode", ["Disabled", "SameStep", "NextStep"])
 def test_a_step_of_a_lane_that_ended_is_refused(mode: str) -> None:
     environment = SerialEnv(
@@ -111,7 +134,9 @@ def test_every_space_of_arrays_becomes_rows_and_actions(categorical: bool) -> No
     torch.manual_seed(0)
     rows = environment.rollout(20, break_when_any_done=False)
     given = rows["nested", "kind"], rows["pair"], rows["bits"], rows["place"]
+    turn = rows["action", "turn"]
     if not categorical:
+        turn = turn.argmax(-1) + 5
         assert given[0].shape == (3, 20, 3) and given[1].shape == (3, 20, 5)
         given = (
             given[0].argmax(-1),
@@ -119,15 +144,25 @@ def test_every_space_of_arrays_becomes_rows_and_actions(categorical: bool) -> No
             *given[2:],
         )
     count = rows["place"][..., 0].long()  # which the other entries follow from
-    assert torch.equal(given[0], count % 3)
+    assert torch.equal(given[0], count % 3 + (10 if categorical else 0))
     assert torch.equal(given[1], torch.stack([count % 2, count % 3], -1))
     assert torch.equal(given[2], (count.unsqueeze(-1) >> torch.arange(4)) % 2)
     # The environment returns the action it took, in its own numbers, as the next observation.
     took = rows["next", "took"]
-    turn = rows["action", "turn"] if categorical else rows["action", "turn"].argmax(-1)
-    assert torch.equal(took[..., 0].long(), turn + 5)
+    assert torch.equal(took[..., 0].long(), turn)
     assert torch.equal(took[..., 1:], rows["action", "push"].double())
     assert int(rows["next", "done"].sum()) == 3 * (20 // SpacedEnv.length)
+
+
+@pytest.mark.parametrize("categorical", [False, True])
+@pytest.mark.parametrize("made_of", ["CartPole-v1", "Pendulum-v1", SpacedEnv])
+def test_the_specs_are_those_of_the_steps(made_of: Any, categorical: bool) -> None:
+    def make() -> GymEnv:
+        name = made_of if isinstance(made_of, str) else made_of()
+        return GymEnv(name, categorical_action_encoding=categorical)
+
+    check_env_specs(make(), seed=0)
+    check_env_specs(SerialEnv(2, make), seed=0)
 
 
 def test_names_that_rows_have_are_refused_as_observations() -> None:

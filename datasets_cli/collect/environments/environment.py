@@ -16,6 +16,7 @@ from datasets_cli.collect.environments.rows import FLAGS, Rows
 from datasets_cli.collect.environments.specs import done_spec, leaf_spec, reward_spec, tree_spec
 from datasets_cli.collect.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.spec import TensorSpec
 
@@ -85,12 +86,11 @@ class Environment(ABC):
 
     @cached_property
     def action_spec(self) -> TensorSpec:
-        """What it takes."""
+        """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
         first = self.action_leaves[0]
         if not first.path:
             return leaf_spec(first, self.batch_size, self.device)
-        spec: TensorSpec = tree_spec(self.action_leaves, self.batch_size, self.device)[ACTION]
-        return spec
+        return tree_spec(self.action_leaves, self.batch_size, self.device)
 
     @cached_property
     def reward_spec(self) -> TensorSpec:
@@ -112,7 +112,7 @@ class Environment(ABC):
             static_seed: give every lane the same seed, and return it.
         """
         self._check_open()
-        count = self.lanes.num_lanes
+        seed, count = whole_number("seed", seed, 0), self.lanes.num_lanes
         self.stepper.begin([seed] * count if static_seed else range(seed, seed + count))
         return seed if static_seed else seed + count
 
@@ -127,19 +127,30 @@ class Environment(ABC):
             seed: as in ``set_seed``; the environments' random numbers continue where None.
 
         Raises:
-            UsageError: there is a seed, but not every lane is reset.
+            UsageError: ``"_reset"`` is of another shape, or not of every lane where there is a
+                seed, or at the first reset.
         """
         self._check_open()
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is not None and not bool(mask.all()):
-            if seed is not None:
-                raise UsageError("A seed is for a reset of every lane, not of those of '_reset'.")
-            self.stepper.restart(mask.reshape(-1).cpu().numpy())
+            self._restart(mask, seed)
         elif seed is not None:
             self.set_seed(seed)
         else:
             self.stepper.begin()
         return self._root()
+
+    def _restart(self, mask: torch.Tensor, seed: int | None) -> None:
+        if seed is not None or not self.stepper.has_begun:
+            raise UsageError(
+                "The first reset, and one with a seed, is of every lane, not of those of '_reset'."
+            )
+        if mask.numel() != self.lanes.num_lanes:
+            raise UsageError(
+                f"'_reset' must have the shape {[*self.batch_size, 1]}, not {[*mask.shape]}."
+            )
+        if bool(mask.any()):
+            self.stepper.restart(mask.reshape(-1).cpu().numpy())
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Take a step in every lane, and write what it led to below ``"next"``.
@@ -175,7 +186,7 @@ class Environment(ABC):
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write a random action into a TensorDict, a new one where None, and return it."""
         found = TensorDict({}, self.batch_size) if tensordict is None else tensordict
-        return found.set(ACTION, self.action_spec.rand())
+        return RandomPolicy(self.action_spec)(found)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Take a step by a random action."""

@@ -52,7 +52,7 @@ class Leaf:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type as it is kept."""
-        return np.dtype(np.int64 if self.counts is not None else self.space.dtype)
+        return np.dtype(np.int64 if isinstance(self.space, spaces.Discrete) else self.space.dtype)
 
     def pick(self, value: Any) -> Any:
         """Return this leaf's part of what gymnasium gives."""
@@ -68,13 +68,10 @@ class Leaf:
             rows: where to, ``[N, *shape]``.
         """
         counts = self.counts
-        if counts is None:
+        if counts is None or not self.one_hot:
             rows[...] = value
             return
         numbers = np.asarray(value) - self.space.start
-        if not self.one_hot:
-            rows[...] = numbers
-            return
         # Each number sets one column: its own, among those that its predecessors leave to it.
         columns = np.reshape(numbers, (len(rows), len(counts))) + _offsets(counts)
         rows[...] = 0
@@ -83,17 +80,14 @@ class Leaf:
     def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return what gymnasium takes, ``[N, ...]``, of what is kept, ``[N, *shape]``."""
         counts = self.counts
-        if counts is None:
-            as_they_are: NDArray[Any] = rows.astype(self.space.dtype, copy=False)
-            return as_they_are
-        if self.one_hot and len(counts) == 1:
-            rows = rows.argmax(axis=1).reshape(len(rows), *(self.space.shape or ()))
-        elif self.one_hot:
-            split = np.split(rows, np.cumsum(counts)[:-1], axis=1)
-            chosen = np.stack([part.argmax(axis=1) for part in split], axis=1)
-            rows = chosen.reshape(len(rows), *(self.space.shape or ()))
-        native: NDArray[Any] = (rows + self.space.start).astype(self.space.dtype, copy=False)
-        return native
+        if counts is None or not self.one_hot:
+            native: NDArray[Any] = rows.astype(self.space.dtype, copy=False)
+            return native
+        parts = np.split(rows, np.cumsum(counts)[:-1], axis=1) if len(counts) > 1 else [rows]
+        numbers = np.stack([part.argmax(axis=1) for part in parts], axis=1)
+        shape = (len(rows), *(self.space.shape or ()))
+        chosen: NDArray[Any] = (numbers.reshape(shape) + self.space.start).astype(self.space.dtype)
+        return chosen
 
 
 def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,8 +21,8 @@ class RandomPolicy:
     """Takes any action that its spec allows, with torch's global random numbers.
 
     Args:
-        action_spec: of an environment.
-        action_key: where the action is written.
+        action_spec: of an environment; a Composite is of what is written at the root.
+        action_key: where the action is written, unless the spec is a Composite.
     """
 
     def __init__(self, action_spec: Any, action_key: str = "action") -> None:
@@ -31,7 +31,10 @@ class RandomPolicy:
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write an action into a TensorDict, and return it."""
-        return tensordict.set(self.action_key, self.action_spec.rand())
+        drawn = self.action_spec.rand()
+        if isinstance(drawn, TensorDictBase):
+            return tensordict.update(drawn)
+        return tensordict.set(self.action_key, drawn)
 
     def __repr__(self) -> str:
         return f"RandomPolicy(action_spec={self.action_spec}, action_key={self.action_key!r})"
@@ -49,23 +52,35 @@ class RandomActor:
 
     Args:
         policy: whose spec they are drawn from.
-        others: what another policy writes besides the action, which has the same rows; as zeros.
     """
 
-    def __init__(
-        self, policy: RandomPolicy, others: Mapping[Key, torch.Tensor] | None = None
-    ) -> None:
+    def __init__(self, policy: RandomPolicy) -> None:
         self._policy = policy
         self._key: Key = (policy.action_key,)
-        self._others = others or {}
 
-    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+    def act(self, rows: Rows, step: int) -> dict[Key, torch.Tensor]:
         """Return a random action."""
         drawn = self._policy.action_spec.rand()
-        if isinstance(drawn, torch.Tensor):
-            return {self._key: drawn, **self._others}
-        nested = {(*self._key, *key): value for key, value in flat_items(drawn).items()}
-        return nested | {**self._others}
+        return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
+
+
+class StandInActor:
+    """Random actions in place of a policy, with the entries that it would write.
+
+    Args:
+        policy: random.
+        written: by the policy that it replaces, in one step. What is not of the action is zero.
+    """
+
+    def __init__(self, policy: RandomPolicy, written: Mapping[Key, torch.Tensor]) -> None:
+        self._random = RandomActor(policy)
+        self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
+
+    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+        """Return a random action, and zeros."""
+        drawn = self._random.act(rows, step)
+        action = {key: value.to(self._zeros[key].dtype) for key, value in drawn.items()}
+        return self._zeros | action
 
 
 class PolicyActor:

@@ -32,7 +32,7 @@ class Rows:
         self.batch = batch
         self._lanes = batch or (1,)
         self._tensors: dict[Key, torch.Tensor] = {}
-        self._written: set[Key] = set()  # by the policy
+        self._written: dict[Key, Any] = {}  # by the policy: shape and element type
         self._root = [(leaf, self._add(leaf.key, leaf)) for leaf in leaves]
         self._next = [(leaf, self._add(("next", *leaf.key), leaf)) for leaf in leaves]
         flag = (*self._lanes, num_steps, 1)
@@ -82,18 +82,28 @@ class Rows:
         Raises:
             UsageError: the keys, or a tensor's shape or element type, are not those of the first.
         """
+        found = {key: (value.shape, value.dtype) for key, value in written.items()}
         if not self._written:
-            self._written = {*written}
-            for key, value in written.items():
-                shape = (*self._lanes, self.num_steps, *value.shape[len(self.batch) :])
-                self._tensors[key] = torch.empty(shape, dtype=value.dtype)
-        if written.keys() != self._written:
+            self._make_room(found)
+        if found != self._written:
             raise UsageError(
-                f"The policy wrote {sorted(written)} in a step, and {sorted(self._written)} in the "
-                "first. Every row has the same entries."
+                f"The policy wrote {found} in a step, and {self._written} in the first one. Every "
+                "row has the same entries, of the same shapes and element types."
             )
         for key, value in written.items():
             self._tensors[key][:, step] = value
+
+    def _make_room(self, written: dict[Key, Any]) -> None:
+        num_batch = len(self.batch)
+        for key, (shape, dtype) in written.items():
+            if shape[:num_batch] != self.batch:
+                raise UsageError(
+                    f"The policy wrote {'.'.join(key)} of the shape {[*shape]}, which must begin "
+                    f"with that of the environment, {[*self.batch]}."
+                )
+            room = (*self._lanes, self.num_steps, *shape[num_batch:])
+            self._tensors[key] = torch.empty(room, dtype=dtype)
+        self._written = written
 
     def write_next(self, step: int, result: Step) -> None:
         """Write what a step of the lanes led to."""

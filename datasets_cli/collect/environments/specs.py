@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.leaves import Leaf
 from datasets_cli.collect.environments.rows import FLAGS
-from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.multi_one_hot import MultiOneHot
-from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
 
@@ -51,31 +47,13 @@ def _composite(tree: dict[str, Any], batch: Shape) -> Composite:
 
 def leaf_spec(leaf: Leaf, batch: Shape, device: Device) -> TensorSpec:
     """Return the spec of one array."""
-    space, where = leaf.space, device or torch.device("cpu")
-    dtype = torch.from_numpy(np.empty(0, leaf.dtype)).dtype
-    spec: TensorSpec
-    if isinstance(space, gymnasium.spaces.Box):
-        low, high = torch.from_numpy(space.low.copy()), torch.from_numpy(space.high.copy())
-        if low.is_floating_point() and bool(low.isneginf().all() & high.isposinf().all()):
-            spec = Unbounded(leaf.shape, where, dtype)
-        else:
-            spec = Bounded(low, high, leaf.shape, where, dtype)
-    elif isinstance(space, gymnasium.spaces.MultiBinary):
-        spec = Categorical(2, leaf.shape, where, dtype)
-    else:
-        spec = _discrete(leaf, where)
-    return spec.expand(*batch, *spec.shape)
-
-
-def _discrete(leaf: Leaf, device: torch.device) -> TensorSpec:
-    counts = [int(count) for count in leaf.counts] if leaf.counts is not None else []
-    if isinstance(leaf.space, gymnasium.spaces.Discrete):
-        if leaf.one_hot:
-            return OneHot(counts[0], device=device, dtype=torch.int64)
-        return Categorical(counts[0], device=device)
-    if leaf.one_hot:
-        return MultiOneHot(counts, device=device, dtype=torch.int64)
-    return MultiCategorical(leaf.space.nvec.tolist(), device=device)
+    space = leaf.space
+    if leaf.one_hot and isinstance(space, gymnasium.spaces.Discrete):
+        space = gymnasium.spaces.Discrete(space.n)  # columns are counted from 0
+    elif leaf.one_hot and isinstance(space, gymnasium.spaces.MultiDiscrete):
+        space = gymnasium.spaces.MultiDiscrete(space.nvec, space.dtype.type)
+    spec = spec_from_gymnasium(space, one_hot=leaf.one_hot)
+    return spec.to(device or torch.device("cpu")).expand(*batch, *spec.shape)
 
 
 def reward_spec(batch: Shape, device: Device) -> TensorSpec:

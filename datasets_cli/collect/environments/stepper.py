@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datasets_cli.collect.environments.lanes import Flags, Lanes, Step
+from datasets_cli.collect.environments.lanes import Flags, Lanes
 from datasets_cli.collect.environments.leaves import Leaf
 from datasets_cli.collect.environments.policies import Actor
 from datasets_cli.collect.environments.rows import Key, Rows
@@ -35,6 +35,11 @@ class Stepper:
         self.ended: Flags = np.ones(lanes.num_lanes, bool)
         """Where a trajectory is to begin before the next step, ``[N]``."""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether every lane was reset."""
+        return self.num_ids > 0
+
     def begin(self, seeds: Sequence[int] | None = None) -> None:
         """Begin a trajectory in every lane.
 
@@ -60,7 +65,7 @@ class Stepper:
         """Write where the lanes stand."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: Mapping[Key, torch.Tensor], rows: Rows, step: int) -> Step:
+    def step(self, written: Mapping[Key, torch.Tensor], rows: Rows, step: int) -> None:
         """Take a step, and write what it led to.
 
         Args:
@@ -73,7 +78,6 @@ class Stepper:
         self._frames += 1
         self.ended = result.terminated | result.truncated
         rows.write_next(step, result)
-        return result
 
     def roll(
         self, actor: Actor, rows: Rows, *, max_frames: int | None = None, until_done: bool = False

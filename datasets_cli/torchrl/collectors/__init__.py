@@ -8,10 +8,24 @@ from datasets_cli.torchrl.names import lazy_names
 
 if TYPE_CHECKING:
     from datasets_cli import (
+        Collector,
+        MultiAsyncCollector,
+        MultiaSyncDataCollector,
+        MultiSyncCollector,
+        MultiSyncDataCollector,
+        RandomPolicy,
+        SyncDataCollector,
         split_trajectories,
     )
 
 __all__ = [
+    "Collector",
+    "MultiAsyncCollector",
+    "MultiSyncCollector",
+    "MultiSyncDataCollector",
+    "MultiaSyncDataCollector",
+    "RandomPolicy",
+    "SyncDataCollector",
     "split_trajectories",
 ]
 
