@@ -13,7 +13,6 @@ from tensordict.nn import InteractionType, set_interaction_type
 
 from datasets_cli.collect.environments.environment import ACTION, Environment
 from datasets_cli.collect.environments.gym_env import GymEnv
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.leaves import Leaf
 from datasets_cli.collect.environments.policies import (
     RandomPolicy,
@@ -24,6 +23,7 @@ from datasets_cli.collect.environments.rows import Key, Rows
 from datasets_cli.collect.environments.specs import leaf_spec
 from datasets_cli.collect.environments.stepper import to_gymnasium
 from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
 
 State = dict[str, Any]

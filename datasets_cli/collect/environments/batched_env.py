@@ -10,10 +10,10 @@ import torch
 
 from datasets_cli.collect.environments.environment import Environment
 from datasets_cli.collect.environments.gym_env import GymEnv
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.lanes import Lanes, VectorLanes
 from datasets_cli.collect.environments.named import MadeEnvironment, NamedEnvironment
 from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 

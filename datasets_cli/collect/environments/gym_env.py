@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from datasets_cli.collect.environments.environment import Environment
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.lanes import Lanes, SingleLane
 from datasets_cli.collect.environments.named import NamedEnvironment
 from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
 
 
 class GymEnv(Environment):

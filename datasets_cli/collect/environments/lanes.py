@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
+from datasets_cli.gymnasium_extra import gymnasium
 
 Flags = NDArray[np.bool_]
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP

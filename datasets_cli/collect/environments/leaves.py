@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
 
 spaces = gymnasium.spaces
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

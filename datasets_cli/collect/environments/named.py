@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
+from datasets_cli.gymnasium_extra import gymnasium
 
 
 @dataclass(frozen=True)

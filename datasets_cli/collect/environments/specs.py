@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from datasets_cli.collect.environments.gymnasium_extra import gymnasium
 from datasets_cli.collect.environments.leaves import Leaf
 from datasets_cli.collect.environments.rows import FLAGS
+from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium
