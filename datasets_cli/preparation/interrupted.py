@@ -69,16 +69,15 @@ def _digest_here(request: Request, folder: Path) -> str | None:
 
 def _why_not(id: str, request: Request, folder: Path) -> str:
     """Return why the function that a run began with is not that of the working directory."""
-    is_pipeline = isinstance(request.fn, Pipeline)
-    if not is_pipeline and Path(request.folder) != folder:
-        return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
     fn = request.fn.to_json() if isinstance(request.fn, Pipeline) else request.fn
     command = preprocess_command(request.input, fn, id, asdict(request.options))
-    if is_pipeline:
+    if isinstance(request.fn, Pipeline):
         return (
             "cannot be resumed: another version of rlds began it, whose transforms meant something "
             f"else. To begin it again: {shlex.join(command)}"
         )
+    if Path(request.folder) != folder:
+        return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
     return (
         f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "
         f"to continue if it is: {shlex.join(command)}"

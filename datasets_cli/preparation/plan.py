@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
@@ -162,12 +161,10 @@ class _Planner:
         if made.parent is None:
             return "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
         step = derivation.step
-        unknown: dict[str, Any] = {}
-        if isinstance(step.fn, Pipeline):
-            entry: dict[str, Any] | None = step.fn.entry
-        else:
-            entry = source_entry(step.fn, self._folder)
-            unknown = {**made.function, "name": step.fn.replace(":", ".")}
+        entry = (
+            step.fn.entry if isinstance(step.fn, Pipeline) else source_entry(step.fn, self._folder)
+        )
+        unknown = {**made.function, "name": str(step.fn).replace(":", ".")}
         folder = self._root.dataset(derivation.input)
         selection = selection_of(folder, step.options, self._root)
         origin = origin_of(parent, entry or unknown, step.options, selection)

@@ -17,7 +17,7 @@ from datasets_cli.store.rows.selection import Selection, whole_dataset
 def choose(
     dataset: Dataset, where: str | None, max_trajectories: int | None, seed: int, root: CacheRoot
 ) -> Selection | None:
-    """Return a view of some trajectories of a dataset; None for all, where nothing is asked for.
+    """Return a view of some trajectories of a dataset; None where nothing leaves any out.
 
     Args:
         dataset: all of it.
@@ -29,8 +29,6 @@ def choose(
     Raises:
         UsageError: it is no condition, or holds for no trajectory.
     """
-    if where is None and max_trajectories is None:
-        return None
     content, offsets = dataset.manifest.content, dataset.offsets.numpy()
     found = whole_dataset(content, offsets)
     if where is not None:
@@ -44,4 +42,4 @@ def choose(
     if max_trajectories is not None and max_trajectories < len(found):
         drawn = permutation(len(found), seed).at(np.arange(max_trajectories))
         found = found.at(np.sort(drawn), f"max_trajectories({max_trajectories}, seed={seed})")
-    return found
+    return found if found.steps else None

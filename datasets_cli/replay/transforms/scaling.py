@@ -22,6 +22,8 @@ from datasets_cli.store.schema.moments import RunningMoments
 from datasets_cli.store.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16
+CHUNK_NUMBERS = 1 << 24
+"""Of the rows of a chunk, of which there are fewer where a row is wide, such as a frame."""
 
 
 @runtime_checkable
@@ -176,10 +178,13 @@ def _on(number: float | torch.Tensor, value: torch.Tensor) -> float | torch.Tens
 def _chunks(storage: Storage, key: Key) -> Iterator[torch.Tensor]:
     """Yield an entry ``[n, ...]`` of all rows, some rows at a time."""
     read = _reader(storage, key)
-    for start in range(0, len(storage), CHUNK_ROWS):
-        chunk = read(torch.arange(start, min(start + CHUNK_ROWS, len(storage))))
-        if chunk is None:
-            raise UsageError(f"The storage has no entry {show_key(key)}.")
+    first = read(torch.arange(1)) if len(storage) else torch.zeros(0)
+    if first is None:
+        raise UsageError(f"The storage has no entry {show_key(key)}.")
+    count = min(CHUNK_ROWS, max(1, CHUNK_NUMBERS // max(1, first.numel())))
+    for start in range(0, len(storage), count):
+        chunk = read(torch.arange(start, min(start + count, len(storage))))
+        assert chunk is not None, "the first row has the entry"
         yield chunk
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from datasets_cli import ExperienceReplay, Pipeline, open_dataset
+from datasets_cli import ExperienceReplay, ObservationNorm, Pipeline, open_dataset
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.pipelines.columns import KnownColumns
+from datasets_cli.replay.transforms import scaling
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import Column
 from tests.support.paths import DEMO_DATA
@@ -104,3 +106,13 @@ def test_bytes_that_are_normalised_become_floats(pong: str) -> None:
     assert found.dtype == np.float32
     assert np.allclose(found[:, varies], expected, atol=1e-3)
     assert np.allclose(found[:, ~varies], 0)
+
+
+def test_wide_rows_are_summed_up_a_few_at_a_time(
+    pong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = ExperienceReplay(pong)
+    whole = ObservationNorm.from_dataset(frames, ["observation"])
+    monkeypatch.setattr(scaling, "CHUNK_NUMBERS", 84 * 84 * 100)
+    parts = ObservationNorm.from_dataset(frames, ["observation"])
+    assert torch.allclose(parts.loc, whole.loc) and torch.allclose(parts.scale, whole.scale)
