@@ -9,9 +9,8 @@ import typer
 from datasets_cli import api
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import Limits, State, state_of
-from datasets_cli.cli.workers import workers_of
+from datasets_cli.cli.workers import Engine, Workers
 from datasets_cli.errors import PartialFailure, UsageError
-from datasets_cli.parallel.engine import Engine
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -71,11 +70,11 @@ def download(
         ),
     ] = None,
     engine: Annotated[
-        Engine | None,
+        Engine,
         typer.Option(
             metavar="local|dask|ray", help="Processes of this machine (default), or a cluster."
         ),
-    ] = None,
+    ] = "local",
     address: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
@@ -93,7 +92,7 @@ def download(
     stopped.
     """
     state = state_of(context).with_limits(limit)
-    who = workers_of(workers, engine, address)
+    who = Workers(workers, engine, address)
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = api.plan_download(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from datasets_cli import api
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
+from datasets_cli.cli.workers import Workers
 from datasets_cli.errors import PartialFailure
-from datasets_cli.parallel.engine import Workers
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from datasets_cli import api
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
-from datasets_cli.cli.workers import workers_of
+from datasets_cli.cli.workers import Engine, Workers
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.engine import Engine, Workers
 
 if TYPE_CHECKING:
     from datasets_cli import PlannedDataset, PreprocessPlan, PreprocessStep
@@ -88,11 +87,11 @@ def preprocess(
         typer.Option(metavar="N", help="Processes; all cores by default, 0 for this process."),
     ] = None,
     engine: Annotated[
-        Engine | None,
+        Engine,
         typer.Option(
             metavar="local|dask|ray", help="Processes of this machine (default), or a cluster."
         ),
-    ] = None,
+    ] = "local",
     address: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
@@ -142,7 +141,7 @@ def preprocess(
     """
     from datasets_cli import StepFile
 
-    state, work = state_of(context), workers_of(workers, engine, address)
+    state, work = state_of(context), Workers(workers, engine, address)
     transforms = {
         **{"crop": crop, "resize": resize, "normalise": normalise},
         **{"returns_to_go": returns_to_go, "n_step": n_step, "gamma": gamma},

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.engine import Engine, Workers
+
+Engine = Literal["local", "dask", "ray"]
 
 
-def workers_of(number: int | None, engine: Engine | None, address: str | None) -> Workers:
-    """Return who works.
+@dataclass(frozen=True)
+class Workers:
+    """Who works, as the verbs take it.
 
     Args:
-        number: of ``--workers``; None where it was not given.
-        engine: of ``--engine``.
-        address: of ``--address``.
+        num_workers: processes of this machine; None where it was not said.
+        engine: that runs the work.
+        address: of a cluster.
 
     Raises:
-        UsageError: they exclude one another, or something is missing.
+        UsageError: a number of processes for a cluster.
     """
-    if number is not None and engine in ("dask", "ray"):
-        raise UsageError(
-            f"--workers {number} is of processes of this machine, and a cluster of {engine} has "
-            "the workers that it has. Leave out --workers or --engine."
-        )
-    return Workers(number, None, engine or "local", address)
+
+    num_workers: int | None
+    engine: Engine
+    address: str | None
+
+    def __post_init__(self) -> None:
+        if self.num_workers is not None and self.engine != "local":
+            raise UsageError(
+                f"--workers {self.num_workers} is of processes of this machine, and a cluster of "
+                f"{self.engine} has the workers that it has. Leave out --workers or --engine."
+            )

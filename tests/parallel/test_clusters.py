@@ -84,6 +84,25 @@ def dies_once(batch: TensorDict, mark: Path) -> TensorDict:
     return batch.select("action")
 
 
+def raises(batch: TensorDict) -> TensorDict:
+    if int(batch["episode"][0]) == 3:
+        raise ValueError("the fourth")
+    return batch
+
+
+@pytest.mark.parametrize("engine", ["dask", "ray"])
+def test_a_function_that_raises_on_a_cluster_is_named_by_its_line_and_trajectory(
+    engine: Any, replay: ExperienceReplay, tmp_path: Path, dask: DaskCluster, ray: None
+) -> None:
+    address = dask.address if engine == "dask" else None
+    named = r"^The function failed on .*\(trajectory 3\): ValueError: the fourth \(.* in raises\)$"
+    with pytest.raises(RldsError, match=named):
+        replay.preprocess(
+            raises, dest=tmp_path / "out", engine=engine, address=address, chunksize=1
+        )
+    assert not (tmp_path / "out").exists()
+
+
 class Told(Silent):
     """Keeps notes, and calls a function once, when the first rows are done."""
 
