@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ FETCHED_AHEAD = 2
 ON_A_CLUSTER = 16
 """Datasets at a time where it is not known how many workers there are."""
 _SECONDS_A_LOOK = 0.2
-_SECONDS_TO_END = 5.0
+_SECONDS_TO_END = 10.0  # for what is brought to the disk; a download ends with its next bytes
 
 Install = Callable[[str, Progress], InstalledDataset]
 Outcome = tuple[str, InstalledDataset | BaseException]
@@ -130,8 +131,9 @@ class Threads:
         return self
 
     def __exit__(self, *_: object) -> None:
+        deadline = time.monotonic() + _SECONDS_TO_END
         for thread in self._threads:
-            thread.join(_SECONDS_TO_END / len(self._threads))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
         """Yield the outcome of each dataset as it is done.
