@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import pytest
@@ -87,3 +89,13 @@ def test_a_policy_writes_the_same_entries_in_each_step() -> None:
 
     with pytest.raises(UsageError, match="Every row has the same entries"):
         collector_of(policy=policy).next()
+
+
+def test_what_to_install_is_said_where_gymnasium_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "datasets_cli.collect.environments.gymnasium_extra"
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[collect\]'"):
+        importlib.import_module(module)
