@@ -24,7 +24,7 @@ FLOORS = [
     ["store.compact", "store.rows"],
     ["store"],
     ["store.audit"],
-    ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words"],
+    ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words", "specs.base"],
     ["installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),

@@ -7,14 +7,15 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, shape_of
-from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import ARITHMETIC, TensorSpec
+from datasets_cli.specs.base.shapes import Change, Shape, shape_of
+from datasets_cli.specs.base.spaces import ContinuousBox
+from datasets_cli.specs.base.values import ARITHMETIC, as_tensor, cast, clamped, known_dtype
+from datasets_cli.specs.leaf import Leaf
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
 
-class Bounded(TensorSpec):
+class Bounded(Leaf):
     """Values from ``low`` to ``high``, both of which belong to them.
 
     Floating point values are ``"continuous"``, whole numbers ``"discrete"``.
@@ -29,8 +30,8 @@ class Bounded(TensorSpec):
         maximum: ``high`` by its older name.
 
     Raises:
-        UsageError: a bound is missing, given twice or NaN; low is above high; shapes differ; or
-            torch does not compare values of the element type.
+        UsageError: a bound is missing, given twice, NaN or not of the element type; low is above
+            high; shapes differ; or torch does not compare values of the element type.
     """
 
     space: ContinuousBox
@@ -46,7 +47,7 @@ class Bounded(TensorSpec):
         minimum: Any = None,
         maximum: Any = None,
     ) -> None:
-        dtype = dtype or torch.get_default_dtype()
+        dtype = known_dtype(dtype)
         if dtype not in ARITHMETIC:
             raise UsageError(f"Values of {dtype} cannot be compared with bounds. Use Unbounded.")
         bounds = [
@@ -113,11 +114,7 @@ class Bounded(TensorSpec):
         return bool(((value >= low) & (value <= high)).all())
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
-        low, high = self.low.to(value.device), self.high.to(value.device)
-        near = value if self.dtype.is_floating_point else value.round()
-        near = near.to(self.dtype)
-        near = torch.where(value <= low, low, near)  # compared before a cast that may overflow
-        return torch.where(value >= high, high, near)
+        return clamped(value, self.low, self.high)
 
     def cardinality(self) -> float:
         """Return infinity, for whole numbers too."""
@@ -132,7 +129,10 @@ class Bounded(TensorSpec):
         return self._like_this(shape=low.shape, space=ContinuousBox(low, high))
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Bounded:
-        return Bounded(self.low.to(dtype), self.high.to(dtype), device=device, dtype=dtype)
+        if dtype != self.dtype:
+            return Bounded(self.low, self.high, device=device, dtype=dtype)
+        space = ContinuousBox(self.low.to(device), self.high.to(device))
+        return self._like_this(device=device, space=space)
 
     def _name(self) -> str:
         return f"Bounded{self.domain.title()}"
@@ -149,11 +149,8 @@ def _one_of(name: str, value: Any, old_name: str, old_value: Any) -> Any:
 
 
 def _bound(value: Any, dtype: torch.dtype) -> torch.Tensor:
-    try:
-        # A copy: whoever gave them may change them.
-        return torch.as_tensor(value).clone().to(dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"A bound must be numbers, not {value!r}.") from error
+    # A copy: whoever gave them may change them.
+    return cast(as_tensor(value).clone(), dtype)
 
 
 def _shape(bounds: list[torch.Tensor], shape: Shape | None) -> torch.Size:

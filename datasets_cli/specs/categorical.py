@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.spaces import CategoricalBox
-from datasets_cli.specs.spec import TensorSpec, as_tensor
+from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.base.spaces import CategoricalBox
+from datasets_cli.specs.base.values import as_tensor
+from datasets_cli.specs.leaf import Leaf
 
 
-class Categorical(TensorSpec):
+class Categorical(Leaf):
     """Numbers from 0 to ``n - 1``.
 
     Args:

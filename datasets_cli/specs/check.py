@@ -38,7 +38,7 @@ def check_env_specs(
         torch.manual_seed(seed)
         env.set_seed(seed)
     steps = env.rollout(NUM_STEPS)
-    if not len(steps):
+    if steps.shape[-1] == 0:
         raise UsageError(f"rollout({NUM_STEPS}) of {type(env).__name__} has no steps to check.")
     specs = dict(_expected(env))
     _check_keys(set(_leaves(steps)), set(specs))

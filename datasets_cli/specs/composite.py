@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from textwrap import indent
 from typing import Any, Self
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
 from datasets_cli.specs.spec import TensorSpec
 
 Key = str | tuple[str, ...]
@@ -19,8 +18,8 @@ Key = str | tuple[str, ...]
 class Composite(TensorSpec):
     """What the entries of a TensorDict may be, by name.
 
-    >>> Composite(observation=Bounded(-1, 1, (4,)), reward=Unbounded((1,))).rand()["reward"].shape
-    torch.Size([1])
+    ``Composite(observation=Bounded(-1, 1, (4,)), reward=Unbounded((1,))).rand((32,))`` is a
+    TensorDict ``[32]``. Specs can be put into it, ``composite["action"] = OneHot(3)``.
 
     Args:
         args: one mapping of names to specs; mappings in it are specs of nested entries.
@@ -174,9 +173,6 @@ class Composite(TensorSpec):
             _has(value, name) and spec.is_in(value.get(name)) for name, spec in self._specs.items()
         )
 
-    def _holds(self, value: Any) -> bool:
-        return self.is_in(value)
-
     def type_check(self, value: Any) -> None:
         """Refuse entries of another element type.
 
@@ -206,9 +202,6 @@ class Composite(TensorSpec):
         for name, spec in self._specs.items():
             projected[name] = spec.project(value.get(name))
         return projected
-
-    def _nearest(self, value: Any) -> Any:
-        return self.project(value)
 
     def encode(self, value: Any) -> TensorDict:
         """Return what an environment gives, a mapping by name, as a TensorDict.
@@ -261,19 +254,12 @@ class Composite(TensorSpec):
         device = self.device if isinstance(destination, torch.dtype) else destination
         return Composite(specs, shape=self.shape, device=device)
 
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> Composite:
-        return self.to(device).to(dtype)
+    def _has_values_of(self, other: Any) -> bool:
+        return bool(self._specs == other._specs)
 
-    def __eq__(self, other: object) -> bool:
-        equal = isinstance(other, Composite) and self._specs == other._specs
-        return equal and super().__eq__(other)
-
-    __hash__ = None
-
-    def __repr__(self) -> str:
+    def _lines(self) -> list[str]:
         entries = [f"{name}: {spec!r}" for name, spec in self._specs.items()]
-        lines = ",\n".join([*entries, f"device={self.device}", f"shape={self.shape}"])
-        return f"Composite(\n{indent(lines, '    ')})"
+        return [*entries, f"device={self.device}", f"shape={self.shape}"]
 
 
 CompositeSpec = Composite

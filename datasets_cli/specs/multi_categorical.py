@@ -10,6 +10,9 @@ import torch
 from torch.nn.functional import pad
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.base.shapes import Change, Shape, shape_of
+from datasets_cli.specs.base.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.categorical import (
     Categorical,
     check_fits,
@@ -17,12 +20,10 @@ from datasets_cli.specs.categorical import (
     checked_mask,
     known_mask,
 )
-from datasets_cli.specs.shapes import Change, Shape, shape_of
-from datasets_cli.specs.spaces import BoxList, CategoricalBox
-from datasets_cli.specs.spec import TensorSpec, as_tensor
+from datasets_cli.specs.leaf import Leaf
 
 
-class MultiCategorical(TensorSpec):
+class MultiCategorical(Leaf):
     """Numbers of which each has categories of its own: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:
@@ -52,13 +53,13 @@ class MultiCategorical(TensorSpec):
         counts = torch.atleast_1d(counts) if shape is None else counts
         if counts.is_floating_point() or counts.dtype == torch.bool or not (counts > 0).all():
             raise UsageError(f"nvec must be whole numbers from 1 on, not {nvec!r}.")
-        check_fits(int(counts.max()), dtype)
         size = counts.shape if shape is None else shape_of(shape)
         try:
             counts = counts.long().expand(size)
         except RuntimeError as error:
             raise UsageError(f"nvec {nvec!r} does not fit the shape {tuple(size)}.") from error
         super().__init__(size, _space(counts), device, dtype, "discrete")
+        check_fits(int(counts.max()), dtype)
         self.nvec = counts.to(self.device)
         # [*shape, most categories of an item]: as nvec it follows each change of shape.
         self.mask = None if mask is None else self._by_item(mask)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.base.shapes import Shape, shape_of
+from datasets_cli.specs.base.spaces import BoxList
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.shapes import Shape, shape_of
-from datasets_cli.specs.spaces import BoxList
 from datasets_cli.specs.vectors import CategoryVectors, refuse_register
 
 
@@ -50,7 +50,7 @@ class MultiOneHot(CategoryVectors):
                 f"sum; found {tuple(size)}."
             )
         numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
-        whole = None if mask is None else torch.as_tensor(mask).to(numbers.device).expand(size)
+        whole = None if mask is None else numbers.given_mask()
         super().__init__(numbers, sizes, size, dtype, whole)
 
     @property

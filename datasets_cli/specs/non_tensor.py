@@ -8,9 +8,10 @@ import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.spaces import TextBox
-from datasets_cli.specs.spec import TensorSpec, known_device
+from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.base.spaces import TextBox
+from datasets_cli.specs.base.values import known_device
+from datasets_cli.specs.spec import TensorSpec
 
 
 class NonTensor(TensorSpec):
@@ -64,9 +65,6 @@ class NonTensor(TensorSpec):
         """Return whether a value, or each of a batch of them, is in the space."""
         return self.space is None or all(each in self.space for each in _leaves(value))
 
-    def _holds(self, value: Any) -> bool:
-        return self.is_in(value)
-
     def type_check(self, value: Any) -> None:
         """Return None: values have no element type."""
 
@@ -78,9 +76,6 @@ class NonTensor(TensorSpec):
         """
         if not self.is_in(value):
             raise UsageError(f"{value!r} is not one of {self.space}, and no text is near another.")
-        return value
-
-    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         return value
 
     def encode(self, value: Any) -> Any:
@@ -110,17 +105,13 @@ class NonTensor(TensorSpec):
             return self
         return self._like_this(device=known_device(destination))
 
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> NonTensor:
-        return self._like_this(device=device)
+    def _has_values_of(self, other: Any) -> bool:
+        same = (self.space, self.example_data) == (other.space, other.example_data)
+        return bool(same)
 
-    def __eq__(self, other: object) -> bool:
-        is_same = isinstance(other, NonTensor) and self.example_data == other.example_data
-        return is_same and super().__eq__(other)
-
-    __hash__ = None
-
-    def _printed(self) -> dict[str, Any]:
-        return {**super()._printed(), "example_data": self.example_data}
+    def _lines(self) -> list[str]:
+        names = ("shape", "space", "device", "dtype", "domain", "example_data")
+        return [f"{name}={getattr(self, name)}" for name in names]
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,13 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.spec import ARITHMETIC, TensorSpec
+from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.base.spaces import ContinuousBox
+from datasets_cli.specs.base.values import ARITHMETIC, clamped, known_dtype
+from datasets_cli.specs.leaf import Leaf
 
 
-class Unbounded(TensorSpec):
+class Unbounded(Leaf):
     """Any values of an element type: an UnboundedContinuous or an UnboundedDiscrete.
 
     Args:
@@ -27,7 +28,7 @@ class Unbounded(TensorSpec):
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        dtype = dtype or torch.get_default_dtype()
+        dtype = known_dtype(dtype)
         is_float = dtype.is_floating_point
         if type(self) is Unbounded:
             self.__class__ = UnboundedContinuous if is_float else UnboundedDiscrete
@@ -62,8 +63,9 @@ class Unbounded(TensorSpec):
         return True
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
-        rounds = value.dtype.is_floating_point and not self.dtype.is_floating_point
-        return (value.round() if rounds else value).to(self.dtype)
+        if self.domain == "continuous" or self.space is None:
+            return value.to(self.dtype)
+        return clamped(value, self.space.low, self.space.high)
 
     def cardinality(self) -> float:
         """Return infinity, for whole numbers too."""

@@ -10,15 +10,16 @@ import torch
 from torch.nn.functional import one_hot
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.base.shapes import Change, Shape, ends_with, keeps_last
+from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.categorical import Categorical, check_numbers
+from datasets_cli.specs.leaf import Leaf
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.shapes import Change, Shape, ends_with, keeps_last
-from datasets_cli.specs.spec import TensorSpec, as_tensor
 
 Numbers = Categorical | MultiCategorical
 
 
-class CategoryVectors(TensorSpec):
+class CategoryVectors(Leaf):
     """Categories as one-hot vectors, one after the other in the last dimension.
 
     Args:

@@ -89,7 +89,7 @@ def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
 def test_a_number_of_no_category_is_not_encoded(value: float) -> None:
     assert theirs.Categorical(3).encode(value).dtype == torch.int64
     for spec in (ours.Categorical(3), ours.OneHot(3), ours.Binary(1)):
-        with pytest.raises(UsageError, match=f"found {value}"):
+        with pytest.raises(UsageError, match=rf"(found|not) {value}"):
             spec.encode(value)
 
 
@@ -102,6 +102,30 @@ def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
     assert spec.theirs.encode(array.T).shape == (2, 3)  # rows and columns in another order
     with pytest.raises(UsageError, match=r"shape \(3, 2\)"):
         spec.ours.encode(array.T)
+
+
+@pytest.mark.parametrize("value", [300, -1, 2.5])
+def test_what_an_element_type_does_not_have_is_not_encoded(value: float) -> None:
+    frames = Made("Bounded", {"low": 0, "high": 255, "shape": (1,), "dtype": torch.uint8})
+    assert frames.theirs.encode(np.array([value])).item() != value
+    with pytest.raises(UsageError, match=f"not \\[{value}\\]"):
+        frames.ours.encode([value])
+
+
+def test_what_is_beyond_an_element_type_is_projected_to_its_ends() -> None:
+    value = torch.tensor([300.0, -math.inf, 1e30])
+    assert ours.Unbounded((3,), dtype=torch.uint8).project(value).tolist() == [255, 0, 255]
+    assert theirs.Unbounded((3,), dtype=torch.uint8).project(value).tolist() != [255, 0, 255]
+    assert ours.Unbounded((3,), dtype=torch.int64).project(value)[2] == 2**63 - 1
+
+
+def test_nan_is_near_no_category() -> None:
+    value = torch.tensor([math.nan])
+    assert theirs.Categorical(3, (1,)).project(value).isnan()
+    for spec in (ours.Categorical(3, (1,)), ours.OneHot(1), ours.Binary(1)):
+        with pytest.raises(UsageError, match="NaN"):
+            spec.project(value)
+    assert ours.Bounded(-1, 1, (1,)).project(value).isnan()
 
 
 def test_one_item_of_several_keeps_its_dimension() -> None:
@@ -161,6 +185,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("Bounded", {"low": math.nan, "high": 1.0, "shape": (2,)}),
     ("UnboundedDiscrete", {"shape": (2,), "dtype": torch.float32}),
     ("MultiCategorical", {"nvec": [2, 0]}),
+    ("Bounded", {"low": 0, "high": 1.5, "shape": (2,), "dtype": torch.int64}),
 ]
 
 

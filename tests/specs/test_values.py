@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 
-from datasets_cli import Bounded, BoundedTensorSpec, Categorical, Composite, OneHot, Unbounded
+import datasets_cli
+from datasets_cli import (
+    Bounded,
+    BoundedTensorSpec,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    MultiOneHot,
+    NonTensor,
+    OneHot,
+    TensorSpec,
+    Unbounded,
+    UsageError,
+)
 
 
 def test_a_one_hot_vector_is_drawn_by_one_call_of_randint() -> None:
@@ -38,3 +57,191 @@ def test_a_composite_makes_tensordicts_of_its_batch_size() -> None:
     assert batch["b", "c"].shape == (2, 3, 1)
     assert spec.is_in(batch)
     assert not spec.is_in(batch.exclude("a"))
+
+
+OLD_NAMES = {
+    "BinaryDiscreteTensorSpec": "Binary",
+    "BoundedTensorSpec": "Bounded",
+    "CompositeSpec": "Composite",
+    "DiscreteTensorSpec": "Categorical",
+    "MultiDiscreteTensorSpec": "MultiCategorical",
+    "MultiOneHotDiscreteTensorSpec": "MultiOneHot",
+    "OneHotDiscreteTensorSpec": "OneHot",
+    "UnboundedContinuousTensorSpec": "UnboundedContinuous",
+    "UnboundedDiscreteTensorSpec": "UnboundedDiscrete",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items())
+def test_a_spec_has_two_names(old: str, new: str) -> None:
+    assert getattr(datasets_cli, old) is getattr(datasets_cli, new)
+    assert issubclass(getattr(datasets_cli, old), TensorSpec)
+
+
+def test_a_spec_is_printed_as_on_the_pages() -> None:
+    spec = Composite(action=OneHot(2, dtype=torch.int64))
+    assert repr(spec) == (
+        "Composite(\n"
+        "    action: OneHot(\n"
+        "        shape=torch.Size([2]),\n"
+        "        space=CategoricalBox(n=2),\n"
+        "        device=cpu,\n"
+        "        dtype=torch.int64,\n"
+        "        domain=discrete),\n"
+        "    device=None,\n"
+        "    shape=torch.Size([]))"
+    )
+
+
+def test_unbounded_is_of_the_class_of_its_element_type() -> None:
+    assert type(Unbounded((2,), dtype=torch.int8)) is datasets_cli.UnboundedDiscrete
+    assert type(Unbounded((2,))) is datasets_cli.UnboundedContinuous
+    assert type(Unbounded((2,)).to(torch.int64)) is datasets_cli.UnboundedDiscrete
+    assert isinstance(Unbounded((2,)), Unbounded)
+
+
+def test_bounds_are_copies_of_those_given() -> None:
+    low = torch.zeros(2)
+    spec = Bounded(low, 1.0)
+    low += 5
+    assert spec.low.tolist() == [0, 0]
+
+
+SPECS = [
+    Bounded(-1, 1, (2, 3)),
+    Unbounded((2, 3), dtype=torch.uint8),
+    Categorical(3, (2,), mask=torch.tensor([True, False, True])),
+    OneHot(3, (2, 3), mask=torch.tensor([True, False, True])),
+    MultiCategorical([2, 3], (2, 2), mask=torch.tensor([1, 0, 1, 1, 0])),
+    MultiOneHot([2, 3], (2, 5), mask=torch.tensor([1, 0, 1, 1, 0])),
+    datasets_cli.Binary(3, (2, 3)),
+    NonTensor((2,), example_data="a"),
+    Composite(a={"b": Categorical(3, (2,))}, shape=(2,)),
+]
+each_spec = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
+
+
+@each_spec
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda spec: pickle.loads(pickle.dumps(spec))])
+def test_a_copy_is_equal(spec: TensorSpec, copied: Callable[[Any], Any]) -> None:
+    assert copied(spec) == spec == spec.clone()
+    assert repr(copied(spec)) == repr(spec)
+
+
+@each_spec
+def test_a_spec_of_another_shape_draws_what_is_in_it(spec: TensorSpec) -> None:
+    for other in (spec[0], spec[[1, 0]], spec.unsqueeze(0), spec.expand(4, *spec.shape)[1:, :1]):
+        for shape in ((), (3,)):
+            value = other.rand(shape)
+            assert value.shape == (*shape, *other.shape)
+            assert other.is_in(value)
+            assert other.project(value) is value
+
+
+@each_spec
+def test_an_index_of_a_spec_is_that_of_its_values(spec: TensorSpec) -> None:
+    for index in (0, (..., slice(0, 1), slice(None)) if spec.ndim > 1 else -1, [1, 1], None):
+        assert spec[index].shape == spec.rand()[index].shape
+
+
+@each_spec
+def test_a_spec_cannot_be_indexed_beyond_its_shape(spec: TensorSpec) -> None:
+    with pytest.raises(IndexError):
+        spec[2]
+    with pytest.raises(IndexError):
+        spec[0, 0, 0]
+    with pytest.raises(UsageError):
+        spec.reshape(7)
+
+
+def test_a_vector_cannot_be_divided() -> None:
+    with pytest.raises(UsageError, match="last dimension"):
+        OneHot(4)[0]
+    with pytest.raises(UsageError, match="last dimension"):
+        OneHot(4, (4, 4))[:, 0]
+    with pytest.raises(UsageError, match="last dimension"):
+        OneHot(4, (2, 4)).flatten(0, 1)
+
+
+def test_masked_categories_follow_each_change_of_shape() -> None:
+    mask = torch.eye(3, dtype=torch.bool)
+    spec = Categorical(3, (3,), mask=mask)
+    assert spec.reshape(3, 1)[:, 0].rand((5,)).tolist() == [[0, 1, 2]] * 5
+    assert [each.rand().item() for each in spec.unbind(0)] == [0, 1, 2]
+    assert OneHot(3, (3, 3), mask=mask)[1].rand().tolist() == [False, True, False]
+
+
+def test_a_value_chooses_an_item_of_a_tensor() -> None:
+    items = torch.arange(8.0).reshape(2, 4)
+    assert Categorical(4).index(torch.tensor(2), items).tolist() == [2, 6]
+    assert Categorical(4, (2,)).index(torch.tensor([3, 0]), items[0]).tolist() == [3, 0]
+    assert OneHot(4).index(OneHot(4).encode(2), items).tolist() == [2, 6]
+    spec = MultiOneHot([2, 2])
+    assert spec.index(spec.encode([1, 0]), items).tolist() == [[1, 2], [5, 6]]
+    with pytest.raises(UsageError, match="does not choose"):
+        Unbounded().index(torch.zeros(1), items)
+
+
+def test_all_combinations_of_several_categories_are_listed() -> None:
+    spec = Composite(a=Categorical(2), b=MultiCategorical([1, 2]))
+    rows = spec.enumerate()
+    assert rows.batch_size == (spec.cardinality(),) == (4,)
+    assert rows["a"].tolist() == [0, 0, 1, 1]
+    assert rows["b"].tolist() == [[0, 0], [0, 1], [0, 0], [0, 1]]
+    assert MultiOneHot([1, 2], (5, 3)).enumerate()[:, 0].int().tolist() == [[1, 1, 0], [1, 0, 1]]
+    for uncounted in (Unbounded(), Bounded(0, 1, (2,)), NonTensor(), datasets_cli.Binary(99)):
+        with pytest.raises(UsageError, match="listed"):
+            uncounted.enumerate()
+
+
+def test_entries_of_a_composite_are_found_by_nested_names() -> None:
+    spec = Composite(a={"b": {"c": OneHot(2)}})
+    spec["a", "d"] = Unbounded()
+    assert spec["a"]["b"]["c"] == spec["a", "b", "c"] == spec.get(("a", "b", "c")) == OneHot(2)
+    assert spec.keys(True, True) == [("a", "b", "c"), ("a", "d")]
+    assert ("a", "d") in spec and ("a", "x") not in spec and spec.get("x") is None
+    with pytest.raises(KeyError, match="no spec"):
+        spec["a", "b", "c", "e"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Composite(a=OneHot(2), shape=(3,)),
+        lambda: Composite(a=3),
+        lambda: Composite({}, {}),
+        lambda: Composite(a=OneHot(2, device="meta"), device="cpu"),
+    ],
+)
+def test_a_composite_of_what_does_not_fit_is_refused(make: Callable[[], Composite]) -> None:
+    with pytest.raises(UsageError):
+        make()
+
+
+def test_a_composite_encodes_what_an_environment_gives() -> None:
+    spec = Composite(a=OneHot(3), b={"c": Unbounded((1,))})
+    value = spec.encode({"a": 1, "b": {"c": 2.5}})
+    assert value["a"].tolist() == [False, True, False] and value["b", "c"].item() == 2.5
+    assert spec.to_numpy(value) == {"a": 1, "b": {"c": 2.5}}
+    with pytest.raises(UsageError, match="have no spec"):
+        spec.encode({"x": 1})
+
+
+def test_the_checks_name_what_is_wrong() -> None:
+    spec = Composite(a={"b": Unbounded()})
+    with pytest.raises(TypeError, match=r"\('a', 'b'\).*float64"):
+        spec.type_check(spec.to(torch.float64).zero())
+    with pytest.raises(AssertionError, match="not in its spec"):
+        spec.assert_is_in(spec.zero().exclude("a"))
+    with pytest.raises(UsageError, match="missing"):
+        spec.project(spec.zero().exclude("a"))
+
+
+@each_spec
+def test_a_spec_moves_to_another_device(spec: TensorSpec) -> None:
+    moved = spec.to("meta")
+    assert moved.device == torch.device("meta")
+    assert moved.shape == spec.shape and moved != spec
+    assert spec.cpu().device == torch.device("cpu")
+    with pytest.raises(UsageError, match="not a device"):
+        spec.to("nowhere")

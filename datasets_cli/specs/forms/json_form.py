@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.base.spaces import TextBox
 from datasets_cli.specs.binary import Binary
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
@@ -18,7 +19,6 @@ from datasets_cli.specs.multi_categorical import MultiCategorical
 from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.one_hot import OneHot
-from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import UnboundedContinuous, UnboundedDiscrete
 
@@ -84,11 +84,13 @@ def _entry(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
-    """Return a tensor as one number where all are equal, else as nested lists."""
-    first = tensor.flatten()[:1]
-    is_one = bool(tensor.numel()) and bool((tensor == first).all())
-    # 0.0 equals -0.0.
-    is_one = is_one and bool((tensor.signbit() == first.signbit()).all())
+    """Return a tensor as one number where all are the same, else as nested lists."""
+    if tensor.numel() == 0:
+        return 0
+    first = tensor.flatten()[0]
+    is_one = bool((tensor == first).all())
+    if tensor.dtype.is_floating_point:  # 0.0 equals -0.0
+        is_one = is_one and bool((tensor.signbit() == first.signbit()).all())
     return _without_infinities(first.item() if is_one else tensor.tolist())
 
 

@@ -25,7 +25,7 @@ from datasets_cli import (
     spec_from_json,
     spec_to_json,
 )
-from datasets_cli.specs.spaces import TextBox
+from datasets_cli.specs.base.spaces import TextBox
 from tests.support.spec_pairs import Made, categorical, one_hot, specs
 
 
@@ -55,6 +55,8 @@ UNUSUAL = {
     "masked vectors": MultiOneHot([2, 3], (4, 5), mask=torch.tensor([1, 0, 1, 1, 0])),
     "text": NonTensor((), space=TEXT),
     "a value": NonTensor((2,), example_data={"a": [1, None, "b"]}),
+    "bools": Bounded(False, True, (2,), dtype=torch.bool),
+    "no values": Bounded(0, 1, (0, 3)),
     "half": Unbounded((2,), dtype=torch.bfloat16),
     "nothing": Composite(shape=(3,)),
     "a device": Composite(a=OneHot(3), device="cpu"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from types import EllipsisType
 from typing import Any, SupportsIndex
@@ -29,8 +28,8 @@ def shape_of(shape: Shape | None) -> torch.Size:
     Raises:
         UsageError: it is not made of whole numbers from 0 on.
     """
-    if shape is None or isinstance(shape, torch.Size):
-        return SCALAR if shape is None else shape
+    if shape is None:
+        return SCALAR
     try:
         sizes: Any = tuple(shape) if isinstance(shape, Iterable) else (shape,)
         found = torch.Size(sizes)
@@ -101,11 +100,6 @@ def indexing(index: Index, ndim: int) -> Change:
 def same_but_ones(first: Iterable[int], second: Iterable[int]) -> bool:
     """Return whether two shapes differ by dimensions of size 1 alone."""
     return [size for size in first if size != 1] == [size for size in second if size != 1]
-
-
-def size_of(shape: Iterable[int]) -> int:
-    """Return how many values a shape has."""
-    return math.prod(shape)
 
 
 def _num_indexed(item: Any) -> int:
