@@ -50,7 +50,7 @@ def below_next(tensordict: TensorDict) -> TensorDict:
         ({"policy": renames}, "another tensor at"),
         ({"policy": below_next}, "below 'next'"),
         ({"postproc": 3}, "postproc must be a function"),
-        ({"replay_buffer": 3}, "extend"),
+        ({"replay_buffer": 3}, "replay_buffer must be a buffer"),
         ({"exploration_type": "bold"}, "exploration_type is one of"),
         ({"return_same_td": True}, "memory of its own"),
         ({"env_device": "cuda"}, "on the processor"),
