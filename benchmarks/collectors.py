@@ -13,6 +13,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -30,26 +31,24 @@ with warnings.catch_warnings():
 FRAMES = 200
 
 
-def ours(num_environments: int, policy: Any, processes: bool) -> Callable[[], Any]:
-    """Return what gives a batch of ours."""
+def ours(num_environments: int, policy: Any, processes: bool) -> Any:
+    """Return a collector of ours."""
     environment: Any = datasets_cli.GymEnv("CartPole-v1")
     if num_environments > 1:
         kind = datasets_cli.ParallelEnv if processes else datasets_cli.SerialEnv
         environment = kind(num_environments, lambda: datasets_cli.GymEnv("CartPole-v1"))
-    return datasets_cli.Collector(environment, policy, frames_per_batch=FRAMES).next
+    return datasets_cli.Collector(environment, policy, frames_per_batch=FRAMES)
 
 
-def theirs(num_environments: int, policy: Any, processes: bool) -> Callable[[], Any]:
-    """Return what gives a batch of TorchRL's."""
+def theirs(num_environments: int, policy: Any, processes: bool) -> Any:
+    """Return a collector of TorchRL's."""
     environment: Any = torchrl.envs.GymEnv("CartPole-v1")
     if num_environments > 1:
         kind = torchrl.envs.ParallelEnv if processes else torchrl.envs.SerialEnv
         environment = kind(num_environments, lambda: torchrl.envs.GymEnv("CartPole-v1"))
-    collector = torchrl.collectors.Collector(
+    return torchrl.collectors.Collector(
         environment, policy, frames_per_batch=FRAMES, total_frames=-1
     )
-    batches = iter(collector)
-    return lambda: next(batches)
 
 
 def loop(num_environments: int) -> Callable[[], Any]:
@@ -91,16 +90,19 @@ def main() -> None:
     batches = parser.parse_args().batches
     report: dict[str, Any] = {}
     for count, processes in ((1, False), (4, False), (4, True)):
-        for name, policy in (("random", None), ("network", network())):
-            calls = {
+        for chosen, policy in (("random", None), ("network", network())):
+            collectors = {
                 "ours": ours(count, policy, processes),
                 "torchrl": theirs(count, policy, processes),
-                "gymnasium": loop(count),
             }
+            calls = {name: partial(next, iter(each)) for name, each in collectors.items()}
+            calls["gymnasium"] = loop(count)
             torch.set_num_threads(1)  # for both; making TorchRL's environments sets it too
             times = compare(calls, batches)
+            for collector in collectors.values():
+                collector.shutdown()
             where = "in processes" if processes else "in this process"
-            report[f"{count} {where}, {name}"] = {
+            report[f"{count} {where}, {chosen}"] = {
                 **{each: round(FRAMES / time.median * 1e6) for each, time in times.items()},
                 "ours / torchrl": round(times["torchrl"].median / times["ours"].median, 2),
             }

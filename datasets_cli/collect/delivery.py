@@ -61,14 +61,13 @@ class Delivery:
             )
         if self.init_random_frames is not None:
             whole_number("init_random_frames", self.init_random_frames)
-        for name, value in (("postproc", self.postproc), ("extend", self._extend)):
-            if value is not None and not callable(value):
-                raise UsageError(f"{name} must be a function, not {value!r}.")
-
-    @property
-    def _extend(self) -> Any:
-        buffer = self.replay_buffer
-        return None if buffer is None else getattr(buffer, "extend", buffer)
+        if self.postproc is not None and not callable(self.postproc):
+            raise UsageError(f"postproc must be a function, not {self.postproc!r}.")
+        if self.replay_buffer is not None and not hasattr(self.replay_buffer, "extend"):
+            raise UsageError(
+                f"replay_buffer must be a buffer, which extend(rows) fills, not "
+                f"{self.replay_buffer!r}."
+            )
 
     def is_due(self, begun: int) -> bool:
         """Return whether another batch is to be collected after some frames."""

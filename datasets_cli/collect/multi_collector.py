@@ -76,7 +76,13 @@ class MultiCollector(DataCollector):
                 f"{type(self._policy).__name__}."
             )
         given = self._policy if policy_or_weights is None else policy_or_weights
-        self._processes.set_weights(weights_of(given))
+        weights = weights_of(given)
+        if weights.keys() != self._policy.state_dict().keys():
+            raise UsageError(
+                f"The weights are not those of the policy. Expected: "
+                f"{[*self._policy.state_dict()]}. Found: {[*weights]}."
+            )
+        self._processes.set_weights(weights)
 
     def _ask(self, worker: int, begun: int) -> None:
         """Begin a batch in a process, after some frames."""

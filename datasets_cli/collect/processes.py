@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import util
@@ -44,7 +43,7 @@ class Processes:
             theirs.close()  # so that the end of the process is the end of the connection
             self._connections.append(ours)
             self._workers.append(worker)
-        self._batches: list[deque[TensorDict]] = [deque() for _ in jobs]
+        self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
         self._waiting: list[int] = []  # for a batch; who was asked first comes first
         self._weights: dict[int, dict[str, Any]] = {}  # that a process does not have yet
         self.devices = [self._answer(worker, "made") for worker in range(len(jobs))]
@@ -73,10 +72,10 @@ class Processes:
 
     def batch(self, worker: int) -> TensorDict:
         """Return the batch that was asked for; wait for it."""
-        while not self._batches[worker]:
+        if worker not in self._batches:
             self._receive(worker)
         self._waiting.remove(worker)
-        return self._batches[worker].popleft()
+        return self._batches.pop(worker)
 
     @property
     def num_asked(self) -> int:
@@ -85,7 +84,8 @@ class Processes:
 
     def first_batch(self) -> TensorDict:
         """Return the batch that is ready first; wait for it."""
-        ready = [worker for worker in self._waiting if self._batches[worker]]
+        self._check()
+        ready = [worker for worker in self._waiting if worker in self._batches]
         if not ready:
             found = wait([self._connections[worker] for worker in self._waiting])
             ready = [each for each in self._waiting if self._connections[each] in found]
@@ -93,8 +93,11 @@ class Processes:
 
     def call(self, worker: int, name: str, *arguments: Any) -> Any:
         """Give a process a command after the batch that it was asked for; return the answer."""
-        if self.asked(worker) and not self._batches[worker]:
+        if self.asked(worker) and worker not in self._batches:
             self._receive(worker)  # neither process then waits for the other to read
+        if worker in self._weights:
+            self._send(worker, "weights", self._weights.pop(worker))
+            self._answer(worker, "weights")
         self._send(worker, name, *arguments)
         return self._answer(worker, name)
 
@@ -103,10 +106,18 @@ class Processes:
         self._end()
 
     def _send(self, worker: int, *message: Any) -> None:
+        self._check()
         try:
             send(self._connections[worker], message)
         except OSError as error:
             raise self._ended(worker) from error
+
+    def _check(self) -> None:
+        if not self._end.still_active():
+            raise RldsError(
+                "The collector's processes were ended when one of them failed. Make the collector "
+                "again; load_state_dict continues its counts."
+            )
 
     def _answer(self, worker: int, name: str) -> Any:
         found, content = self._receive(worker)
@@ -123,7 +134,7 @@ class Processes:
             self.close()
             raise content
         if isinstance(content, Packed):
-            self._batches[worker].append(unpack(content))
+            self._batches[worker] = unpack(content)
         return name, content
 
     def _ended(self, worker: int) -> RldsError:

@@ -150,14 +150,19 @@ def _sendable(error: Exception, worker: int) -> RldsError:
     )
 
 
+def _set_weights(source: Source, weights: dict[str, Any]) -> None:
+    source.update_weights({name: _tensor(value) for name, value in weights.items()})
+
+
 def _collect(source: Source, is_random: bool, weights: dict[str, Any] | None) -> Packed:
     if weights is not None:
-        source.update_weights({name: _tensor(value) for name, value in weights.items()})
+        _set_weights(source, weights)
     return pack(source.collect(random=is_random))
 
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "collect": _collect,
+    "weights": _set_weights,
     "seed": Source.set_seed,
     "reset": Source.reset,
     "state": Source.state_dict,

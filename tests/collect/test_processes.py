@@ -57,7 +57,12 @@ def weights_and_states() -> None:
     assert not torch.allclose(rows["action"][:40], expected[:40])
     assert torch.allclose(rows["action"][40:80], expected[40:80], atol=1e-5)
     assert torch.allclose(rows["action"][80:], 2 * expected[80:], atol=1e-5)
+    with pytest.raises(UsageError, match="weights are not those of the policy"):
+        collector.update_policy_weights_({"weight": torch.ones(1)})
+    torch.nn.init.constant_(policy.module.weight, 3.0)
+    collector.update_policy_weights_()
     state = collector.state_dict()
+    assert state["sources"][1]["policy"]["module.weight"].tolist() == [[3.0] * 3]
     assert state["frames"] == 120 and len(state["sources"]) == 2
     collector.load_state_dict(state)
     collector.next()
@@ -113,6 +118,8 @@ def failures() -> None:
         with pytest.raises(RldsError, match="(?s)" + said):
             for _ in range(4):
                 collector.next()
+        with pytest.raises(RldsError, match="ended when one of them failed"):
+            collector.next()
         assert not [each for each in collector._processes._workers if each.is_alive()]
 
 

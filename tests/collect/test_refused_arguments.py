@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import pytest
@@ -48,7 +50,7 @@ def below_next(tensordict: TensorDict) -> TensorDict:
         ({"policy": renames}, "another tensor at"),
         ({"policy": below_next}, "below 'next'"),
         ({"postproc": 3}, "postproc must be a function"),
-        ({"replay_buffer": 3}, "extend"),
+        ({"replay_buffer": 3}, "replay_buffer must be a buffer"),
         ({"exploration_type": "bold"}, "exploration_type is one of"),
         ({"return_same_td": True}, "memory of its own"),
         ({"env_device": "cuda"}, "on the processor"),
@@ -87,3 +89,13 @@ def test_a_policy_writes_the_same_entries_in_each_step() -> None:
 
     with pytest.raises(UsageError, match="Every row has the same entries"):
         collector_of(policy=policy).next()
+
+
+def test_what_to_install_is_said_where_gymnasium_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = "datasets_cli.collect.environments.gymnasium_extra"
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[collect\]'"):
+        importlib.import_module(module)
