@@ -10,6 +10,7 @@ from tensordict import TensorDict, pad
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline
 
 if TYPE_CHECKING:
     from datasets_cli.trainer.trainer import Trainer
@@ -22,8 +23,8 @@ class ReplayBufferTrainer:
     """Fills a replay buffer with what is collected, and samples it for each optimisation step.
 
     Args:
-        replay_buffer: the buffer. One that cannot be written, as a dataset, is only sampled: do not
-            register ``extend`` then.
+        replay_buffer: the buffer, or a dataset and a buffer sampled as one. A buffer that cannot be
+            written, as a dataset, is only sampled: do not register ``extend`` then.
         batch_size: rows of a sample; the buffer's own batch size where None.
         memmap: False; a storage of mapped files is what keeps rows on the disk.
         device: where samples are moved; None leaves them where they are.
@@ -41,7 +42,7 @@ class ReplayBufferTrainer:
 
     def __init__(
         self,
-        replay_buffer: ReplayBuffer,
+        replay_buffer: ReplayBuffer | OfflineToOnline,
         batch_size: int | None = None,
         memmap: bool = False,
         device: torch.device | str | int | None = "cpu",
@@ -49,7 +50,11 @@ class ReplayBufferTrainer:
         max_dims: Sequence[int] | None = None,
     ) -> None:
         self._updates = getattr(replay_buffer, "update_tensordict_priority", None)
-        if self._updates is None and replay_buffer.sampler.has_priorities:
+        if (
+            self._updates is None
+            and isinstance(replay_buffer, ReplayBuffer)
+            and replay_buffer.sampler.has_priorities
+        ):
             raise UsageError(
                 f"The priorities of a {type(replay_buffer).__name__} cannot be updated from "
                 "batches. Make a TensorDictReplayBuffer with the same sampler."

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from datasets_cli import (
     LazyTensorStorage,
+    OfflineToOnline,
     PrioritizedSampler,
     ReplayBuffer,
     ReplayBufferTrainer,
@@ -55,6 +56,16 @@ def test_the_mask_says_which_steps_are_stored() -> None:
     batch = trajectories()
     batch["collector", "mask"] = torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.bool)
     assert made(flatten_tensordicts=True).extend(batch)["x"].tolist() == [0, 1, 3, 4, 5]
+
+
+def test_a_dataset_and_a_buffer_are_sampled_as_one_and_written_to_the_second() -> None:
+    offline, online = (TensorDictReplayBuffer(storage=LazyTensorStorage(9)) for _ in range(2))
+    offline.extend(TensorDict({"x": -torch.ones(3)}, [3]))
+    both = ReplayBufferTrainer(OfflineToOnline(offline, online, fraction=0.5), batch_size=4)
+    both.extend(TensorDict({"x": torch.ones(2)}, [2]))
+    assert (len(offline), len(online)) == (3, 2)
+    assert both.sample()["x"].tolist() == [-1, -1, 1, 1]
+    both.update_priority(both.sample())  # of no effect where neither has priorities
 
 
 def test_padding_is_marked() -> None:

@@ -1,0 +1,119 @@
+"""DQN on a dataset of one's own: CartPole is recorded with a poor policy, and then learned from.
+
+python examples/dqn_cartpole.py --seeds 3 --plot docs/dqn_cartpole.svg
+
+It shows ``record`` and, to evaluate in the environment that was recorded, ``recover_environment``.
+Of states that the data do not reach DQN believes the best; the term of CQL (Kumar et al., 2020), of
+weight 1 by default, holds their values down.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+import typer
+from tensordict import TensorDict
+from torch import nn
+
+from datasets_cli import DoubleToFloat, ExperienceReplay, record
+
+Curve = list[tuple[int, float]]  # after how many updates there is which mean return
+
+
+def lean(rows: TensorDict) -> torch.Tensor:
+    """Push to the side that the pole leans to, or, as often, to either side."""
+    side = (rows["observation"][:, 2] > 0).long()
+    return torch.where(torch.rand(side.shape) < 0.5, side, torch.randint_like(side, 2))
+
+
+def loss_of(
+    batch: TensorDict, network: nn.Module, target: nn.Module, conservative: float
+) -> torch.Tensor:
+    """Return the loss of double DQN, and so much of CQL's term."""
+    after = batch["next"]
+    with torch.no_grad():
+        best = network(after["observation"]).argmax(-1, keepdim=True)
+        next_value = target(after["observation"]).gather(-1, best)
+        # Nothing follows a step that terminated; one that was truncated has a future.
+        goal = after["reward"] + 0.99 * next_value * ~after["terminated"]
+    values = network(batch["observation"])
+    value = values.gather(-1, batch["action"].unsqueeze(-1))
+    gap = (values.logsumexp(-1, keepdim=True) - value).mean()
+    loss: torch.Tensor = nn.functional.smooth_l1_loss(value, goal) + conservative * gap
+    return loss
+
+
+def learn(dataset: str, steps: int, conservative: float, episodes: int, seed: int) -> Curve:
+    """Learn from a dataset, and evaluate the greedy policy ten times."""
+    from datasets_cli import GymEnv  # of the extra [collect]
+
+    torch.manual_seed(seed)
+    replay = ExperienceReplay(dataset, batch_size=128, transform=DoubleToFloat(), seed=seed)
+    env = GymEnv(replay.recover_environment(), categorical_action_encoding=True)
+    hidden = [nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU()]
+    network = nn.Sequential(*hidden, nn.Linear(64, 2))
+    target = copy.deepcopy(network)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    decay = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.02, steps)
+
+    def act(rows: TensorDict) -> torch.Tensor:
+        values: torch.Tensor = network(rows["observation"])
+        return values.argmax(-1)
+
+    curve: Curve = []
+    for step in range(1, steps + 1):
+        loss = loss_of(replay.sample(), network, target, conservative)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        decay.step()
+        for old, new in zip(target.parameters(), network.parameters(), strict=True):
+            old.data.lerp_(new.data, 0.005)
+        if step % max(1, steps // 10) == 0:
+            env.set_seed(10_000)
+            returns = [env.rollout(500, act)["next", "reward"].sum() for _ in range(episodes)]
+            curve.append((step, float(sum(returns)) / episodes))
+            print(f"seed {seed}, step {step}: mean return {curve[-1][1]:.1f}")
+    return curve
+
+
+def draw(path: Path, curves: list[Curve], recorded: float) -> None:
+    """Write an SVG: the curve of each seed, 195, and the mean return of what was recorded."""
+    last = curves[0][-1][0]
+    levels = [[(0, level), (last, level)] for level in (195, recorded)]
+    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 360" font-size="12">']
+    for points in [*levels, *curves]:
+        # 500 is at the top, y = 20, and 0 at the bottom, y = 320.
+        places = " ".join(f"{60 + 560 * x / last:.0f},{320 - 0.6 * y:.0f}" for x, y in points)
+        stroke = "#4477aa" if points in curves else "#888888"
+        parts.append(f'<polyline fill="none" stroke="{stroke}" points="{places}"/>')
+    for level in (0, 100, 195, 300, 400, 500):
+        parts.append(f'<text x="50" y="{324 - 0.6 * level:.0f}" text-anchor="end">{level}</text>')
+    parts.append(f'<text x="60" y="345">mean return after up to {last:,} updates</text></svg>')
+    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+def main(
+    steps: int = 10_000,
+    recorded_steps: int = 50_000,
+    conservative: float = 1.0,
+    episodes: int = 20,
+    seeds: int = 1,
+    plot: Path | None = None,
+) -> list[Curve]:
+    """Record steps, unless that was done; learn from them, and return a curve for each seed."""
+    name = f"cartpole-lean-{recorded_steps}"
+    dataset = record("CartPole-v1", name, policy=lean, num_steps=recorded_steps, num_envs=8).id
+    returns = ExperienceReplay(dataset).trajectories["return"]
+    print(f"{dataset}: {len(returns)} episodes of mean return {returns.mean():.1f}")
+    curves = [learn(dataset, steps, conservative, episodes, seed) for seed in range(seeds)]
+    if plot is not None:
+        draw(plot, curves, returns.mean())
+    return curves
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # more of them make so small a network slower
+    typer.run(main)

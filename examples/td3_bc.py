@@ -1,0 +1,116 @@
+"""TD3+BC (Fujimoto & Gu, 2021): offline reinforcement learning with one term of imitation.
+
+python examples/td3_bc.py --dataset d4rl/hopper-medium-v2 --env Hopper-v5
+
+It shows observations normalised by a transform, and scores: normalised as D4RL's where the dataset
+has reference scores, else plain returns. Datasets of Minari and recorded ones know the environment
+to evaluate in; others need ``--env``, and without an environment there is training alone.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import typer
+from tensordict import TensorDict
+from torch import nn
+
+from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, UsageError
+
+
+def layers(num_inputs: int, num_outputs: int, width: int) -> nn.Sequential:
+    """Return a network with two hidden layers."""
+    hidden = [nn.Linear(num_inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(width, num_outputs))
+
+
+def values(critics: nn.ModuleList, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Return what both critics say of actions, ``[2, B, 1]``."""
+    return torch.stack([critic(torch.cat([state, action], -1)) for critic in critics])
+
+
+def train(
+    actor: nn.Module, critics: nn.ModuleList, replay: ExperienceReplay, steps: int, alpha: float
+) -> None:
+    """Do the updates of the paper; ``alpha`` weighs the values against the imitation."""
+    old_actor, old_critics = copy.deepcopy((actor, critics))
+    of_actor = torch.optim.Adam(actor.parameters(), 3e-4)
+    of_critics = torch.optim.Adam(critics.parameters(), 3e-4)
+    for step in range(1, steps + 1):
+        batch = replay.sample()
+        state, action, after = batch["observation"], batch["action"], batch["next"]
+        with torch.no_grad():
+            noise = (0.2 * torch.randn_like(action)).clamp(-0.5, 0.5)
+            next_action = (old_actor(after["observation"]) + noise).clamp(-1, 1)
+            next_value = values(old_critics, after["observation"], next_action).amin(0)
+            # Nothing follows a step that terminated; one that was truncated has a future.
+            goal = after["reward"] + 0.99 * next_value * ~after["terminated"]
+        critics_loss = (values(critics, state, action) - goal).square().mean()
+        of_critics.zero_grad()
+        critics_loss.backward()
+        of_critics.step()
+        if step % 2 == 0:
+            chosen = actor(state)
+            value = values(critics, state, chosen)[0]
+            imitation = (chosen - action).square().mean()
+            actor_loss = imitation - alpha * value.mean() / value.abs().mean().detach()
+            of_actor.zero_grad()
+            actor_loss.backward()
+            of_actor.step()
+            for old, new in ((old_actor, actor), (old_critics, critics)):
+                for slow, fast in zip(old.parameters(), new.parameters(), strict=True):
+                    slow.data.lerp_(fast.data, 0.005)
+        if step % 1000 == 0:
+            print(f"step {step}: loss of the critics {critics_loss.item():.3f}")
+
+
+def score(replay: ExperienceReplay, value: float) -> str:
+    """Return what a return is worth, in words."""
+    try:
+        return f"{100 * replay.get_normalized_score(value):.1f} of 100 (return {value:.1f})"
+    except UsageError:
+        return f"return {value:.1f}"
+
+
+def main(
+    dataset: str = "d4rl/hopper-medium-v2",
+    env: str | None = None,
+    steps: int = 1_000_000,
+    width: int = 256,
+    alpha: float = 2.5,
+    seed: int = 0,
+) -> float | None:
+    """Train, and return the mean return of the policy; None where there is no environment."""
+    torch.manual_seed(seed)
+    replay = ExperienceReplay(dataset, batch_size=256, seed=seed)
+    print(f"the recorded policy: {score(replay, replay.trajectories['return'].mean())}")
+    norm = ObservationNorm.from_dataset(replay, ["observation", ("next", "observation")])
+    bound = replay["action"].abs().max().item()
+    to_units = ObservationNorm(0.0, 1 / bound, ["action"])  # from -1 to 1, as the actor's
+    replay.append_transform(Compose(norm, to_units, DoubleToFloat()))
+    num_states, num_actions = len(replay[0]["observation"]), len(replay[0]["action"])
+    actor = nn.Sequential(layers(num_states, num_actions, width), nn.Tanh())
+    critics = nn.ModuleList(layers(num_states + num_actions, 1, width) for _ in range(2))
+    train(actor, critics, replay, steps, alpha)
+
+    def act(rows: TensorDict) -> torch.Tensor:
+        state = (rows["observation"] - norm.loc) / norm.scale
+        return torch.mul(actor(state.float()), bound)
+
+    try:
+        from datasets_cli import GymEnv  # of the extra [collect]
+
+        environment = GymEnv(env or replay.recover_environment())
+    except UsageError as error:
+        print(f"not evaluated: {error} Or name another environment by --env.")
+        return None
+    environment.set_seed(10_000)
+    returns = [environment.rollout(1000, act)["next", "reward"].sum().item() for _ in range(10)]
+    found = sum(returns) / len(returns)
+    print(f"this policy: {score(replay, found)}")
+    return float(found)
+
+
+if __name__ == "__main__":
+    typer.run(main)

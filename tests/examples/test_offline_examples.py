@@ -1,0 +1,39 @@
+"""The examples that learn from published datasets run, and learn, on the data that ships."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from examples import behaviour_cloning, decision_transformer, td3_bc
+from tests.support.paths import PROJECT
+
+FILES = sorted((PROJECT / "examples").glob("*.py"))
+README = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_example_is_short_says_how_it_is_run_and_is_in_the_readme(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 120
+    assert f"\npython examples/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
+    assert f"(examples/{path.name})" in README
+
+
+def test_behaviour_cloning_is_better_than_the_mean_action_on_demonstrations_held_out(door_minari):
+    error, of_mean = behaviour_cloning.main(door_minari, epochs=5)
+    assert 0 < error < 0.7 * of_mean
+
+
+def test_td3_bc_trains_and_says_what_it_needs_to_be_evaluated(door_human, capsys):
+    assert td3_bc.main(door_human, steps=20, width=16) is None
+    printed = capsys.readouterr().out
+    # (260.3 + 56.5) / (2880.6 + 56.5), by the table of D4RL
+    assert "recorded policy: 10.8 of 100 (return 260.3)" in printed
+    assert f"not evaluated: {door_human} does not say which environment it is of" in printed
+
+
+def test_a_decision_transformer_learns(door_human):
+    losses = decision_transformer.main(door_human, steps=40, length=5, width=16, batch_size=16)
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
