@@ -41,6 +41,5 @@ class _OwnTasks(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Cancel what is not begun, and wait for the rest."""
-        for future in self._futures:
-            future.cancel()
-        wait_for(self._futures)
+        # Not for what is cancelled: an executor that has ended never notices that.
+        wait_for([future for future in self._futures if not future.cancel()])
