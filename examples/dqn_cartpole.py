@@ -17,7 +17,7 @@ import typer
 from tensordict import TensorDict
 from torch import nn
 
-from datasets_cli import DoubleToFloat, ExperienceReplay, record
+from datasets_cli import DoubleToFloat, ExperienceReplay, list_datasets, record
 
 Curve = list[tuple[int, float]]  # after how many updates there is which mean return
 
@@ -80,19 +80,18 @@ def learn(dataset: str, steps: int, conservative: float, episodes: int, seed: in
 
 
 def draw(path: Path, curves: list[Curve], recorded: float) -> None:
-    """Write an SVG: the curve of each seed, 195, and the mean return of what was recorded."""
+    """Write an SVG: the curve of each seed, and a line at the return of what was recorded."""
     last = curves[0][-1][0]
-    levels = [[(0, level), (last, level)] for level in (195, recorded)]
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 360" font-size="12">']
-    for points in [*levels, *curves]:
-        # 500 is at the top, y = 20, and 0 at the bottom, y = 320.
-        places = " ".join(f"{60 + 560 * x / last:.0f},{320 - 0.6 * y:.0f}" for x, y in points)
-        stroke = "#4477aa" if points in curves else "#888888"
-        parts.append(f'<polyline fill="none" stroke="{stroke}" points="{places}"/>')
-    for level in (0, 100, 195, 300, 400, 500):
-        parts.append(f'<text x="50" y="{324 - 0.6 * level:.0f}" text-anchor="end">{level}</text>')
-    parts.append(f'<text x="60" y="345">mean return after up to {last:,} updates</text></svg>')
-    path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    svg = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 360" style="background:#fff">']
+    for level in (0, recorded, 195, 300, 400, 500):
+        y = 320 - 0.6 * level  # 500 is at the top, y = 20, and 0 at the bottom, y = 320
+        svg.append(f'<path d="M60 {y:.0f}H620" stroke="lightgrey"/>')
+        svg.append(f'<text x="50" y="{y + 4:.0f}" text-anchor="end">{level:.0f}</text>')
+    for curve in curves:
+        points = " ".join(f"{60 + 560 * x / last:.0f},{320 - 0.6 * y:.0f}" for x, y in curve)
+        svg.append(f'<polyline fill="none" stroke="steelblue" points="{points}"/>')
+    svg.append(f'<text x="60" y="345">mean return after up to {last:,} updates</text></svg>')
+    path.write_text("\n".join(svg) + "\n", encoding="utf-8")
 
 
 def main(
@@ -104,8 +103,9 @@ def main(
     plot: Path | None = None,
 ) -> list[Curve]:
     """Record steps, unless that was done; learn from them, and return a curve for each seed."""
-    name = f"cartpole-lean-{recorded_steps}"
-    dataset = record("CartPole-v1", name, policy=lean, num_steps=recorded_steps, num_envs=8).id
+    dataset = f"recorded/cartpole-lean-{recorded_steps}"
+    if not list_datasets(dataset, installed=True):  # else an edit of this file would be refused
+        record("CartPole-v1", dataset, policy=lean, num_steps=recorded_steps, num_envs=8)
     returns = ExperienceReplay(dataset).trajectories["return"]
     print(f"{dataset}: {len(returns)} episodes of mean return {returns.mean():.1f}")
     curves = [learn(dataset, steps, conservative, episodes, seed) for seed in range(seeds)]
