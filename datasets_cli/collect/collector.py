@@ -25,9 +25,9 @@ from datasets_cli.replay.torchrl_words import takes
 class Collector(DataCollector):
     """Collects rows from an environment in this process, batch after batch.
 
-    >>> collector = Collector(GymEnv("CartPole-v1"), frames_per_batch=200, total_frames=1000)
-    >>> for batch in collector:
-    ...     replay_buffer.extend(batch)
+        collector = Collector(GymEnv("CartPole-v1"), frames_per_batch=200, total_frames=1000)
+        for batch in collector:
+            replay_buffer.extend(batch)
 
     Trajectories begin again when they end, and not between two batches. The environment is reset,
     and the policy called once, when the collector is made.
