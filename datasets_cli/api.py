@@ -656,8 +656,8 @@ def record(
         num_steps: steps to record instead; the last episode is cut there, and ends as truncated.
         num_envs: environments that each worker steps side by side. A policy that draws from torch
             draws otherwise for another number; everything else is the same.
-        num_workers: processes; all cores where None, this process where 0. The values do not
-            depend on it.
+        num_workers: processes, this process where 0; all cores where None, if the work is worth
+            their start. The values do not depend on it.
         seed: of the environments, of random actions, and of torch.
         max_episode_steps: the step limit of an episode; None for the environment's.
         env_options: further arguments of ``gymnasium.make``, JSON values.

@@ -44,7 +44,10 @@ def record(
     ] = 1,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Processes; all cores by default, 0 for this process."),
+        typer.Option(
+            metavar="N",
+            help="Processes; by default all cores if the work is worth it, 0 for none.",
+        ),
     ] = None,
     seed: Annotated[
         int, typer.Option(metavar="N", help="Of environments, random actions and torch.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from datasets_cli.recording.policies import RANDOM, PolicyFunction
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.forms.gymnasium_spaces import describe
 from datasets_cli.store.manifest import Manifest
+
+WORTH_PROCESSES_SECONDS = 10.0
+"""Work that is worth starting processes for: they import torch for some seconds."""
 
 CHUNKS_A_WAVE = 4
 """Chunks for each worker between two looks at whether the steps are enough."""
@@ -88,17 +93,41 @@ class Run:
         found: list[Path] = []
         num_steps = 0
         kept = f"What is recorded is kept in {folder}; the same call continues from there."
+        waves = self._waves(folder, workers)
+        first = next(waves)
+        if workers.num_workers is None and not self._is_worth_processes(first):
+            workers = replace(workers, num_workers=0)
         with workers.pool() as pool:
-            for wave in self._waves(folder, workers):
+            for wave in chain([first], waves):
                 missing = [task for task in wave if not task.done.is_dir()]
                 num_steps += sum(num_steps_in(task.done) for task in wave if task not in missing)
-                for task, _ in run_tasks(pool, record_chunk, missing, kept):
+                done = run_tasks(
+                    pool,
+                    record_chunk,
+                    missing,
+                    kept,
+                    name=lambda task: task.named,
+                    note=progress.note,
+                )
+                for task, _ in done:
                     num_steps += num_steps_in(task.done)
                     progress.writing(num_steps)
                 found += [task.done for task in wave]
                 if self.options.num_steps is not None and num_steps >= self.options.num_steps:
                     break
         return found
+
+    def _is_worth_processes(self, tasks: list[ChunkTask]) -> bool:
+        """Record the first chunk in this process, and tell whether the rest would take long."""
+        began = time.monotonic()
+        missing = [task for task in tasks if not task.done.is_dir()]
+        if not missing:
+            return True
+        record_chunk(missing[0])
+        seconds = time.monotonic() - began
+        wanted, num_steps = self.options.num_steps, num_steps_in(missing[0].done)
+        num_chunks = len(missing) if wanted is None else wanted / num_steps
+        return seconds * (num_chunks - 1) > WORTH_PROCESSES_SECONDS
 
     def _waves(self, folder: Path, workers: Workers) -> Iterator[list[ChunkTask]]:
         """Yield tasks: all of a number of episodes at once; some at a time until steps suffice."""
