@@ -1,6 +1,6 @@
 """How preprocess() scales with worker processes, and how fast it is beside TorchRL's.
 
-    python benchmarks/workers.py [--rows 1000000] [--slow-rows 100000] [--repeat 3]
+    python benchmarks/workers.py [--rows 1000000] [--slow-rows 300000] [--repeat 3]
 
 Converts a file in D4RL's layout with this project and with TorchRL. Then, each time in a fresh
 process and in turn: a vectorised function of every row, by TorchRL's ``preprocess`` and by ours,
@@ -8,7 +8,8 @@ each with its default number of workers, and by ours with other numbers; and a f
 works for a fifth of a millisecond on each row in Python, with one worker and with two. The time is
 that of the call, the start of processes included. Values of the results are compared.
 
-Prints JSON: medians of seconds; TorchRL/ours, and one worker/two. No network is used.
+Prints JSON: medians of seconds; TorchRL/ours, and one worker/two, beside what two processes gain on
+this machine that share nothing. No network is used.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import convert
+import two_cores
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
@@ -132,10 +134,12 @@ def compare(rows: int, slow_rows: int, repeat: int) -> Result:
     """Run every step in turn, and return medians and ratios."""
     seconds: dict[str, list[float]] = {step: [] for step in STEPS if step != "make"}
     results: dict[str, set[str]] = {"vectorised": set(), "slow": set()}
+    limits: list[float] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         run("make", folder, rows)
         for _ in range(repeat):
+            limits.append(two_cores.gain())
             for step, times in seconds.items():
                 kind = step.partition(",")[0]
                 count = rows if kind == "vectorised" else slow_rows
@@ -156,6 +160,7 @@ def compare(rows: int, slow_rows: int, repeat: int) -> Result:
             name: round(statistics.median(seconds[top]) / statistics.median(seconds[bottom]), 2)
             for name, (top, bottom) in ratios.items()
         },
+        "two processes of zlib that share nothing, one/two": round(statistics.median(limits), 2),
     }
 
 
@@ -163,7 +168,7 @@ def main() -> None:
     """Compare and print the result, or do one step of it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--slow-rows", type=int, default=100_000)
+    parser.add_argument("--slow-rows", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--step", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
