@@ -474,7 +474,7 @@ def preprocess(
         num_workers: processes, this process where 0. Where None it begins in this process, and
             uses all cores where that is worth starting processes for.
         where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
-        max_trajectories: at most so many of these, drawn by ``seed`` and read in their order.
+        max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
         num_frames: only the first ``num_frames`` rows, to try a function; they may cut a
             trajectory.
         chunksize: rows that the function takes at once, at least, to the next end of a trajectory;

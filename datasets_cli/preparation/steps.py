@@ -32,7 +32,7 @@ class PreprocessStep:
         num_frames: only the first ``num_frames`` rows.
         seed: seeds torch for every chunk, and draws ``max_trajectories``.
         where: only trajectories for which a condition holds.
-        max_trajectories: at most so many of these.
+        max_trajectories: at most this many of these.
 
     Raises:
         UsageError: a value is of another type or out of range.

@@ -25,7 +25,7 @@ class PreprocessOptions:
             ``max_trajectories``, too.
         where: only trajectories for which a condition holds, as ``ExperienceReplay.filter`` takes
             it: ``"return > 300 and length >= 100"``.
-        max_trajectories: at most so many of these, drawn at random and read in their order.
+        max_trajectories: at most this many of these, drawn at random and read in their order.
 
     Raises:
         UsageError: a number is out of range, or two exclude one another.

@@ -44,7 +44,7 @@ class Trainer:
 
     Args:
         collector: gives TensorDicts ``[*B]`` of steps; what it is is up to you, a list too.
-        total_frames: training ends when so many steps were collected.
+        total_frames: training ends when this many steps were collected.
         frame_skip: frames of the environment that a step stands for.
         optim_steps_per_batch: optimisation steps after each batch.
         loss_module: takes a sample and returns a TensorDict of scalars; those whose names begin

@@ -41,7 +41,7 @@ class Pipeline:
         normalise: columns that get mean 0 and deviation 1, and their successors below ``next`` by
             the same numbers: those of all rows that are read. Integers become float32.
         returns_to_go: add ``returns_to_go``, the rewards of a trajectory from each step on.
-        n_step: make rows span so many steps, as ``MultiStep`` does; a row whose span reaches a
+        n_step: make rows span this many steps, as ``MultiStep`` does; a row whose span reaches a
             terminal state is marked as terminated.
         gamma: the discount a step of the last two: 1 by default for the first.
         cast: ``"float32"``, for every column of floating-point numbers, or ``"action=int64"``.
