@@ -1,4 +1,4 @@
-"""Which trajectories a run reads: those that a condition holds for, and at most this many of them."""
+"""Which trajectories a run reads: those that a condition holds for, at most this many of them."""
 
 from __future__ import annotations
 
