@@ -94,7 +94,7 @@ def test_a_policy_writes_the_same_entries_in_each_step() -> None:
 def test_what_to_install_is_said_where_gymnasium_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = "datasets_cli.collect.environments.gymnasium_extra"
+    module = "datasets_cli.gymnasium_extra"
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[collect\]'"):

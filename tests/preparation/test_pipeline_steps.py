@@ -13,7 +13,7 @@ from datasets_cli import Pipeline, PreprocessStep, StepFile, plan_preprocess, pr
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import run, running
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.requests import Request, read_request
 from datasets_cli.store.cache_root import CacheRoot, runs_to
@@ -137,7 +137,7 @@ def test_a_step_is_a_pipeline_or_a_function(here: Path) -> None:
 def work(installed: list[str], config: Config, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a run left that ended in the middle."""
     monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
-    write_rows = run.write_rows
+    write_rows = running.write_rows
 
     def fails(task: Any) -> None:
         if task.start:
@@ -145,7 +145,7 @@ def work(installed: list[str], config: Config, monkeypatch: pytest.MonkeyPatch) 
         write_rows(task)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(run, "write_rows", fails)
+        patched.setattr(running, "write_rows", fails)
         steps = Pipeline(cast="float16", n_step=2, gamma=1)
         preprocess("demo/iris", steps, "x", where="number < 100", max_trajectories=80, seed=3)
     return runs_to(CacheRoot(config.root).dataset("derived/x"))[0]

@@ -47,7 +47,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "a lambda": (lambda batch: raises(batch.clone()), r"\(trajectory 3\): ValueError: the fourth"),
     "changes": (
         changes,
-        r"rows 897 to 1195 .*\(trajectory 3\), action is missing, but .* it was float32 \[28\]\.",
+        r"for rows 897 to 1195 of .* \(trajectory 3\), action is missing, but for the first rows "
+        r"it was float32 \[28\]\.",
     ),
     "narrows": (narrows, r"action is float64 \[3\], but for the first .* was float32 \[28\]\."),
     "ends": (ends_the_program, r"\(trajectory 3\): SystemExit: 5 .* in ends_the_program"),
