@@ -34,6 +34,7 @@ from typing import Any
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_AFTER_ADDRESS = "\"'`.,:;)"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
 
 
@@ -67,7 +68,13 @@ def _public_parameter(parameter: str) -> str:
 
 def public_text(text: str) -> str:
     """Return a text in which each address is as ``public_url`` gives it."""
-    return _ADDRESS.sub(lambda found: public_url(found[0]), text)
+    return _ADDRESS.sub(_public_match, text)
+
+
+def _public_match(found: re.Match[str]) -> str:
+    # What a sentence puts after an address is not of it: "tcp://host:8786" and tcp://host:8786.
+    address = found[0].rstrip(_AFTER_ADDRESS)
+    return public_url(address) + found[0][len(address) :]
 
 
 class RldsError(Exception):

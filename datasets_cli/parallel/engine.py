@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from numbers import Integral
 from typing import Literal, get_args
 
 from datasets_cli.errors import UsageError
@@ -38,8 +39,20 @@ class Workers:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None and self.num_workers < 0:
-            raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+        if self.num_workers is not None:
+            if not isinstance(self.num_workers, Integral):
+                raise UsageError(f"num_workers is {self.num_workers!r}; expected a whole number.")
+            if self.num_workers < 0:
+                raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+        if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
+            raise UsageError(
+                "executor is a concurrent.futures.Executor, such as ProcessPoolExecutor(4), not "
+                f"{type(self.executor).__name__}. A cluster is given by engine= and address=."
+            )
+        if not isinstance(self.address, str | None):
+            raise UsageError(
+                f"address is {self.address!r}; expected text, such as tcp://host:8786."
+            )
         if self.engine not in get_args(Engine):
             raise UsageError(f'engine is "local", "dask" or "ray", not {self.engine!r}.')
         if self.engine == "local":

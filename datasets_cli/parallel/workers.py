@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import pickle
 import sys
 import sysconfig
 import threading
@@ -25,6 +26,7 @@ from typing import Any, ClassVar
 import cloudpickle
 
 import datasets_cli
+from datasets_cli.errors import UsageError
 from datasets_cli.parallel.modules import is_stale
 
 _MAIN_FILE = ("init_main_from_name", "init_main_from_path")
@@ -79,6 +81,9 @@ def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
         value: a function.
         elsewhere: whether workers do not have the Python path of this process: they can import
             what is installed, and find no file in the folder of a script.
+
+    Raises:
+        UsageError: it cannot be pickled.
     """
     module = _own_module(value, elsewhere)
     if module is None:
@@ -110,7 +115,13 @@ def pickle_for_child(value: Any) -> bytes:
 
 
 def _dumps(value: Any) -> bytes:
-    pickled: bytes = cloudpickle.dumps(value)
+    try:
+        pickled: bytes = cloudpickle.dumps(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        raise UsageError(
+            f"A function, or what it refers to, cannot be given to a worker process ({error}). "
+            "Make a lock, an open file or a connection within the function, or in its module."
+        ) from error
     return pickled
 
 

@@ -14,7 +14,7 @@ _LIBRARY = str(Path(os.__file__).parent)
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
-def failure_of(error: Exception) -> str:
+def failure_of(error: BaseException) -> str:
     """Return type and message of an exception, and the user's innermost file and line in it."""
     text = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import get_args
 
 from datasets_cli.errors import UsageError
@@ -46,8 +47,12 @@ class PreprocessOptions:
             raise UsageError("Give chunksize or num_chunks, not both.")
         for name in ("num_frames", "chunksize", "num_chunks", "max_trajectories"):
             value = getattr(self, name)
+            if value is not None and not isinstance(value, Integral):
+                raise UsageError(f"{name} is {value!r}; expected a whole number.")
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; expected 1 or more.")
+        if not isinstance(self.seed, Integral):
+            raise UsageError(f"seed is {self.seed!r}; expected a whole number.")
         if self.seed < 0:
             raise UsageError(f"seed is {self.seed}; expected 0 or more.")
 

@@ -20,7 +20,12 @@ from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.failures import failure_of
 from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.returned.columns import Returned, arrays_of, first_difference
+from datasets_cli.preprocessing.returned.columns import (
+    Returned,
+    arrays_of,
+    first_difference,
+    kind_of,
+)
 from datasets_cli.preprocessing.returned.marks import write_mark
 from datasets_cli.preprocessing.returned.row_numbers import ROW, kept_rows, number_rows
 from datasets_cli.preprocessing.worker_needs import WorkerNeeds
@@ -106,8 +111,8 @@ def _refuse_other_columns(task: PreprocessTask, found: dict[Key, AnyColumn], nam
         wrong = first_difference(found, expected)
         raise UsageError(
             f"The function must return the same columns everywhere: for {named}, "
-            f"{show_key(wrong)} is {found.get(wrong)}, but for the first rows it was "
-            f"{expected.get(wrong)}."
+            f"{show_key(wrong)} is {kind_of(found.get(wrong))}, but for the first rows it was "
+            f"{kind_of(expected.get(wrong))}."
         )
 
 
@@ -186,7 +191,8 @@ def apply(
         raise UsageError(
             f"The function must return the same columns where its batch has {ROW} too, the numbers "
             f"of rows, as it drops some of {named}: {show_key(wrong)} is "
-            f"{again.columns.get(wrong)} with it, and {found.columns.get(wrong)} without. A "
+            f"{kind_of(again.columns.get(wrong))} with it, and "
+            f"{kind_of(found.columns.get(wrong))} without. A "
             f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
             f'puts rows[keep] into its result as "{ROW}".'
         )
@@ -208,7 +214,7 @@ def _call(function: Function, batch: TensorDict, seeds: list[int], named: str) -
         torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
         try:
             result = function(batch)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
             if isinstance(error, UsageError) and isinstance(function, PipelineFunction):
                 raise UsageError(f"{error} It was found in {named}.") from error
             raise RldsError(f"The function failed on {named}: {failure_of(error)}") from error

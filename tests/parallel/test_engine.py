@@ -17,7 +17,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"engine": "spark"}, r'"local", "dask" or "ray", not \'spark\''),
     ({"engine": "dask"}, "needs the address of a scheduler"),
     ({"address": "tcp://host:1"}, "is the address of a cluster, and the engine is local"),
+    ({"engine": "dask"}, r'address="tcp://host:8786" \(--address\)'),
     ({"num_workers": -1}, "-1 workers cannot work"),
+    ({"num_workers": "2"}, "num_workers is '2'; expected a whole number"),
+    ({"executor": "dask"}, "executor is a concurrent.futures.Executor, .* not str"),
+    ({"engine": "dask", "address": 8786}, "address is 8786; expected text"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import RldsError
+from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.store.check import check_digests
 
 
@@ -30,13 +32,26 @@ def changes(batch: TensorDict) -> TensorDict:
     return batch if int(batch["episode"][0]) != 3 else batch.exclude("action")
 
 
+def narrows(batch: TensorDict) -> TensorDict:
+    if int(batch["episode"][0]) == 3:
+        batch["action"] = batch["action"][:, :3].double()
+    return batch
+
+
+def ends_the_program(batch: TensorDict) -> TensorDict:
+    return sys.exit(5) if int(batch["episode"][0]) == 3 else batch
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "raises": (raises, r"rows 897 to 1195 .*\(trajectory 3\): ValueError: .* line \d+, in raises"),
     "a lambda": (lambda batch: raises(batch.clone()), r"\(trajectory 3\): ValueError: the fourth"),
     "changes": (
         changes,
-        r"for rows 897 to 1195 of .* \(trajectory 3\), action is None, but for the first ",
+        r"for rows 897 to 1195 of .* \(trajectory 3\), action is missing, but for the first rows "
+        r"it was float32 \[28\]\.",
     ),
+    "narrows": (narrows, r"action is float64 \[3\], but for the first .* was float32 \[28\]\."),
+    "ends": (ends_the_program, r"\(trajectory 3\): SystemExit: 5 .* in ends_the_program"),
 }
 
 
@@ -66,3 +81,21 @@ def test_nan_is_a_value_and_leaves_the_other_statistics_right(
     assert statistics["length"]["mean"] == lengths.mean()
     nothing = dict.fromkeys(("min", "max", "mean", "std"))
     assert statistics["reward"] == statistics["return"] == nothing  # JSON has no NaN
+
+
+def test_a_function_that_cannot_be_given_to_a_worker_is_refused(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    lock = threading.Lock()
+
+    def locked(batch: TensorDict) -> TensorDict:
+        with lock:
+            return batch
+
+    with pytest.raises(UsageError, match=r"cannot be given to a worker process .*lock"):
+        replay.preprocess(locked, dest=tmp_path / "out", num_workers=0)
+
+
+def test_a_chunksize_that_is_no_number_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chunksize is 'x'; expected a whole number"):
+        replay.preprocess(raises, dest=tmp_path / "out", chunksize="x")  # type: ignore[arg-type]

@@ -217,6 +217,11 @@ def test_host_path_and_what_names_the_file_stay(url: str, shown: str) -> None:
     assert public_url(url) == shown
 
 
+def test_what_follows_an_address_in_a_sentence_is_not_of_it() -> None:
+    for text in ('address="tcp://host:8786" (--address)', "at tcp://host:1, tcp://host:2."):
+        assert public_text(text) == text
+
+
 IN_PASSWORD = st.text(":@&=%;+'\"\\[]x1", max_size=5)
 IN_QUERY = st.text("/?#:@&=%;+'\"\\[]x1", max_size=5)
 

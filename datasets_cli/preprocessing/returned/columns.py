@@ -9,7 +9,7 @@ from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import UsageError
 from datasets_cli.store.schema.bits import to_array
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.columns import Column, Key, show_key
 from datasets_cli.store.schema.texts import AnyColumn, any_column, is_text
 
 
@@ -38,6 +38,14 @@ class Returned(NamedTuple):
 def first_difference(one: dict[Key, AnyColumn], other: dict[Key, AnyColumn]) -> Key:
     """Return the first key by which two sets of columns, which differ, do so."""
     return min(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def kind_of(column: AnyColumn | None) -> str:
+    """Return what a column is made of, as messages say it: ``float32 [39]``; None has none."""
+    if column is None:
+        return "missing"
+    dtype = column.dtype if isinstance(column, Column) else "text"
+    return f"{dtype} {list(column.shape)}"
 
 
 def arrays_of(result: TensorDict, named: str) -> dict[Key, np.ndarray]:

@@ -167,8 +167,8 @@ class Condition:
     def _refused(self, why: str) -> UsageError:
         shown = self._where if len(self._where) <= 200 else f"{self._where[:200]}..."
         return UsageError(
-            f"{shown!r} is no condition on trajectories: {why}. Expected something such as "
-            "'return > 300 and length >= 100', of numbers, the columns "
+            f"{shown!r} is no condition on trajectories: {why.removesuffix('.')}. Expected "
+            "something such as 'return > 300 and length >= 100', of numbers, the columns "
             f"{', '.join(self._table.keys())}, and reductions such as max(action): "
             f"{', '.join(REDUCTIONS)}."
         )
