@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from datasets_cli.parallel.lost import LostCluster, LostWorker
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
+
+CONNECT_SECONDS = 10.0
 
 
 @contextmanager
@@ -58,13 +61,25 @@ def ray_pool(address: str | None) -> Iterator[Executor]:
 
 def _connect(address: str | None) -> None:
     try:
+        _knock(address)
         ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address}" if address else "by RAY_ADDRESS or on this machine"
         raise RldsError(
             f"There is no Ray cluster {where} ({error}). Start one, `ray start --head`, and give "
             "its address, such as host:6379."
         ) from error
+
+
+def _knock(address: str | None) -> None:
+    """Connect to an address and hang up: Ray itself tries one where nothing listens for minutes.
+
+    Raises:
+        OSError: nothing listens there.
+    """
+    host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
 class _RayWorkers(Cluster):

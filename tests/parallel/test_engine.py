@@ -55,6 +55,12 @@ def test_a_scheduler_that_is_not_there_is_an_error_within_its_time(
         pass
 
 
+def test_a_ray_cluster_that_is_not_there_is_an_error_at_once() -> None:
+    workers = Workers(engine="ray", address="127.0.0.1:9")
+    with pytest.raises(RldsError, match="no Ray cluster at 127.0.0.1:9 .*refused"), workers.pool():
+        pass
+
+
 def test_the_command_line_passes_the_engine_on(
     door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
