@@ -115,6 +115,9 @@ class Source:
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
         found = rows.to_tensordict(self._num_steps)
+        for leaf in self.environment.action_leaves:
+            # gymnasium takes the largest of a vector, so that it does not say what is no category.
+            _check_category(leaf, found[leaf.key], (*batch, self._num_steps))
         # Worker w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * options.num_workers + options.worker
         found["collector", "traj_ids"] = torch.from_numpy(ids if batch else ids[0])

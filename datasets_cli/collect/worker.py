@@ -7,6 +7,7 @@ import random
 import signal
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -125,7 +126,8 @@ def work(connection: Connection, job: Job) -> None:
     except (EOFError, ConnectionError):
         pass  # the other process has ended
     except Exception as error:
-        send(connection, ("error", _sendable(error, job.options.worker)))
+        with suppress(ConnectionError):  # another process failed first, and all are being ended
+            send(connection, ("error", _sendable(error, job.options.worker)))
     finally:
         if source is not None:
             source.close()

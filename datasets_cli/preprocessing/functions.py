@@ -18,17 +18,18 @@ _imported: dict[str, bytes | None] = {}  # the text of each module that was impo
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def load_function(text: str, folder: Path | None = None) -> Function:
+def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> Function:
     """Return the function that ``module:function`` names; importing its module runs the module.
 
     Args:
         text: the name.
         folder: where the module may be, besides the Python path; the working directory where None.
+        option: what gave the name, for messages.
 
     Raises:
         UsageError: there is no such module or function.
     """
-    module_name, name = split_function(text)
+    module_name, name = split_function(text, option)
     here = str(folder or Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -36,18 +37,18 @@ def load_function(text: str, folder: Path | None = None) -> Function:
         module = _newest(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"--fn {text}: there is no module {error.name} in {here} or the Python path."
+            f"{option} {text}: there is no module {error.name} in {here} or the Python path."
         ) from error
     except Exception as error:  # whatever a user's module does
         raise UsageError(
-            f"--fn {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
+            f"{option} {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
             "Expected a module's name, such as mycode for mycode.py in this folder."
         ) from error
     if not hasattr(module, name):
-        raise UsageError(f"--fn {text}: the module {module_name} has no {name}.")
+        raise UsageError(f"{option} {text}: the module {module_name} has no {name}.")
     function = getattr(module, name)
     if not callable(function):
-        raise UsageError(f"--fn {text}: {name} is a {type(function).__name__}, not a function.")
+        raise UsageError(f"{option} {text}: {name} is a {type(function).__name__}, not a function.")
     return function  # type: ignore[no-any-return]
 
 
@@ -70,14 +71,18 @@ def _text_of(module: ModuleType) -> bytes | None:
         return None
 
 
-def split_function(text: str) -> tuple[str, str]:
+def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
     """Return module and function of ``module:function``.
+
+    Args:
+        text: the name.
+        option: what gave it, for messages.
 
     Raises:
         UsageError: it has another form.
     """
     if not _NAME.fullmatch(text):
-        raise UsageError(f"--fn {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
+        raise UsageError(f"{option} {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
     module, _, name = text.partition(":")
     return module, name
 

@@ -90,8 +90,17 @@ class CalledPolicy:
         except Exception as error:
             raise RldsError(f"The policy {self._name} failed: {failure_of(error)}") from error
         if not isinstance(found, TensorDictBase):
-            found = batch if found is None else TensorDict({"action": found}, [self._num_envs])
+            found = batch if found is None else self._wrapped(found)
         return batch_of_columns(self._space, lambda key: self._column(found, key), ACTION)
+
+    def _wrapped(self, actions: Any) -> TensorDict:
+        try:
+            return TensorDict({"action": actions}, [self._num_envs])
+        except RuntimeError as error:
+            raise UsageError(
+                f"The policy {self._name} returned actions that are not {self._num_envs}, one for "
+                f"each environment: {error}"
+            ) from error
 
     def _column(self, found: TensorDictBase, key: Key) -> np.ndarray:
         space: Any = self._space

@@ -34,6 +34,7 @@ from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.tables import remove_tables
 
 PLAN = "recording.json"
+CHUNKS = "chunks"
 
 
 def record_episodes(
@@ -71,7 +72,7 @@ def record_episodes(
     wanted = RecordOptions(env, name, **options)
     function = None if policy == RANDOM else policy
     if isinstance(function, str):
-        function = load_function(function)
+        function = load_function(function, option="--policy")
     root, id = CacheRoot(config.root), recorded_id(out)
     if layout not in (None, *LAYOUTS):
         raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
@@ -92,7 +93,7 @@ def record_episodes(
             )
         check_one_disk(root, id)
         _begin(work, run.plan)
-        chunks = run.record(work / "chunks", workers, told)
+        chunks = run.record(work / CHUNKS, workers, told)
         manifest, staging = stage(root, id, run, chunks, older, layout, told.writing)
         commit(root, staging, manifest)
         if older is not None:
@@ -125,7 +126,9 @@ def _begin(work: Path, plan: dict[str, Any]) -> None:
     """
     path = work / PLAN
     text = json.dumps(plan, indent=1)
-    if not path.is_file():
+    # A first call that failed before any episode was finished, such as one whose policy is wrong,
+    # left nothing to lose.
+    if not path.is_file() or not any((work / CHUNKS).glob("[0-9]*")):
         with disk_errors(work):
             make_folder(work)
             path.write_text(text, encoding="utf-8")

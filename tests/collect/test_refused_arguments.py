@@ -91,6 +91,17 @@ def test_a_policy_writes_the_same_entries_in_each_step() -> None:
         collector_of(policy=policy).next()
 
 
+@pytest.mark.parametrize("later", [[0, 0], [1, 1], [0, 5]])
+def test_an_action_of_no_category_is_refused_in_each_step(later: list[int]) -> None:
+    actions = iter([[1, 0]] * 5)
+
+    def policy(tensordict: TensorDict) -> TensorDict:
+        return tensordict.set("action", torch.tensor(next(actions, later)))
+
+    with pytest.raises(UsageError, match="is not in the environment's action_spec"):
+        collector_of(policy=policy).next()
+
+
 def test_what_to_install_is_said_where_gymnasium_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -95,11 +95,27 @@ def test_an_interrupted_recording_continues_to_the_same_bytes(
     assert files_of("half") == files_of("whole")
 
 
-def test_another_recording_does_not_take_the_place_of_an_interrupted_one() -> None:
+def test_another_recording_does_not_take_the_place_of_an_interrupted_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_chunk = iter([chunks.make_environments])
+
+    def fail_at_the_second(options: Any) -> Any:
+        return next(one_chunk, toys.broken)(options)
+
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(chunks, "make_environments", fail_at_the_second)
+        record(CARTPOLE, "x", num_episodes=6)
+    with pytest.raises(UsageError, match=r"was interrupted \(num_episodes: 6, now 5"):
+        record(CARTPOLE, "x", num_episodes=5)
+
+
+def test_a_call_that_failed_before_the_first_episode_was_finished_may_be_mended() -> None:
     with pytest.raises(RldsError, match="of the policy"):
         record(CARTPOLE, "x", num_episodes=6, policy=toys.broken)
-    with pytest.raises(UsageError, match=r"was interrupted \(num_episodes: 6, now 5"):
-        record(CARTPOLE, "x", num_episodes=5, policy=toys.broken)
+    record(CARTPOLE, "x", num_episodes=2, policy=toys.coin)
+    record(CARTPOLE, "whole", num_episodes=2, policy=toys.coin)
+    assert files_of("x") == files_of("whole")
 
 
 def test_episodes_that_are_added_continue_the_numbers() -> None:
@@ -183,7 +199,12 @@ def test_a_dataset_without_an_environment_says_so(door: str) -> None:
         ({"num_episodes": 1, "num_steps": 1}, "one of them"),
         ({"num_episodes": 0}, "num_episodes is 0"),
         ({"num_episodes": 1, "policy": toys.wrong}, r"float32 \[1, 2\]; expected int64 \[1\]"),
-        ({"num_episodes": 1, "policy": "nowhere:f"}, "there is no module nowhere"),
+        ({"num_episodes": 1, "policy": toys.too_many}, "actions that are not 1, one for each"),
+        (
+            {"num_episodes": 1, "policy": "nowhere:f"},
+            "--policy nowhere:f: there is no module nowhere",
+        ),
+        ({"num_episodes": 1, "policy": "nowhere"}, "--policy 'nowhere' is not MODULE:FUNCTION"),
         ({"num_episodes": 1, "env_options": {"mode": print}}, "JSON values"),
         (
             {"num_episodes": 1, "env_options": {"mode": 1}},

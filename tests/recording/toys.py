@@ -101,3 +101,8 @@ def wrong(batch: TensorDict) -> torch.Tensor:
 def broken(batch: TensorDict) -> None:
     """Raise."""
     raise ZeroDivisionError("of the policy")
+
+
+def too_many(batch: TensorDict) -> torch.Tensor:
+    """Return more actions than there are environments."""
+    return torch.zeros(99, dtype=torch.int64)
