@@ -415,3 +415,12 @@ def test_a_mirror_that_is_none_is_refused(mirror: str, capsys: Capture) -> None:
 def test_the_bare_command_shows_its_help(capsys: Capture) -> None:
     assert main([]) == 0
     assert "download" in capsys.readouterr().out
+
+
+def test_a_module_that_ends_the_program_is_an_error_of_ours(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "ends_at_import.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["preprocess", door, "--fn", "ends_at_import:f", "--out", "x"]) == 1
+    assert "Let it raise an error instead" in " ".join(capsys.readouterr().err.split())

@@ -141,7 +141,7 @@ FUNCTIONS = [
         ("wrong_functions:broken", 1, "KeyError: 'reward'"),
         ("wrong_functions:nothing", 2, "must return a TensorDict with one row for each"),
         ("wrong_functions:shorter", 2, "must return _row where it drops rows"),
-        ("wrong_functions:leaving", 1, "Let it raise an error instead"),
+        ("wrong_functions:leaving", 1, "line 7, in leaving"),
     )
 ]
 FUNCTIONS += [

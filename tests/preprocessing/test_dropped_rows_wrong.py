@@ -59,7 +59,7 @@ WRONG: dict[str, tuple[Callable[[TensorDict], Any], str]] = {
         lambda b: b[(b["_row"] - b["_row"][0]).flip(0)],
         "each at most once: of rows 0 to 3 .* row 3 and after it row 2",
     ),
-    "all entries": (nested, r"copy\._row is Column.* with it, and None without.*pop\("),
+    "all entries": (nested, r"copy\._row is int64 \[\] with it, and missing without.*pop\("),
     "all go": (lambda b: b[b["action"] < 0], "it dropped all 34 rows of toy/missions"),
 }
 
