@@ -133,15 +133,7 @@ def load_config(
 
 
 def choose_config(root: str | os.PathLike[str] | None, config: Config | None) -> Config:
-    """Return the configuration that a function's ``root`` and ``config`` arguments give.
-
-    Args:
-        root: the cache root, with all else as ``load_config`` has it.
-        config: a whole configuration.
-
-    Raises:
-        UsageError: both are given.
-    """
+    """Return the configuration that a function's ``root`` and ``config`` arguments give."""
     if config is None:
         return load_config(root=root)
     if root is not None:
@@ -234,11 +226,7 @@ def _switch(name: str, flag: bool | None, env: Mapping[str, str], core: Mapping[
 
 
 def _is_true(name: str, word: str) -> bool:
-    """Return what a switch of the environment says.
-
-    Raises:
-        UsageError: it is not one of the words for yes and no.
-    """
+    """Return what a switch of the environment says."""
     if word.strip().lower() in TRUE_WORDS | FALSE_WORDS:
         return word.strip().lower() in TRUE_WORDS
     raise UsageError(

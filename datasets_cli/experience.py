@@ -679,10 +679,10 @@ def _find(
     install_options: InstallOptions,
     progress: Progress | None,
 ) -> tuple[Path, Accept | None]:
-    """Return the folder of a dataset, installed first if need be, and what opening it must check.
-
-    A dataset that is there is checked while it is opened, so that its manifest is read once.
+    """Return the folder of a dataset, installed first if need be, and what opening it must
+    check.
     """
+    # A dataset that is there is checked while it is opened, so that its manifest is read once.
     if not (isinstance(download, bool) or download == "force"):
         raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:

@@ -28,15 +28,7 @@ _told: set[str] = set()
 
 
 def find(module: str, name: str) -> Any:
-    """Return what a name of the release before is called now, and warn.
-
-    Args:
-        module: in which it is sought; its own frames are not the user's.
-        name: the old name.
-
-    Raises:
-        AttributeError: it is no old name either.
-    """
+    """Return what a name of the release before is called now, and warn."""
     if name not in _NEW_HOMES:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     warn([str(sys.modules[module].__file__)])
@@ -45,11 +37,7 @@ def find(module: str, name: str) -> Any:
 
 
 def warn(own_files: Collection[str]) -> None:
-    """Warn that a recipe uses old names, once for each file.
-
-    Args:
-        own_files: paths whose frames are not the user's; the first caller outside them is told.
-    """
+    """Warn that a recipe uses old names, once for each file."""
     # A dataclass's __init__ is compiled from a text: its file is "<string>".
     skipped = {__file__, "<string>", *own_files}
     frame = sys._getframe(1)

@@ -76,14 +76,7 @@ def expect_files(progress: Progress, sizes: Mapping[str, int | None]) -> None:
 
 
 def expect_rows(progress: Progress, id: str, done: int, total: int) -> None:
-    """Tell how many rows there are to write to a ``Progress`` that has ``expecting_rows``.
-
-    Args:
-        progress: who is told.
-        id: of the dataset that is written.
-        done: rows that an earlier run wrote.
-        total: rows in all.
-    """
+    """Tell how many rows there are to write to a ``Progress`` that has ``expecting_rows``."""
     expecting = getattr(progress, "expecting_rows", None)
     if expecting is not None:
         expecting(id, done, total)
@@ -91,13 +84,7 @@ def expect_rows(progress: Progress, id: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class RowRate:
-    """How fast all workers together write the rows of a dataset.
-
-    Args:
-        had: rows that were there at the beginning; they have no speed.
-        total: rows in all.
-        began: when, in seconds.
-    """
+    """How fast all workers together write the rows of a dataset."""
 
     had: int
     total: int

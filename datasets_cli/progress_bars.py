@@ -21,12 +21,7 @@ CHUNK_BYTES = 1 << 16  # as a download reads
 def shown(
     progress: Progress | None, rows_label: str = "steps written"
 ) -> AbstractContextManager[Progress]:
-    """Return the progress of one piece of work, for a ``with`` statement.
-
-    Args:
-        progress: who is told; None draws bars if stderr is a terminal, and prints notes there.
-        rows_label: what is done with the rows.
-    """
+    """Return the progress of one piece of work, for a ``with`` statement."""
     if progress is not None:
         return nullcontext(progress)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -35,16 +30,10 @@ def shown(
 
 
 class Bars:
-    """A ``Progress`` that draws on stderr; use it in a ``with`` statement.
+    """A ``Progress`` that draws on stderr; use it in a ``with`` statement."""
 
-    All files share one line, those of several datasets too; the file that is fetched stands on the
-    line below. Both lines go when the work is done.
-
-    Args:
-        shown: whether anything is drawn; notes are printed either way.
-        num_transitions: how many rows there will be, where that is known.
-        rows_label: what is done with the rows.
-    """
+    # All files share one line, those of several datasets too; the file that is fetched stands on
+    # the line below. Both lines go when the work is done.
 
     def __init__(
         self,
@@ -97,12 +86,7 @@ class Bars:
         self._draw(lambda width: text[:width], "")
 
     def writing_beside(self, id: str, num_transitions: int) -> None:
-        """Draw the rows of several datasets that are written at the same time.
-
-        Args:
-            id: of one of them.
-            num_transitions: its rows so far.
-        """
+        """Draw the rows of several datasets that are written at the same time."""
         self._rows.advance(id, num_transitions, time.monotonic())
         if self._files.is_done:
             self._draw(lambda width: self._rows.line(self._rows_label)[:width], "")
@@ -141,16 +125,10 @@ def _shortened(text: str, width: int) -> str:
 
 
 class PartOfRun:
-    """The ``Progress`` of one dataset of several, whose files are named after it.
+    """The ``Progress`` of one dataset of several, whose files are named after it."""
 
-    Use it in a ``with`` statement: at its end nothing is left on the terminal, so that what became
-    of the dataset can be printed.
-
-    Args:
-        id: of the dataset; until its files are known it counts as one.
-        bars: of the whole run.
-        beside: whether other datasets of the run are worked on at the same time.
-    """
+    # Use it in a `with` statement: at its end nothing is left on the terminal, so that what became
+    # of the dataset can be printed.
 
     def __init__(self, id: str, bars: Bars, *, beside: bool = False) -> None:
         self._id, self._bars, self._beside = id, bars, beside
@@ -188,11 +166,7 @@ class PartOfRun:
 
 @dataclass
 class RowCount:
-    """How many rows the datasets of a run have, those that are done included.
-
-    Args:
-        rows: of each dataset so far.
-    """
+    """How many rows the datasets of a run have, those that are done included."""
 
     rows: dict[str, int] = field(default_factory=dict)
     _began: float | None = None
@@ -213,12 +187,7 @@ class RowCount:
 
 @dataclass
 class Transfer:
-    """How far the files of a run are.
-
-    Args:
-        sizes: bytes of each file; None where unknown. Files that were not expected join.
-        done: bytes of each file that are on the disk.
-    """
+    """How far the files of a run are."""
 
     sizes: dict[str, int | None] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)

@@ -14,12 +14,11 @@ SECONDS_A_LINE = 1.0
 
 
 class JsonLines(Silent):
-    """A ``Progress`` that prints the rows written, and notes, on stderr.
+    """A ``Progress`` that prints the rows written, and notes, on stderr."""
 
-    A line of rows has ``event`` ("rows"), ``id``, ``rows``, ``total``, ``rows_per_second`` and
-    ``eta_seconds``, which are null while they are not known; there is at most one a second, and a
-    last one. A note has ``event`` ("note") and ``text``.
-    """
+    # A line of rows has `event` ("rows"), `id`, `rows`, `total`, `rows_per_second` and
+    # `eta_seconds`, which are null while they are not known; there is at most one a second, and a
+    # last one. A note has `event` ("note") and `text`.
 
     def __init__(self) -> None:
         self._id, self._rate, self._printed_at = "", RowRate(0, 0, 0.0), -math.inf

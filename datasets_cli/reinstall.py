@@ -56,11 +56,7 @@ class _Read:
 
 
 def reinstall_advice(provenance: Provenance) -> str:
-    """Return a sentence with the command that makes a dataset again.
-
-    Args:
-        provenance: a manifest.
-    """
+    """Return a sentence with the command that makes a dataset again."""
     if provenance.id.startswith("recorded/"):
         return "Record it again: rlds record, into another --out until this one is deleted"
     if provenance.parent is None and not provenance.id.startswith("derived/"):
@@ -81,11 +77,7 @@ _WITHOUT_ID = (
 
 
 def reinstall_advice_at(path: Path) -> str:
-    """Return that sentence for the dataset that a path is in; its manifest may be damaged, too.
-
-    Args:
-        path: the folder of the dataset, or anything below it.
-    """
+    """Return that sentence for the dataset that a path is in; its manifest may be damaged, too."""
     for folder in (path, *path.parents):
         if os.path.lexists(folder / MANIFEST_FILENAME):
             known = _read(folder)
@@ -94,11 +86,7 @@ def reinstall_advice_at(path: Path) -> str:
 
 
 def reinstall_advice_of(id: str) -> str:
-    """Return that sentence for an id of which no manifest is left.
-
-    Args:
-        id: ``family/name``.
-    """
+    """Return that sentence for an id of which no manifest is left."""
     return reinstall_advice(_Read(id))
 
 
@@ -144,11 +132,7 @@ def _download(provenance: Provenance) -> Iterator[str]:
 
 
 def source_folder(provenance: Provenance) -> str | None:
-    """Return the folder of this machine that raw files came from; None where they were fetched.
-
-    Args:
-        provenance: a manifest.
-    """
+    """Return the folder of this machine that raw files came from; None where they were fetched."""
     first = provenance.resources[0] if provenance.resources else {}
     url, filename = str(first.get("url", "")), str(first.get("filename", ""))
     # What ships with this package, such as the demo's files, is found without a source.
@@ -160,15 +144,7 @@ def source_folder(provenance: Provenance) -> str | None:
 def preprocess_command(
     input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
 ) -> list[str]:
-    """Return the words of a call of ``rlds preprocess``.
-
-    Args:
-        input: id of the dataset to read.
-        fn: ``module:function``, or the steps of a pipeline.
-        id: of the dataset that is made.
-        options: ``where``, ``max_trajectories``, ``num_frames``, ``chunksize``, ``per`` and
-            ``seed``; a default is left out.
-    """
+    """Return the words of a call of ``rlds preprocess``."""
     words = ["rlds", "preprocess", input]
     for name, value in ({"fn": fn} if isinstance(fn, str) else fn).items():
         several = value if isinstance(value, list) else [value]

@@ -16,11 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 def catalogue(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
-    """Return a family's entries by name: those that ship, and over them those last fetched.
-
-    Raises:
-        RldsError: the recipe's ``datasets`` raised.
-    """
+    """Return a family's entries by name: those that ship, and over them those last fetched."""
     try:
         entries = {entry.name: entry for entry in recipe.datasets(None)}
     except Exception as error:  # it is anyone's code, as in load_recipe

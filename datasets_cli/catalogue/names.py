@@ -22,13 +22,7 @@ _VERSION = re.compile(r"-v(\d+)$")
 
 @dataclass(frozen=True)
 class Resolved:
-    """One dataset that a recipe knows.
-
-    Args:
-        recipe: of its family.
-        name: its name within the family.
-        entry: its catalogue entry, or None for an unlisted one.
-    """
+    """One dataset that a recipe knows."""
 
     recipe: Recipe
     name: str
@@ -48,32 +42,14 @@ def resolve(
     web: Web | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Return the dataset that a user means.
-
-    Args:
-        text: an id, or a name without its family where that is unique; without ``-vN`` it means
-            the newest version. A version that does not exist never means another one.
-        root: the cache root, for cached catalogues.
-        unlisted: also accept a name that is not in the catalogue, where the family allows it.
-        web: lets a recipe ask its publisher for a name that is not in the catalogue.
-        options: ``{name: value}`` of the family, which make a variant of the dataset.
-
-    Raises:
-        UnknownDataset: with the nearest names.
-        UsageError: the name exists in several families, the family does not have an option, or the
-            options make no variant of the dataset.
-    """
+    """Return the dataset that a user means."""
     found = _find(text, root, unlisted, web)
     check_options(found.recipe, options or {})
     return replace(found, name=found.recipe.variant(found.name, options or {}))
 
 
 def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
-    """Refuse options that a family does not declare.
-
-    Raises:
-        UsageError: names those that it has.
-    """
+    """Refuse options that a family does not declare."""
     known = {option.name: option for option in recipe.options}
     unknown = [name for name in options if name not in known]
     has_undeclared = not recipe.options and recipe.variant is not Recipe.variant
@@ -227,10 +203,9 @@ def _unknown(text: str, ids: list[str]) -> UnknownDataset:
 
 
 def _rank(word: str, id: str) -> tuple[bool, bool, int, int, str]:
-    """Return what puts the likeliest of the ids that contain a word first.
-
-    Names that begin with it, then those with a part that does, the shorter and newer before others.
-    """
+    """Return what puts the likeliest of the ids that contain a word first."""
+    # Names that begin with it, then those with a part that does, the shorter and newer before
+    # others.
     name = id.partition("/")[2].lower()
     version = _VERSION.search(name)
     return (

@@ -25,11 +25,7 @@ PACKAGE = "datasets_cli.recipes"
 
 @cache
 def families() -> tuple[str, ...]:
-    """Return the names of all families, sorted.
-
-    Raises:
-        UsageError: two folders hold a recipe of the same name.
-    """
+    """Return the names of all families, sorted."""
     package = importlib.import_module(PACKAGE)
     names = [
         module.name
@@ -62,11 +58,7 @@ def failed(family: str, what: str, error: Exception) -> RldsError:
 
 @cache
 def load_recipe(family: str) -> Recipe:
-    """Return the recipe of a family.
-
-    Raises:
-        RldsError: its module cannot be imported or defines no recipe of that family.
-    """
+    """Return the recipe of a family."""
     point = _entry_points().get(family)
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE

@@ -18,44 +18,20 @@ def as_list(texts: str | Iterable[str]) -> list[str]:
 
 
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
-    """Return the ids with every glob replaced by what it matches in the catalogue.
-
-    Args:
-        ids: ids, names that resolve to one, or globs.
-        config: the root, for cached catalogues.
-
-    Raises:
-        UnknownDataset: a glob matches nothing.
-    """
+    """Return the ids with every glob replaced by what it matches in the catalogue."""
     texts = as_list(ids)
     known = list(all_entries(CacheRoot(config.root))) if any(map(is_glob, texts)) else []
     return select_each(texts, partial(_matching, known, "known", "rlds list"))
 
 
 def select_installed(ids: str | Iterable[str], config: Config) -> list[str]:
-    """Return the ids with every glob replaced by the installed datasets that it matches.
-
-    Args:
-        ids: ids, names that resolve to one, or globs; ``"*"`` may match nothing.
-        config: the root.
-
-    Raises:
-        UnknownDataset: a glob matches nothing.
-    """
+    """Return the ids with every glob replaced by the installed datasets that it matches."""
     installed = list(CacheRoot(config.root).installed())
     return select_each(as_list(ids), partial(_installed, installed))
 
 
 def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) -> list[str]:
-    """Return the ids that each of some texts means, each id once.
-
-    Args:
-        texts: ids, names or globs.
-        select: returns the ids that one text means.
-
-    Raises:
-        UnknownDataset, DatasetNotInstalled: some mean nothing; all of those are named.
-    """
+    """Return the ids that each of some texts means, each id once."""
     selected: list[str] = []
     errors: list[RldsError] = []
     for text in texts:

@@ -32,11 +32,7 @@ COLLECTOR: dict[str, Word] = {
 
 
 class DataCollector(ABC):
-    """Collects rows from environments, batch after batch.
-
-    Args:
-        delivery: what becomes of a batch.
-    """
+    """Collects rows from environments, batch after batch."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
@@ -146,11 +142,7 @@ def device_of(*devices: Any) -> torch.device | None:
 
 
 def interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
-    """Return how distributions are sampled; at random where None.
-
-    Raises:
-        UsageError: there is no such way.
-    """
+    """Return how distributions are sampled; at random where None."""
     if exploration_type is None:
         return InteractionType.RANDOM
     names = {each.name: each for each in InteractionType}

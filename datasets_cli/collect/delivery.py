@@ -23,21 +23,7 @@ class Extendable(Protocol):
 
 @dataclass
 class Delivery:
-    """Hands batches out, and counts them.
-
-    Args:
-        frames_per_batch: rows of a batch.
-        total_frames: after which it ends; -1: never.
-        init_random_frames: of the first rows, by random actions; whole batches of them. None, or
-            below 1: none.
-        storing_device: where batches go; they stay where they are where None.
-        split_trajs: give trajectories side by side, padded.
-        postproc: a function of a batch that returns another.
-        replay_buffer: batches are written to it, and None is handed out.
-
-    Raises:
-        UsageError: numbers do not fit together.
-    """
+    """Hands batches out, and counts them."""
 
     frames_per_batch: int
     total_frames: int

@@ -20,16 +20,7 @@ Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class MultiCollector(DataCollector):
-    """Collects rows in several processes.
-
-    Args:
-        functions: for each process, an environment that was not begun, or what returns one.
-        arguments: of the functions; or one mapping for each.
-        policy: each process has a copy.
-        delivery: what becomes of a batch.
-        options: how the batches of one process are made.
-        update_at_each_batch: do ``update_policy_weights_()`` before each batch.
-    """
+    """Collects rows in several processes."""
 
     def __init__(
         self,
@@ -116,11 +107,7 @@ class MultiCollector(DataCollector):
 
 
 def functions_of(create_env_fn: Any) -> list[Any]:
-    """Return what makes the environment of each process.
-
-    Raises:
-        UsageError: it is not a list.
-    """
+    """Return what makes the environment of each process."""
     if not isinstance(create_env_fn, Sequence) or not create_env_fn:
         raise UsageError(
             "A collector of several processes takes a list of environments or of functions that "

@@ -18,16 +18,9 @@ _SECONDS = 10  # that a process has to close its environments
 
 
 class Processes:
-    """Processes that collect; each does its commands in their order.
+    """Processes that collect; each does its commands in their order."""
 
-    They end when ``close`` is called, this object is no longer used, or the program ends.
-
-    Args:
-        jobs: one of each process.
-
-    Raises:
-        RldsError: a process failed; all are ended.
-    """
+    # They end when `close` is called, this object is no longer used, or the program ends.
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         context = WorkerContext()
@@ -53,12 +46,7 @@ class Processes:
         return len(self._workers)
 
     def ask(self, worker: int, *, random: bool) -> None:
-        """Begin a batch in a process that was not asked for one, with the newest weights.
-
-        Args:
-            worker: its number.
-            random: by random actions.
-        """
+        """Begin a batch in a process that was not asked for one, with the newest weights."""
         self._send(worker, "collect", random, self._weights.pop(worker, None))
         self._waiting.append(worker)
 

@@ -32,18 +32,7 @@ Weights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How batches are made.
-
-    Args:
-        frames_per_batch: rows of a batch, of all lanes together.
-        max_frames_per_traj: after which a trajectory is cut, by a truncated row; None: never.
-        reset_at_each_iter: begin every batch with new trajectories.
-        set_truncated: mark the last row of every lane as truncated.
-        exploration_type: how distributions of TensorDict modules are sampled.
-        policy_device: where the policy is; where the environment is where None.
-        worker: the number of this source among several.
-        num_workers: how many there are.
-    """
+    """How batches are made."""
 
     frames_per_batch: int
     max_frames_per_traj: int | None = None
@@ -60,18 +49,9 @@ class SourceOptions:
 
 
 class Source:
-    """Takes steps in an environment, batch after batch.
+    """Takes steps in an environment, batch after batch."""
 
-    The environment is reset, and the policy called once, to know what it writes.
-
-    Args:
-        environment: it is closed with this.
-        policy: a function of a TensorDict, or a module; random actions where None.
-        options: how batches are made.
-
-    Raises:
-        UsageError: lanes cannot have equally many rows, or the policy does not give actions.
-    """
+    # The environment is reset, and the policy called once, to know what it writes.
 
     def __init__(self, environment: Environment, policy: Any, options: SourceOptions) -> None:
         self.environment = environment
@@ -99,11 +79,7 @@ class Source:
         return written
 
     def collect(self, *, random: bool) -> TensorDict:
-        """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories.
-
-        Args:
-            random: take random actions, not the policy's.
-        """
+        """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
         stepper, options = self.environment.stepper, self._options
         if options.reset_at_each_iter:
             stepper.begin()
@@ -135,15 +111,7 @@ class Source:
         self.environment.stepper.begin()
 
     def update_weights(self, weights: Weights) -> None:
-        """Give the policy other weights.
-
-        Args:
-            weights: by name, as a module's ``state_dict`` has them, or of a module; where None,
-                those of the policy that the collector was given.
-
-        Raises:
-            UsageError: the policy has no weights, or others.
-        """
+        """Give the policy other weights."""
         if weights is None and self._policy is self._given_policy:
             return
         load_weights(self._policy, self._given_policy if weights is None else weights)
@@ -171,15 +139,7 @@ class Source:
 def environment_of(
     create_env_fn: Environment | Callable[..., Any], arguments: Mapping[str, Any] | None
 ) -> Environment:
-    """Return an environment that is given, or made by a function.
-
-    Args:
-        create_env_fn: an environment, one of gymnasium, or what returns such.
-        arguments: of the function.
-
-    Raises:
-        UsageError: it is something else, or there are arguments without a function.
-    """
+    """Return an environment that is given, or made by a function."""
     made: Any = create_env_fn
     if callable(create_env_fn) and not isinstance(create_env_fn, Environment):
         made = create_env_fn(**(arguments or {}))
@@ -230,11 +190,7 @@ def _on_device(policy: Any, device: torch.device | None) -> Any:
 
 
 def load_weights(policy: Any, weights: Weights) -> None:
-    """Give a policy weights.
-
-    Raises:
-        UsageError: it has none, or others.
-    """
+    """Give a policy weights."""
     if not isinstance(policy, torch.nn.Module):
         raise UsageError(
             "update_policy_weights_ is for a policy that is a torch module; this one is "

@@ -23,15 +23,7 @@ from datasets_cli.parallel.workers import pickle_by_value
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to make a source of batches.
-
-    Args:
-        create_env_fn: pickled: an environment, or a function that returns one.
-        create_env_kwargs: pickled: of this function.
-        policy: pickled.
-        options: how batches are made.
-        seed: of the random numbers of torch, numpy and Python in the process.
-    """
+    """What a process needs to make a source of batches."""
 
     create_env_fn: bytes
     create_env_kwargs: bytes
@@ -41,13 +33,7 @@ class Job:
 
 
 class Packed(NamedTuple):
-    """A TensorDict as it is sent: arrays are pickled ten times as fast as tensors are.
-
-    Args:
-        leaves: by key, arrays, or tensors whose element type numpy does not have.
-        shape: the batch size.
-        names: of its dimensions.
-    """
+    """A TensorDict as it is sent: arrays are pickled ten times as fast as tensors are."""
 
     leaves: dict[Any, Any]
     shape: tuple[int, ...]
@@ -96,22 +82,12 @@ def send(connection: Connection, message: Any) -> None:
 
 
 def receive(connection: Connection) -> Any:
-    """Receive an object; wait for it.
-
-    Raises:
-        EOFError: the other process has ended.
-    """
+    """Receive an object; wait for it."""
     return pickle.loads(connection.recv_bytes())
 
 
 def work(connection: Connection, job: Job) -> None:
-    """Do what the other end of a connection says, until it closes.
-
-    Args:
-        connection: each command is a name and arguments; each answer is the name with the result,
-            or ``"error"`` with the error.
-        job: what makes the source of batches.
-    """
+    """Do what the other end of a connection says, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     torch.set_num_threads(1)  # there is a process for each core
     source: Source | None = None

@@ -14,15 +14,7 @@ from datasets_cli.preparation.step_file import FILENAME
 
 
 class DataFile:
-    """The declarations of an experiment, in the file that also has its steps.
-
-    Args:
-        path: of the file, or of the folder that has an ``rlds.toml``.
-
-    Raises:
-        UsageError: there is no such file, or it has something else than declarations below
-            ``data``.
-    """
+    """The declarations of an experiment, in the file that also has its steps."""
 
     def __init__(self, path: str | os.PathLike[str] = FILENAME) -> None:
         found = Path(path).absolute()
@@ -33,11 +25,7 @@ class DataFile:
             self._refuse_circle((name,))
 
     def get(self, name: str) -> Declaration:
-        """Return a declaration.
-
-        Raises:
-            UsageError: there is none of that name.
-        """
+        """Return a declaration."""
         if name not in self.declarations:
             known = ", ".join(self.declarations) or "none"
             raise UsageError(f"{self.path} has no [{TABLE}.{name}]. It has: {known}.")

@@ -23,18 +23,9 @@ Views = tuple[Mapping[str, Any], ...]
 
 @dataclass(frozen=True)
 class Declaration:
-    """The data of an experiment: one dataset, or several that are mixed.
+    """The data of an experiment: one dataset, or several that are mixed."""
 
-    Args:
-        name: ``NAME`` of ``[data.NAME]``.
-        dataset: an id, or the file of a view; None where there are members.
-        members: names of other declarations, or ids, each with its weight, or None where there is
-            none; empty of one dataset.
-        maps: how columns of members are mapped, by their names: arguments of ``Member``.
-        views: what is chosen, one after the other, such as ``{"take": 0.1, "by": "return"}``.
-        transforms: functions ``module:function`` of batches, one after the other.
-        draws: arguments of how batches are drawn, by name.
-    """
+    # name: `NAME` of `[data.NAME]`.
 
     name: str
     dataset: str | None
@@ -46,15 +37,7 @@ class Declaration:
 
 
 def declaration_of(name: str, table: Mapping[str, Any]) -> Declaration:
-    """Return the declaration that a table is.
-
-    Args:
-        name: of the table.
-        table: its keys and values.
-
-    Raises:
-        UsageError: a key is unknown or missing, or a value is of another kind.
-    """
+    """Return the declaration that a table is."""
     if unknown := [key for key in table if key not in KINDS]:
         raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(KINDS)}")
     for key, value in table.items():

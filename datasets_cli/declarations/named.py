@@ -26,21 +26,7 @@ def open_named(
     contiguous: bool,
     text: bool,
 ) -> DatasetStorage | TensorDictReplayBuffer:
-    """Open an installed dataset, or what a project declares; see ``api.open_dataset``.
-
-    Args:
-        name: an id, or the name of a declaration.
-        project: an ``rlds.toml``, or its folder; None for a dataset.
-        config: the root.
-        device: of a dataset alone; see ``open_installed``, as for the others.
-        pin_memory: whether batches are page-locked.
-        contiguous: whether each leaf has memory of its own.
-        text: whether columns of text are read.
-
-    Raises:
-        UsageError: as ``open_declared``, or there are arguments that only a dataset has.
-        RldsError: as ``open_installed``.
-    """
+    """Open an installed dataset, or what a project declares; see ``api.open_dataset``."""
     if project is None:
         return open_installed(
             name, config, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text

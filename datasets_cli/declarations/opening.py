@@ -28,30 +28,14 @@ from datasets_cli.store.schema.columns import Key
 
 @dataclass(frozen=True, eq=False)
 class OpenedData:
-    """What a declaration declares.
-
-    Args:
-        buffer: draws it.
-        described: what it is.
-    """
+    """What a declaration declares."""
 
     buffer: TensorDictReplayBuffer
     described: DeclaredDataset
 
 
 def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> OpenedData:
-    """Open declared data.
-
-    Args:
-        name: of a declaration.
-        file: that has it.
-        root: the cache root.
-        download: install what is missing; fail instead where False.
-
-    Raises:
-        UsageError: there is no such declaration, or it cannot be made of the data.
-        RldsError: a dataset is missing, and cannot be installed.
-    """
+    """Open declared data."""
     declared = file.get(name)
     try:
         buffer = _buffer(declared, file, root, download)

@@ -14,15 +14,7 @@ from datasets_cli.progress import Silent
 
 
 def run(config: Config, *, keep: bool = False) -> Iterator[DemoResult]:
-    """Yield what was found with each dataset of the demo, one after the other.
-
-    Args:
-        config: of the user; without ``keep`` a temporary folder alone is read and written.
-        keep: install the datasets under the user's cache root, where they stay.
-
-    Raises:
-        DiskFull, LockedError: there is no room, or another process works on an id.
-    """
+    """Yield what was found with each dataset of the demo, one after the other."""
     if keep:
         yield from tour(config, Silent())
         return

@@ -21,13 +21,7 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class Stop:
-    """One dataset of the tour.
-
-    Args:
-        id: the dataset.
-        published: whether its files are a publisher's own, or whole episodes of them.
-        num_slices: slices of trajectories in a batch; None draws single steps.
-    """
+    """One dataset of the tour."""
 
     id: str
     published: bool
@@ -50,12 +44,7 @@ STOPS = (
 
 
 def tour(config: Config, progress: Progress) -> Iterator[DemoResult]:
-    """Install every demo dataset from the files in the package; yield what was found.
-
-    Args:
-        config: the cache root; what is installed there already is taken as it is.
-        progress: told of what happens.
-    """
+    """Install every demo dataset from the files in the package; yield what was found."""
     for stop in STOPS:
         before = is_installed(CacheRoot(config.root), stop.id)
         folder = install_dataset(stop.id, config, progress=progress)

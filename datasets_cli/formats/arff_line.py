@@ -27,12 +27,8 @@ _QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)
 
 
 def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
-    """Return what matches a value and its separator; quantifiers are possessive, so it is linear.
-
-    Args:
-        blank: class of what may surround a value.
-        separator: characters that end a value.
-        comment: whether a comment may end the row as well, after a blank or a quote.
+    """Return what matches a value and its separator; quantifiers are possessive, so it is
+    linear.
     """
     # A % directly after a character that is no blank is a part of the value, as in 10%.
     character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
@@ -131,10 +127,8 @@ def _readings(
 def _matched(
     pattern: re.Pattern[str], text: str, take: Callable[[re.Match[str]], Taken]
 ) -> list[Taken] | None:
-    """Return what is taken of each match, or None where they are not the whole text.
-
-    The matches themselves are not kept: they need a hundred times the memory of a short value.
-    """
+    """Return what is taken of each match, or None where they are not the whole text."""
+    # The matches themselves are not kept: they need a hundred times the memory of a short value.
     num_matched = 0
     taken = []
     for match in pattern.finditer(f"{text},"):

@@ -99,11 +99,7 @@ def _read_parquet(file: BinaryIO, name: str, room: int) -> pa.Table:
 
 
 def _check_table(name: str, num_bytes: int, num_rows: int, room: int) -> None:
-    """Check what a table would take in memory, where others have left some room.
-
-    Raises:
-        SourceError: it is more than is read.
-    """
+    """Check what a table would take in memory, where others have left some room."""
     check_limit("array_values", num_rows, f"{name}: a column")
     if num_bytes > room:
         used = limit("table_bytes") - room

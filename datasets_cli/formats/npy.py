@@ -115,11 +115,7 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple
 
 
 def _read_header(stream: GzipStream) -> tuple[tuple[int, int], io.BytesIO]:
-    """Return the version of the format, and what numpy reads as the header.
-
-    Raises:
-        ValueError: it is longer than numpy accepts, who would read all of it to find that out.
-    """
+    """Return the version of the format, and what numpy reads as the header."""
     version = np.lib.format.read_magic(stream)
     length_bytes = stream.read(2 if version == (1, 0) else 4)
     length = int.from_bytes(length_bytes, "little")

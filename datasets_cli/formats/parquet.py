@@ -32,12 +32,7 @@ TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 class _Labels:
-    """The values of a nominal column, as far as they have been seen, and where they first were.
-
-    Args:
-        is_dictionary: whether the file has a dictionary, all of whose values are labels, or plain
-            values, of which those are that a row has.
-    """
+    """The values of a nominal column, as far as they have been seen, and where they first were."""
 
     def __init__(self, *, is_dictionary: bool) -> None:
         self._is_dictionary = is_dictionary

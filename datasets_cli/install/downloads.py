@@ -33,22 +33,8 @@ def download_all(
     on_result: OnResult | None = None,
     progress: Progress | None = None,
 ) -> Downloads:
-    """Install what is missing of some datasets and return what they are, in the order asked for.
-
-    With workers several are installed at a time; each host has few connections then.
-
-    Args:
-        ids: ids, names that resolve to one, or globs.
-        config: root, mirrors, offline mode.
-        options: how to install them.
-        on_result: called with each dataset as soon as it is done.
-        progress: told of what happens; None draws bars on a terminal.
-
-    Raises:
-        RldsError: the one dataset that was asked for cannot be installed.
-        PartialFailure: some of several cannot; ``results`` has the others, and why.
-        UsageError: several are asked for, and one source is given.
-    """
+    """Install what is missing of some datasets and return what they are, in the order asked for."""
+    # With workers several are installed at a time; each host has few connections then.
     wanted = _select(ids, config, options)
     found: dict[str, Result] = {}
     with shown(progress) as told:

@@ -35,20 +35,7 @@ def install_dataset(
     unless: Callable[[], bool] | None = None,
     room: Room | None = None,
 ) -> Path:
-    """Return the folder of an installed dataset, installing it first if needed.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        config: root, mirrors, offline mode.
-        install_options: how to install it.
-        http: the client; one of this configuration by default.
-        progress: told of what happens.
-        unless: asked when the lock is held; whether another process has done it meanwhile.
-        room: shared with the installations of other threads.
-
-    Raises:
-        RldsError: any of ``errors``. Nothing half-made is ever listed; the next run continues.
-    """
+    """Return the folder of an installed dataset, installing it first if needed."""
     install_options = install_options or InstallOptions()
     if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
@@ -62,16 +49,7 @@ def install_dataset(
 
 
 def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:
-    """Tell whether a text is the id of an installed dataset that the options do not replace.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        config: the root.
-        install_options: ``force`` and the family's options always need a look at its recipe.
-
-    Raises:
-        UsageError: no dataset can have the id.
-    """
+    """Tell whether a text is the id of an installed dataset that the options do not replace."""
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
     return is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text)
@@ -80,18 +58,7 @@ def is_there(text: str, config: Config, install_options: InstallOptions) -> bool
 def find_installed(
     id: str, config: Config, install_options: InstallOptions, http: Http | None = None
 ) -> Path:
-    """Return the folder of an installed dataset that is what the options ask for.
-
-    Args:
-        id: the full id.
-        config: root, mirrors, offline mode.
-        install_options: its layout, and the source that it must be of; see ``check_source``.
-        http: the client; one of this configuration by default.
-
-    Raises:
-        UsageError: it has another layout, or the files at ``--source`` are others.
-        DamagedDataset: a file is missing or has another size.
-    """
+    """Return the folder of an installed dataset that is what the options ask for."""
     if install_options.source is None:
         return installed_folder(CacheRoot(config.root), id, install_options.layout)
     return _installation(config, install_options, http, None).installed(id)

@@ -40,15 +40,7 @@ _KEPT = "{id} was installed by another process meanwhile; its copy is kept"
 
 
 class Installation:
-    """Installs datasets with the same options.
-
-    Args:
-        config: root, mirrors, offline mode.
-        install_options: how to install.
-        http: the client; one of this configuration where None.
-        progress: told of what happens; where None, only the log is told that we wait for a lock.
-        room: shared with the installations of other threads.
-    """
+    """Installs datasets with the same options."""
 
     def __init__(
         self,
@@ -84,12 +76,7 @@ class Installation:
         return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
 
     def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> Path:
-        """Return the folder of a dataset, installing it first if needed.
-
-        Args:
-            text: an id, or a name that resolves to one.
-            unless: asked when the lock is held; whether another process has done it meanwhile.
-        """
+        """Return the folder of a dataset, installing it first if needed."""
         with raised_limits(dict(self._config.limits)):
             return self._run(text, unless)
 
@@ -120,12 +107,7 @@ class Installation:
                 return self.installed(resolved.id)
 
     def installed(self, id: str) -> Path:
-        """Return the folder of an installed dataset that is what the options ask for.
-
-        Raises:
-            UsageError: it has another layout, or the files at ``--source`` are others.
-            DamagedDataset: a file is missing or has another size.
-        """
+        """Return the folder of an installed dataset that is what the options ask for."""
         self._check_source(id)
         return installed_folder(self._root, id, self._install_options.layout)
 

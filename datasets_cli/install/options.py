@@ -17,17 +17,7 @@ from datasets_cli.store.manifest import LAYOUTS
 
 @dataclass(frozen=True)
 class InstallOptions:
-    """How a dataset is to be installed.
-
-    Args:
-        layout: ``"ted"`` or ``"compact"``; None takes compact where there are frames, else ted.
-        force: install again; the good copy stays until the new one is committed.
-        source: a folder or URL that holds this dataset's raw files under their own names.
-        accept_any: take files whose size or checksum is not the catalogue's; the manifest says so.
-        keep_raw: keep the downloaded files after the commit.
-        options: of the family, by their names: ``checkpoints``, ``upstream``.
-        workers: who converts datasets, and the parts of frames; the bytes do not depend on it.
-    """
+    """How a dataset is to be installed."""
 
     layout: str | None = None
     force: bool = False
@@ -80,10 +70,8 @@ def install_options(
     options: Mapping[str, str] | None = None,
     workers: Workers = IN_THIS_PROCESS,
 ) -> InstallOptions:
-    """Return the options that a caller's arguments are; ``verify`` is the opposite of accept_any.
-
-    Raises:
-        UsageError: there is no such layout, or no such place.
+    """Return the options that a caller's arguments are; ``verify`` is the opposite of
+    accept_any.
     """
     return InstallOptions(
         layout=layout,

@@ -20,12 +20,7 @@ from datasets_cli.store.cache_root import CacheRoot
 
 
 def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http) -> list[Resource]:
-    """Return the files to read; with ``--source`` nothing but that place is asked.
-
-    Raises:
-        UsageError: ``--source`` names a folder that does not exist, or a file.
-        RldsError: as the recipe's ``resources`` and ``resources_at``.
-    """
+    """Return the files to read; with ``--source`` nothing but that place is asked."""
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
     if folder is not None and not folder.is_dir():
         found = "is a file" if folder.exists() else "does not exist"
@@ -53,11 +48,7 @@ def raw_file(
     http: Http,
     progress: Progress,
 ) -> RawFile:
-    """Return a checked file: downloaded, or read where ``--source DIR`` has it.
-
-    Raises:
-        RldsError: see ``fetch``; UsageError where the folder does not have the file.
-    """
+    """Return a checked file: downloaded, or read where ``--source DIR`` has it."""
     folder, accept_any = install_options.source_folder, install_options.accept_any
     if folder is None:
         return fetch(resource, root.downloads(id), http, progress, accept_any=accept_any)

@@ -72,20 +72,9 @@ def repair_all(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> list[RepairedDataset]:
-    """Verify installed datasets, and make those again that are damaged.
-
-    Raw files that are still there and sound are not fetched again, nor is a sound dataset touched.
-    A dataset comes back in its layout and from the place that it came from.
-
-    Args:
-        ids: ids, names that resolve to one, or globs.
-        config: the root, mirrors, offline mode.
-        dry_run: only verify.
-        progress: told of what happens; None draws bars on a terminal.
-
-    Raises:
-        PartialFailure: some are still damaged; ``results`` has every dataset.
-    """
+    """Verify installed datasets, and make those again that are damaged."""
+    # Raw files that are still there and sound are not fetched again, nor is a sound dataset
+    # touched. A dataset comes back in its layout and from the place that it came from.
     results = [_repair(id, config, dry_run, progress) for id in select_installed(ids, config)]
     failed = [each for each in results if each.outcome == FAILED]
     if failed:
@@ -132,20 +121,8 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
 def _make_again(
     id: str, known: Manifest | None, copy: Identity, config: Config, progress: Progress | None
 ) -> Path:
-    """Install a dataset again, as its manifest says that it was; return its folder.
-
-    Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
-
-    Args:
-        id: of the dataset.
-        known: the manifest of the damaged copy; None where it cannot be read.
-        copy: which one is damaged.
-        config: the root, mirrors, offline mode.
-        progress: told of what happens.
-
-    Raises:
-        RldsError: its files are not to be had; the damaged copy is as it was.
-    """
+    """Install a dataset again, as its manifest says that it was; return its folder."""
+    # Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
     options = InstallOptions(force=True, workers=Workers(None))
     if known is not None:
         options = replace(

@@ -32,11 +32,12 @@ def needed_room(
 
 
 class Room:
-    """The room that datasets need which are installed at the same time by threads of this process.
-
-    One that has no room beside the others waits for them: what they need is there until they are
-    done, and their raw files are gone then.
+    """The room that datasets need which are installed at the same time by threads of this
+    process.
     """
+
+    # One that has no room beside the others waits for them: what they need is there until they are
+    # done, and their raw files are gone then.
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -46,17 +47,7 @@ class Room:
     def reserved(
         self, root: CacheRoot, id: str, size_bytes: int, progress: Progress
     ) -> Iterator[None]:
-        """Have room for one dataset.
-
-        Args:
-            root: on whose disk.
-            id: of the dataset.
-            size_bytes: that it needs.
-            progress: told that it waits.
-
-        Raises:
-            DiskFull: there is too little, though no other dataset is being installed.
-        """
+        """Have room for one dataset."""
         self._wait(root, id, size_bytes, progress)
         try:
             yield

@@ -85,16 +85,7 @@ class FoundData:
 def find_data(
     folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], config: Config
 ) -> list[FoundData]:
-    """Return the data below some folders that is not an installed dataset, sorted by path.
-
-    Args:
-        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is
-            below ``datasets/`` of the root without being a dataset.
-        config: the root.
-
-    Raises:
-        UsageError: a folder does not exist.
-    """
+    """Return the data below some folders that is not an installed dataset, sorted by path."""
     root = CacheRoot(config.root)
     wanted = [folders] if isinstance(folders, str | os.PathLike) else folders
     places = [Path(folder).expanduser() for folder in wanted]

@@ -42,11 +42,7 @@ def num_side_by_side(workers: Workers, num_datasets: int) -> int:
 
 
 class Screen:
-    """What the threads of a run tell, one at a time, until it ends.
-
-    Args:
-        progress: told of what happens.
-    """
+    """What the threads of a run tell, one at a time, until it ends."""
 
     def __init__(self, progress: Progress) -> None:
         self.lock = threading.RLock()
@@ -113,14 +109,10 @@ class _FromThread:
 
 
 class Threads:
-    """Threads that install datasets; use it in a ``with`` statement.
+    """Threads that install datasets; use it in a ``with`` statement."""
 
-    At its end those that have stopped are waited for, a moment; what they fetched is kept. They
-    never keep the interpreter from ending.
-
-    Args:
-        screen: what they tell.
-    """
+    # At its end those that have stopped are waited for, a moment; what they fetched is kept. They
+    # never keep the interpreter from ending.
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -136,13 +128,7 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
-        """Yield the outcome of each dataset as it is done.
-
-        Args:
-            ids: of the datasets; they are begun in this order.
-            install: installs one.
-            num_threads: datasets at a time.
-        """
+        """Yield the outcome of each dataset as it is done."""
         waiting = deque(ids)
         for _ in range(num_threads):
             # A context of its own each, with the limits that hold here.

@@ -30,24 +30,12 @@ Installed = Mapping[str, Any]
 def check_source(
     manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
 ) -> None:
-    """Compare the files at ``--source`` with those that an installed dataset was made of.
-
-    Names are compared first, then sizes, and the sha256 only where both agree: reading the files
-    of a large dataset takes as long as reading them to install it. Where a file is does not
-    matter. A file below a URL is read over the network, unless the server says by its validator
-    that it is the one that was read there before. A place that does not exist or does not answer
-    is named in a warning.
-
-    Args:
-        manifest: of the installed dataset.
-        resolved: what its recipe says; None where the recipe is gone.
-        options: whose source it is.
-        http: the client.
-
-    Raises:
-        UsageError: other files are there, or the source is a file.
-        SourceError: what is there cannot be files of the dataset.
-    """
+    """Compare the files at ``--source`` with those that an installed dataset was made of."""
+    # Names are compared first, then sizes, and the sha256 only where both agree: reading the files
+    # of a large dataset takes as long as reading them to install it. Where a file is does not
+    # matter. A file below a URL is read over the network, unless the server says by its validator
+    # that it is the one that was read there before. A place that does not exist or does not answer
+    # is named in a warning.
     folder = options.source_folder
     if folder is not None and not folder.exists():
         logger.warning(

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of this machine; nothing here opens a connection.
-
-    Args:
-        path: the folder.
-        id: of the dataset whose files are to be there.
-    """
+    """A folder of this machine; nothing here opens a connection."""
 
     path: Path
     id: str
@@ -38,11 +33,7 @@ class Folder:
         return (self.path / filename).is_file()
 
     def file(self, filename: str) -> Path:
-        """Return where a file is.
-
-        Raises:
-            UsageError: it is not there.
-        """
+        """Return where a file is."""
         if not self.has(filename):
             raise UsageError(
                 f"{self.id} needs the file {filename}, which is not in {self}. Give the folder "
@@ -51,12 +42,7 @@ class Folder:
         return self.path / filename
 
     def json(self, filename: str) -> Any:
-        """Return the JSON document in a file.
-
-        Raises:
-            UsageError: it is not there.
-            SourceError: it is not JSON.
-        """
+        """Return the JSON document in a file."""
         try:
             return json.loads(self.file(filename).read_bytes())
         except (ValueError, RecursionError) as error:
@@ -73,12 +59,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Address:
-    """A URL that files are below.
-
-    Args:
-        base: the URL; a query, such as a token of Azure's, is that of every file.
-        http: the client.
-    """
+    """A URL that files are below."""
 
     base: str
     http: Http

@@ -35,23 +35,8 @@ from datasets_cli.store.writer import DatasetWriter
 
 
 def change_layout(text: str, layout: str, config: Config, progress: Progress | None = None) -> Path:
-    """Rewrite an installed dataset in another layout and return its folder.
-
-    The old copy stays until the new one is committed.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        layout: ``"ted"`` or ``"compact"``.
-        config: the root.
-        progress: told of the rows done.
-
-    Raises:
-        UsageError: there is no such layout.
-        DamagedDataset: its files, or its text, are not what its manifest says, or that is of
-            another id.
-        SourceError: ``compact``, and a frame's successor is not the following row's frame.
-        DiskFull: no room for a second copy.
-    """
+    """Rewrite an installed dataset in another layout and return its folder."""
+    # The old copy stays until the new one is committed.
     if layout not in LAYOUTS:
         raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
     root = CacheRoot(config.root)

@@ -14,14 +14,7 @@ from datasets_cli.store.replaced import read_one_copy
 
 @dataclass(frozen=True)
 class Condition:
-    """What can be told of an installed copy without opening its data.
-
-    Args:
-        manifest: everything known about it; None where the manifest itself is damaged, or is that
-            of another id.
-        problem: why it is damaged, or cannot be read; empty where nothing is found.
-        newer: whether a newer version of this program wrote it, so that nothing else is known.
-    """
+    """What can be told of an installed copy without opening its data."""
 
     manifest: Manifest | None
     problem: str = ""
@@ -41,14 +34,8 @@ class Condition:
 
 
 def condition_of(folder: Path, id: str) -> Condition:
-    """Return the condition of the dataset in a folder, whatever is there.
-
-    Costs the manifest and one ``lstat`` a file.
-
-    Args:
-        folder: of the dataset.
-        id: whose folder it is.
-    """
+    """Return the condition of the dataset in a folder, whatever is there."""
+    # Costs the manifest and one `lstat` a file.
     manifest = None
 
     def read() -> None:
@@ -67,13 +54,7 @@ def condition_of(folder: Path, id: str) -> Condition:
 
 
 def read_sound_manifest_of(folder: Path, id: str) -> Manifest:
-    """Read the manifest in the folder of an id, and check the sizes of the files there.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedDataset: it is not valid, or is that of another id, or a file is missing or has
-            another size.
-    """
+    """Read the manifest in the folder of an id, and check the sizes of the files there."""
 
     def read() -> Manifest:
         manifest = read_manifest_of(folder, id)
@@ -84,23 +65,14 @@ def read_sound_manifest_of(folder: Path, id: str) -> Manifest:
 
 
 def read_manifest_of(folder: Path, id: str) -> Manifest:
-    """Read the manifest in the folder of an id.
-
-    Raises:
-        FileNotFoundError: there is none.
-        DamagedDataset: it is not valid, or is that of another id.
-    """
+    """Read the manifest in the folder of an id."""
     manifest = read_manifest(folder)
     check_owner(manifest, id)
     return manifest
 
 
 def check_owner(manifest: Manifest, id: str) -> None:
-    """Check that a manifest is that of the id in whose folder it is.
-
-    Raises:
-        DamagedDataset: it is that of another one.
-    """
+    """Check that a manifest is that of the id in whose folder it is."""
     if manifest.id != id:
         raise DamagedDataset(
             f"{id}: its manifest is that of {manifest.id!r}. {reinstall_advice_of(id)}"

@@ -34,20 +34,7 @@ def list_records(
     update: bool = False,
     progress: Progress | None = None,
 ) -> list[DatasetRecord]:
-    """Return a record of every known dataset, sorted by id.
-
-    Args:
-        patterns: globs and words; all datasets without any. A word finds every id that contains it.
-        config: the root; with ``update`` also mirrors and offline mode.
-        family: only this family.
-        installed: only what is installed under the root.
-        update: ask publishers for their newest catalogues first.
-        progress: told how many datasets a publisher has.
-
-    Raises:
-        UsageError: there is no such family.
-        NetworkError: a publisher does not answer.
-    """
+    """Return a record of every known dataset, sorted by id."""
     root = CacheRoot(config.root)
     if family is not None and family not in families():
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
@@ -63,16 +50,7 @@ def list_records(
 
 
 def describe(id: str, config: Config) -> DatasetInfo:
-    """Return everything known about a dataset, installed or not.
-
-    Args:
-        id: an id, or a name that resolves to one.
-        config: the root.
-
-    Raises:
-        UnknownDataset: no recipe and no folder has that name.
-        UsageError: the name exists in several families.
-    """
+    """Return everything known about a dataset, installed or not."""
     root = CacheRoot(config.root)
     if is_installed(root, check_id(id)):
         known = _known(id, root)
@@ -131,13 +109,7 @@ def _as_glob(pattern: str) -> str:
 
 
 def _record(id: str, known: Known | None, condition: Condition | None) -> dict[str, Any]:
-    """Return the fields of a record.
-
-    Args:
-        id: the full id.
-        known: what the catalogue has on it.
-        condition: of the installed copy; None without one.
-    """
+    """Return the fields of a record."""
     entry = known[1] if known else CatalogueEntry(id)
     copy = condition.sound_manifest if condition else None
     return {

@@ -72,10 +72,8 @@ class Leftover:
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
-    """Return all that no installed dataset needs, without what a running process writes now.
-
-    Only what is named or noted as this program does: the root may be a folder with more in it.
-    """
+    """Return all that no installed dataset needs, without what a running process writes now."""
+    # Only what is named or noted as this program does: the root may be a folder with more in it.
     return [
         *(_leftover(STAGING, path) for path in root.all_staged()),
         *(_leftover(TRASH, path, _id_in(path)) for path in root.all_trashed()),
@@ -88,21 +86,8 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
 def prune_root(
     config: Config, older_than_days: float, *, raw: bool, dry_run: bool
 ) -> list[Leftover]:
-    """Delete what no installed dataset needs, and return it all, with what stays and why.
-
-    A copy in the trash whose dataset is not there was being replaced: it is brought back.
-
-    Args:
-        config: the root.
-        older_than_days: what could be continued, interrupted downloads and preprocess runs, goes
-            only where nothing was written to it for so long.
-        raw: whether raw files of installed datasets go too; ``download --keep-raw`` kept them.
-        dry_run: delete nothing.
-
-    Raises:
-        UsageError: a negative age; or the folder of datasets is a broken link, so that nothing
-            is known to be installed.
-    """
+    """Delete what no installed dataset needs, and return it all, with what stays and why."""
+    # A copy in the trash whose dataset is not there was being replaced: it is brought back.
     if not older_than_days >= 0:
         raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
     root = CacheRoot(config.root)
@@ -169,10 +154,8 @@ def _downloads(root: CacheRoot) -> Iterator[Leftover]:
 
 
 def _id_of_raw(root: CacheRoot, below: Path) -> str:
-    """Return the id that a folder of raw files belongs to: its own name, or that of one above.
-
-    Raw files may be in folders of their dataset; an installed id decides, else the whole path.
-    """
+    """Return the id that a folder of raw files belongs to: its own name, or that of one above."""
+    # Raw files may be in folders of their dataset; an installed id decides, else the whole path.
     parts = below.parts
     for count in range(2, len(parts) + 1):
         id = "/".join(parts[:count])

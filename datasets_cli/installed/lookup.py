@@ -29,18 +29,7 @@ def installed_id(
     *,
     accept_fallback: bool = True,
 ) -> str:
-    """Return the id of an installed dataset that a user means; its recipe may be gone.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        config: the root.
-        options: of the family, which make a variant of it.
-        accept_fallback: whether a dataset that is not there may be answered for by its fallback.
-
-    Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-    """
+    """Return the id of an installed dataset that a user means; its recipe may be gone."""
     root = CacheRoot(config.root)
     if is_installed(root, check_id(text)) and not options:
         return text
@@ -80,11 +69,9 @@ def is_installed(root: CacheRoot, id: str) -> bool:
 
 
 def holds_demo_data(root: CacheRoot, id: str) -> bool:
-    """Tell whether demo data is installed under a published id, as rlds 0.2 left it.
-
-    Its manifest says so, as it does of all that ``rlds demo --keep`` left before the demo's
-    datasets had ids of their own.
-    """
+    """Tell whether demo data is installed under a published id, as rlds 0.2 left it."""
+    # Its manifest says so, as it does of all that `rlds demo --keep` left before the demo's
+    # datasets had ids of their own.
     manifest = condition_of(root.dataset(id), id).manifest if is_installed(root, id) else None
     if manifest is None or manifest.parent is not None:
         return False
@@ -92,29 +79,13 @@ def holds_demo_data(root: CacheRoot, id: str) -> bool:
 
 
 def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
-    """Return the folder of an installed dataset, which must have the layout that is asked for.
-
-    Raises:
-        UsageError: it has another one.
-        DamagedDataset: a file is missing or has another size, or the manifest is that of another
-            id.
-    """
+    """Return the folder of an installed dataset, which must have the layout that is asked for."""
     check_asked(read_sound_manifest_of(root.dataset(id), id), id, layout)
     return root.dataset(id)
 
 
 def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
-    """Check that a manifest is that of the dataset that is asked for, in its layout.
-
-    Args:
-        manifest: of the copy that is installed.
-        id: whose folder it is in.
-        layout: what is asked for; None takes any.
-
-    Raises:
-        DamagedDataset: it is that of another id.
-        UsageError: it has another layout.
-    """
+    """Check that a manifest is that of the dataset that is asked for, in its layout."""
     check_owner(manifest, id)
     if layout not in (None, manifest.layout):
         raise UsageError(
@@ -124,11 +95,7 @@ def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
 
 
 def remove(text: str, config: Config) -> str:
-    """Delete an installed dataset, its tables, and what is left of its downloads; return its id.
-
-    Raises:
-        DatasetNotInstalled: it is not there; a fallback is never deleted in its place.
-    """
+    """Delete an installed dataset, its tables, and what is left of its downloads; return its id."""
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):

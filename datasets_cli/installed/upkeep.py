@@ -34,12 +34,7 @@ NOT_INSTALLED = "not installed"
 
 
 def find_folder(id: str, config: Config) -> DatasetFolder:
-    """Return where an installed dataset is.
-
-    Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-    """
+    """Return where an installed dataset is."""
     id = installed_id(id, config)
     folder = CacheRoot(config.root).dataset(id)
     condition = condition_of(folder, id)
@@ -54,21 +49,7 @@ def verify_all(
     deep: bool = False,
     progress: Progress | None = None,
 ) -> list[VerifiedDataset]:
-    """Compare installed datasets with their manifests, all of them, and return what came of it.
-
-    Args:
-        ids: ids, names that resolve to one, or globs.
-        config: the root.
-        quick: compare sizes only, not the sha256 of every file, and open nothing.
-        deep: also read every value.
-        progress: told of the rows read; None draws a bar on a terminal.
-
-    Raises:
-        UsageError: ``quick`` and ``deep`` are both asked for.
-        IntegrityError: some are damaged; ``results`` has every dataset.
-        PartialFailure: some are not there; ``results`` has every dataset.
-        UnknownDataset, DatasetNotInstalled: none is there.
-    """
+    """Compare installed datasets with their manifests, all of them, and return what came of it."""
     if quick and deep:
         raise UsageError("quick compares sizes only and deep reads every value. Give one of them.")
     results: dict[str, VerifiedDataset] = {}
@@ -147,16 +128,7 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
 def delete_all(
     ids: str | Iterable[str], config: Config, *, dry_run: bool = False
 ) -> list[DeletedDataset]:
-    """Delete installed datasets and what is left of their downloads; return what they were.
-
-    Args:
-        ids: ids, names that resolve to one, or globs.
-        config: the root.
-        dry_run: delete nothing.
-
-    Raises:
-        DatasetNotInstalled: one is not there; nothing is deleted.
-    """
+    """Delete installed datasets and what is left of their downloads; return what they were."""
     root = CacheRoot(config.root)
     found = select_each(as_list(ids), partial(_installed_ids, config))
     gone = [
@@ -183,19 +155,7 @@ def _installed_ids(config: Config, text: str) -> list[str]:
 def convert(
     id: str, layout: str, config: Config, progress: Progress | None = None
 ) -> ConvertedDataset:
-    """Change the layout of an installed dataset; every value stays the same bit for bit.
-
-    Args:
-        id: an id, or a name that resolves to one.
-        layout: ``"ted"`` or ``"compact"``.
-        config: the root.
-        progress: told of the rows done; None draws a bar on a terminal.
-
-    Raises:
-        UsageError: there is no such layout.
-        SourceError: ``compact``, and a frame's successor is not the following row's frame.
-        DiskFull: no room for a second copy.
-    """
+    """Change the layout of an installed dataset; every value stays the same bit for bit."""
     from datasets_cli.installed.change_layout import change_layout
 
     with shown(progress) as told:

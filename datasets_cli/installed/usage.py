@@ -86,17 +86,7 @@ class DiskUsage:
 
 
 def usage_of(ids: str | Iterable[str], config: Config) -> DiskUsage:
-    """Return what installed datasets take on the disk.
-
-    Args:
-        ids: ids, names that resolve to one, or globs; none of them for all, and for what killed
-            work left.
-        config: the root.
-
-    Raises:
-        UnknownDataset: a glob matches nothing.
-        DatasetNotInstalled: one is not there.
-    """
+    """Return what installed datasets take on the disk."""
     root = CacheRoot(config.root)
     wanted = [ids] if isinstance(ids, str) else list(ids)
     ids_there = [installed_id(id, config) for id in select_installed(wanted or "*", config)]

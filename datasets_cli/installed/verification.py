@@ -29,33 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 def verify(text: str, config: Config) -> Manifest:
-    """Compare an installed dataset with its manifest, open it, and return the manifest.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        config: the root.
-
-    Raises:
-        DatasetNotInstalled: it is not there.
-        DamagedDataset: names every file that differs.
-    """
+    """Compare an installed dataset with its manifest, open it, and return the manifest."""
     return _opened(text, config).manifest
 
 
 def verify_deep(
     text: str, config: Config, progress: Progress | None = None
 ) -> tuple[Manifest, DeepReport]:
-    """Verify a dataset and read every value; keep what that finds out in its tables.
-
-    Args:
-        text: an id, or a name that resolves to one.
-        config: the root.
-        progress: told of the rows read.
-
-    Raises:
-        DatasetNotInstalled: it is not there.
-        DamagedDataset: names every file that differs, or every rule of the format that is broken.
-    """
+    """Verify a dataset and read every value; keep what that finds out in its tables."""
     dataset = _opened(text, config)
     manifest = dataset.manifest
     with _reading_errors(manifest):

@@ -24,13 +24,7 @@ class Cluster(Executor):
 def pass_on(
     outcome: Callable[[], Any], meaning: Callable[[Exception], Exception], future: Future[Any]
 ) -> None:
-    """Give a future what an engine's own future has.
-
-    Args:
-        outcome: returns the result, or raises what the engine raises.
-        meaning: what an exception of the engine means here.
-        future: gets it, unless it was cancelled.
-    """
+    """Give a future what an engine's own future has."""
     if not future.set_running_or_notify_cancel():
         return
     try:

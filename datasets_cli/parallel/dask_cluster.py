@@ -26,14 +26,7 @@ _LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.ap
 
 @contextmanager
 def dask_pool(address: str) -> Iterator[Executor]:
-    """Give the workers of a scheduler; what they have not begun is cancelled at the end.
-
-    Args:
-        address: of the scheduler, such as ``tcp://host:8786``.
-
-    Raises:
-        RldsError: there is no scheduler.
-    """
+    """Give the workers of a scheduler; what they have not begun is cancelled at the end."""
     with quiet(*_LOGGERS):
         try:
             client = _connected(address)
@@ -57,11 +50,10 @@ def _connected(address: str) -> distributed.Client:
 
 
 class _DaskWorkers(Cluster):
-    """The workers of a client's scheduler.
+    """The workers of a client's scheduler."""
 
-    Not ``client.get_executor()``, whose futures never end where the connection is lost while a
-    result is fetched.
-    """
+    # Not `client.get_executor()`, whose futures never end where the connection is lost while a
+    # result is fetched.
 
     def __init__(self, client: distributed.Client, address: str) -> None:
         self._client, self._address = client, address
@@ -70,11 +62,9 @@ class _DaskWorkers(Cluster):
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """Hand the task to the scheduler and return its future.
-
-        A task that raises is not tried again; one whose worker died is, by the scheduler, as often
-        as its ``allowed-failures`` says.
-        """
+        """Hand the task to the scheduler and return its future."""
+        # A task that raises is not tried again; one whose worker died is, by the scheduler, as
+        # often as its `allowed-failures` says.
         future: Future[Result] = Future()
         theirs = self._client.submit(fn, *args, **kwargs, pure=False, retries=0)
         self._taken.append(theirs)

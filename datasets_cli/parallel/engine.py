@@ -18,20 +18,7 @@ Engine = Literal["local", "dask", "ray"]
 
 @dataclass(frozen=True)
 class Workers:
-    """Who does parallel work; nothing is started before ``pool``.
-
-    Args:
-        num_workers: processes of the engine ``"local"``; all cores where None, the calling process
-            where 0. A cluster has the workers that it has.
-        executor: where to run instead; the caller ends it.
-        engine: ``"local"``, ``"dask"`` or ``"ray"``.
-        address: of the cluster, such as ``tcp://host:8786`` of Dask's scheduler. For Ray None is
-            the cluster that ``RAY_ADDRESS`` or this machine has, or that is initialised here.
-
-    Raises:
-        UsageError: a negative number, arguments that exclude one another, an address that is
-            missing, or an engine that is not installed.
-    """
+    """Who does parallel work; nothing is started before ``pool``."""
 
     num_workers: int | None = 0
     executor: Executor | None = None
@@ -98,11 +85,7 @@ class Workers:
 
     @contextmanager
     def pool(self) -> Iterator[Executor]:
-        """Give the executor; one that starts here ends here, at once after an error.
-
-        Raises:
-            RldsError: there is no cluster at the address.
-        """
+        """Give the executor; one that starts here ends here, at once after an error."""
         if self.executor is not None:
             yield self.executor
             return

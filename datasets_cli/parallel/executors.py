@@ -32,10 +32,8 @@ class CallingProcess(Executor):
 
 
 class PoolExecutor(Executor):
-    """An executor that runs tasks on a pool of ``multiprocessing``, which is the caller's to end.
-
-    Args:
-        pool: the pool.
+    """An executor that runs tasks on a pool of ``multiprocessing``, which is the caller's to
+    end.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -52,14 +50,7 @@ class PoolExecutor(Executor):
 
 
 def local_executor(num_workers: int | None) -> Executor:
-    """Return an executor on this machine.
-
-    Args:
-        num_workers: processes; all cores where None, the calling process where 0.
-
-    Raises:
-        UsageError: a negative number.
-    """
+    """Return an executor on this machine."""
     if num_workers is None:
         num_workers = os.cpu_count() or 1
     if num_workers < 0:
@@ -70,15 +61,9 @@ def local_executor(num_workers: int | None) -> Executor:
 
 
 def refuse_half_started() -> None:
-    """Refuse work in a worker that is still importing the script which started it.
-
-    Our own workers never import it; those of an executor that a script without a guard made do.
-    Such a worker would start the same work, and wait for ever for a lock
-    that the parent holds.
-
-    Raises:
-        UsageError: this is such a worker.
-    """
+    """Refuse work in a worker that is still importing the script which started it."""
+    # Our own workers never import it; those of an executor that a script without a guard made do.
+    # Such a worker would start the same work, and wait for ever for a lock that the parent holds.
     # What multiprocessing itself asks before it starts a process, too late for a lock.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise UsageError(

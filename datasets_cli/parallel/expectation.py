@@ -41,14 +41,7 @@ def versions_here() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a worker must have and see.
-
-    Args:
-        versions: as ``versions_here`` gives them.
-        token: a file of the work.
-        secret: the text in it.
-        modules: that a function imports, each with the sha256 of its text.
-    """
+    """What a worker must have and see."""
 
     versions: dict[str, str]
     token: Path
@@ -57,12 +50,7 @@ class Expectation:
 
     @classmethod
     def of_this_process(cls, folder: Path, function: bytes) -> Expectation:
-        """Return what this process has, and write a token that a worker must see.
-
-        Args:
-            folder: of the work; it is there.
-            function: pickled.
-        """
+        """Return what this process has, and write a token that a worker must see."""
         token, secret = folder / TOKEN, secrets.token_hex(16)
         token.write_text(secret, encoding="ascii")
         return cls(versions_here(), token, secret, imported_sources(function))
@@ -96,17 +84,7 @@ class Expectation:
 def refuse_unfit(
     executor: Executor, differences: Callable[[Needs], list[str]], needs: Needs, kept: str
 ) -> None:
-    """Refuse a cluster one of whose workers cannot take part; other executors are not asked.
-
-    Args:
-        executor: where tasks are going to run.
-        differences: called on each worker; returns how it differs.
-        needs: its argument.
-        kept: a sentence that says what there is.
-
-    Raises:
-        RldsError: the workers are named, each with what was found.
-    """
+    """Refuse a cluster one of whose workers cannot take part; other executors are not asked."""
     if not isinstance(executor, Cluster):
         return
     outcomes = executor.ask_each(differences, needs)

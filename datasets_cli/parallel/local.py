@@ -24,14 +24,12 @@ _END = b""
 
 
 class LocalWorkers(Executor):
-    """An executor of processes that start as they are needed; a new one takes a lost one's place.
-
-    The future of a task whose process ended has a ``LostWorker``, and no other future has. Use it
-    in a ``with`` statement.
-
-    Args:
-        num_workers: processes at most.
+    """An executor of processes that start as they are needed; a new one takes a lost one's
+    place.
     """
+
+    # The future of a task whose process ended has a `LostWorker`, and no other future has. Use it
+    # in a `with` statement.
 
     def __init__(self, num_workers: int) -> None:
         # A thread waits for each process, so that it is known which task a lost one had.
@@ -45,11 +43,7 @@ class LocalWorkers(Executor):
     def submit(
         self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """Return the future of a task that runs in the next free process.
-
-        Raises:
-            RldsError: the system starts no more processes.
-        """
+        """Return the future of a task that runs in the next free process."""
         with self._lock:
             if len(self._all) < self._num_workers and not self._is_ended:
                 self._idle.append(self._start())
@@ -101,11 +95,7 @@ class LocalWorkers(Executor):
 
 
 class _WorkerProcess:
-    """One process and the pipe to it.
-
-    Raises:
-        RldsError: the system starts no more processes.
-    """
+    """One process and the pipe to it."""
 
     def __init__(self) -> None:
         context = WorkerContext()
@@ -122,11 +112,7 @@ class _WorkerProcess:
             theirs.close()  # so that the end of the process is the end of the pipe
 
     def run(self, task: bytes) -> tuple[bool, Any]:
-        """Return whether a task gave a result, and that, or what it raised.
-
-        Raises:
-            LostWorker: the process ended.
-        """
+        """Return whether a task gave a result, and that, or what it raised."""
         try:
             self._pipe.send_bytes(task)
             # What the worker forked may hold the pipe open when the worker itself is gone.

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 
 class LostWorker(Exception):
-    """The worker of a task ended before the task did; other tasks are not affected.
-
-    Args:
-        how: what ended it, as it follows "its worker" in messages.
-        num_workers: how many workers the task ended.
-    """
+    """The worker of a task ended before the task did; other tasks are not affected."""
 
     def __init__(self, how: str, num_workers: int = 1) -> None:
         super().__init__(how, num_workers)

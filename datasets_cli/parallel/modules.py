@@ -22,11 +22,9 @@ _BY_VERSION = frozenset({"cloudpickle", "numpy", "tensordict", "torch"})
 
 
 def imported_sources(pickled: bytes) -> dict[str, str]:
-    """Return the modules that reading a pickle imports, each with the sha256 of its text.
-
-    Those of Python and of libraries whose versions are compared, and those without a file, are left
-    out.
-    """
+    """Return the modules that reading a pickle imports, each with the sha256 of its text."""
+    # Those of Python and of libraries whose versions are compared, and those without a file, are
+    # left out.
     reader = _Reader(io.BytesIO(pickled))
     reader.load()
     digests = {name: source_digest(sys.modules[name]) for name in sorted(reader.modules)}
@@ -34,12 +32,7 @@ def imported_sources(pickled: bytes) -> dict[str, str]:
 
 
 def difference(name: str, digest: str) -> str | None:
-    """Return how a module differs in this process, or None; it is imported.
-
-    Args:
-        name: of the module.
-        digest: the sha256 of its text, elsewhere.
-    """
+    """Return how a module differs in this process, or None; it is imported."""
     try:
         module = importlib.import_module(name)
     except Exception as error:  # whatever a user's module does

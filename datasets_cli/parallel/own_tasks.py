@@ -14,13 +14,8 @@ Arguments = ParamSpec("Arguments")
 
 @contextmanager
 def own_tasks(executor: Executor) -> Iterator[Executor]:
-    """Give an executor that passes tasks on; none of them runs any more at its end.
-
-    What they write can then be removed, after an error too.
-
-    Args:
-        executor: runs the tasks, and those of others.
-    """
+    """Give an executor that passes tasks on; none of them runs any more at its end."""
+    # What they write can then be removed, after an error too.
     with _OwnTasks(executor) as own:
         yield own
 

@@ -31,16 +31,7 @@ CONNECT_SECONDS = 10.0
 
 @contextmanager
 def ray_pool(address: str | None) -> Iterator[Executor]:
-    """Give the workers of a cluster; a connection that the caller has made stays.
-
-    Args:
-        address: of the cluster; None for the one that this process is connected to, else that of
-            ``RAY_ADDRESS`` or of this machine.
-
-    Raises:
-        RldsError: there is no cluster.
-        UsageError: this process is connected to another one.
-    """
+    """Give the workers of a cluster; a connection that the caller has made stays."""
     is_ours = not ray.is_initialized()
     if is_ours:
         _connect(address)
@@ -72,11 +63,7 @@ def _connect(address: str | None) -> None:
 
 
 def _knock(address: str | None) -> None:
-    """Connect to an address and hang up: Ray itself tries one where nothing listens for minutes.
-
-    Raises:
-        OSError: nothing listens there.
-    """
+    """Connect to an address and hang up: Ray itself tries one where nothing listens for minutes."""
     host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()

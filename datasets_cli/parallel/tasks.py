@@ -29,23 +29,10 @@ def run_tasks(
     name: Callable[[Task], str] = lambda task: "a task",
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Yield each task with its result, as they are done; in order in the calling process.
-
-    A task whose worker is lost is tried again in another one, where the executor tells whose it
-    was. What is not begun is cancelled when a task fails, or when the caller stops asking for more.
-
-    Args:
-        executor: where the tasks run.
-        function: what a worker calls; it and the tasks can be pickled.
-        tasks: every task.
-        kept: a sentence that says what a broken run leaves.
-        name: names a task in messages, such as "rows 100 to 199".
-        note: told of a lost worker.
-
-    Raises:
-        RldsError: a task cost ``MAX_LOST_WORKERS`` workers, or all that the executor has are lost;
-            any other error of a task is raised as it is.
-    """
+    """Yield each task with its result, as they are done; in order in the calling process."""
+    # A task whose worker is lost is tried again in another one, where the executor tells whose it
+    # was. What is not begun is cancelled when a task fails, or when the caller stops asking for
+    # more.
     if isinstance(executor, CallingProcess):
         for task in tasks:
             yield task, function(task)
@@ -101,14 +88,7 @@ def _lost_often(task: str, how: str, kept: str) -> RldsError:
 
 @contextmanager
 def local_pool(num_workers: int | None) -> Iterator[Executor]:
-    """Give an executor of this machine; after an error its workers are ended, not waited for.
-
-    Args:
-        num_workers: processes; all cores where None, the calling process where 0.
-
-    Raises:
-        UsageError: a negative number.
-    """
+    """Give an executor of this machine; after an error its workers are ended, not waited for."""
     executor = local_executor(num_workers)
     is_done = False
     try:

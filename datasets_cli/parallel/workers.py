@@ -43,10 +43,9 @@ class Worker(SpawnProcess):
 
 
 class WorkerContext(SpawnContext):
-    """What a pool, or a ``DataLoader``, starts its processes with.
+    """What a pool, or a ``DataLoader``, starts its processes with."""
 
-    They are new ones, never forked: torch's threads would leave locks held in the child.
-    """
+    # They are new ones, never forked: torch's threads would leave locks held in the child.
 
     Process = Worker
 
@@ -72,19 +71,9 @@ def without_main_file() -> Iterator[None]:
 
 
 def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
-    """Return a pickle that a worker can read without the caller's main file.
-
-    What the main file defines, and the module of a function where a worker could not import it, is
-    in it by value.
-
-    Args:
-        value: a function.
-        elsewhere: whether workers do not have the Python path of this process: they can import
-            what is installed, and find no file in the folder of a script.
-
-    Raises:
-        UsageError: it cannot be pickled.
-    """
+    """Return a pickle that a worker can read without the caller's main file."""
+    # What the main file defines, and the module of a function where a worker could not import it,
+    # is in it by value.
     module = _own_module(value, elsewhere)
     if module is None:
         return _dumps(value)
@@ -105,10 +94,8 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def pickle_for_child(value: Any) -> bytes:
-    """Return a pickle for the process that is being started: as its arguments are pickled.
-
-    Functions and classes of the main file are in it by value; tensors share their memory.
-    """
+    """Return a pickle for the process that is being started: as its arguments are pickled."""
+    # Functions and classes of the main file are in it by value; tensors share their memory.
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()

@@ -27,11 +27,7 @@ from datasets_cli.store.manifest import read_manifest
 
 
 def killed_conversions(config: Config) -> list[PlannedDataset]:
-    """Return the datasets whose downloads are complete, and which are not installed, by id.
-
-    Args:
-        config: the root; no connection is opened.
-    """
+    """Return the datasets whose downloads are complete, and which are not installed, by id."""
     root, offline = CacheRoot(config.root), Http(replace(config, offline=True))
     top, found = root.path / "downloads", []
     for path, names, _ in os.walk(top):
@@ -50,20 +46,9 @@ def killed_conversions(config: Config) -> list[PlannedDataset]:
 def finish_conversion(
     id: str, config: Config, workers: Workers, progress: Progress | None
 ) -> InstalledDataset:
-    """Install a dataset whose raw files are there; return what it is.
-
-    A publisher whose list of files cannot be asked for is done without: then nothing vouches for
-    the files, and the dataset is as one that was installed from ``--source``.
-
-    Args:
-        id: the full id.
-        config: root and offline mode.
-        workers: who reads raw files.
-        progress: told of what happens.
-
-    Raises:
-        RldsError: as a download.
-    """
+    """Install a dataset whose raw files are there; return what it is."""
+    # A publisher whose list of files cannot be asked for is done without: then nothing vouches for
+    # the files, and the dataset is as one that was installed from `--source`.
     options = InstallOptions(workers=workers)
     with shown(progress) as told:
         try:

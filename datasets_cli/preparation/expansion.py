@@ -16,14 +16,7 @@ from datasets_cli.store.cache_root import CacheRoot
 
 @dataclass(frozen=True)
 class Derivation:
-    """One dataset that a step makes of another.
-
-    Args:
-        step: that makes it.
-        label: what messages call the step.
-        input: id of the dataset to read.
-        out: id of the dataset that is made.
-    """
+    """One dataset that a step makes of another."""
 
     step: PreprocessStep
     label: str
@@ -32,16 +25,7 @@ class Derivation:
 
 
 def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivation]:
-    """Return what steps make of what is installed and of one another's results, in their order.
-
-    Args:
-        steps: by what messages call them.
-        config: the root.
-
-    Raises:
-        UnknownDataset: an id is not known, or a glob matches nothing.
-        UsageError: two inputs give one out, or steps need one another.
-    """
+    """Return what steps make of what is installed and of one another's results, in their order."""
     installed = list(CacheRoot(config.root).installed())
     outs: set[str] = set()
     # A glob may match what another step makes, whose globs may match what a third one makes.
@@ -62,14 +46,7 @@ def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivati
 
 
 def in_order(needs: Mapping[str, str]) -> list[str]:
-    """Return ids, each after the one that it is made of, and in their own order otherwise.
-
-    Args:
-        needs: the id of each dataset that is made, with that of the dataset to read.
-
-    Raises:
-        UsageError: they form a circle.
-    """
+    """Return ids, each after the one that it is made of, and in their own order otherwise."""
     ordered: dict[str, None] = {}
     for first in needs:
         chain = [first]

@@ -21,12 +21,7 @@ from datasets_cli.store.lock import is_held
 
 
 def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
-    """Return the runs that were killed, sorted by id.
-
-    Args:
-        root: where they are looked for.
-        folder: where the modules of their functions must be.
-    """
+    """Return the runs that were killed, sorted by id."""
     found: dict[str, PlannedDataset] = {}
     for id, work in root.partial_runs():
         found.setdefault(id, _planned(id, work, root, folder))

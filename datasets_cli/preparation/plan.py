@@ -32,46 +32,19 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 def make_plan(
     step: PreprocessStep | None, folder: str | os.PathLike[str] | None, config: Config
 ) -> PreprocessPlan:
-    """Return what one step is to make, or all preparation that is due where it is None.
-
-    Args:
-        step: over one dataset or several.
-        folder: with ``rlds.toml`` and the modules of functions; the working directory where None.
-        config: the root.
-
-    Raises:
-        RldsError: as ``plan_all``.
-    """
+    """Return what one step is to make, or all preparation that is due where it is None."""
     here = Path(folder or "").absolute()
     return plan_all(here, config) if step is None else plan_of_step(step, here, config)
 
 
 def plan_of_step(step: PreprocessStep, folder: Path, config: Config) -> PreprocessPlan:
-    """Return what one step is to make; a result that was made otherwise does not make room.
-
-    Args:
-        step: over one dataset or several.
-        folder: where the module of its function is.
-        config: the root.
-
-    Raises:
-        RldsError: as ``plan_all``.
-    """
+    """Return what one step is to make; a result that was made otherwise does not make room."""
     planner = _Planner(folder, config, replaces=False)
     return PreprocessPlan(planner.steps({"": step}), folder)
 
 
 def plan_all(folder: Path, config: Config) -> PreprocessPlan:
-    """Return all preparation of a folder and a root; no code of the user's is imported.
-
-    Args:
-        folder: with ``rlds.toml``, and with the modules of functions.
-        config: the root.
-
-    Raises:
-        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
-        UnknownDataset: an input of a step is not known, or its glob matches nothing.
-    """
+    """Return all preparation of a folder and a root; no code of the user's is imported."""
     file = StepFile(folder)
     steps = file.read()
     named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
@@ -89,14 +62,7 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
 
 
 class _Planner:
-    """Says of each derived dataset whether it is due.
-
-    Args:
-        folder: where the modules of functions are.
-        config: the root.
-        replaces: whether a result that was made otherwise makes room.
-        to_come: ids that are not installed yet, and will be.
-    """
+    """Says of each derived dataset whether it is due."""
 
     def __init__(
         self, folder: Path, config: Config, *, replaces: bool, to_come: set[str] | None = None

@@ -34,19 +34,7 @@ def run_all(
     on_result: OnPrepared | None = None,
     progress: Progress | None = None,
 ) -> PreprocessResults:
-    """Make what is due of a plan, in its order, and return what it is.
-
-    Args:
-        plan: what is due.
-        config: the root.
-        workers: who runs functions, and reads raw files.
-        on_result: called with each dataset as soon as it is done.
-        progress: told of the rows done; None draws bars on a terminal.
-
-    Raises:
-        RldsError: the one dataset that is due cannot be made.
-        PartialFailure: some of several cannot; ``results`` has the others, and why.
-    """
+    """Make what is due of a plan, in its order, and return what it is."""
     made: list[Made] = []
     failures: dict[str, FailedDataset] = {}
     for task in plan.tasks:

@@ -80,11 +80,7 @@ class StepFile:
 
 
 def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
-    """Return the steps in a text; ``path`` is named in messages.
-
-    Raises:
-        UsageError: as ``StepFile.read``.
-    """
+    """Return the steps in a text; ``path`` is named in messages."""
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -26,18 +26,10 @@ The longest of an Atari run, half an hour of play, takes 0.4 GB.
 def chunk_bounds(
     offsets: np.ndarray, task_rows: int, row_bytes: int, per: str, id: str
 ) -> list[tuple[int, int]]:
-    """Return first row and one past the last of every chunk, in order; together they are all rows.
-
-    Args:
-        offsets: int64 ``[K + 1]``, of the trajectories to read.
-        task_rows: rows of a chunk; with ``per="trajectory"`` at least so many, to the next end.
-        row_bytes: of one row, in memory.
-        per: ``"trajectory"``, or ``"transition"`` where a chunk may end anywhere.
-        id: of the dataset, for messages.
-
-    Raises:
-        UsageError: one trajectory has more than ``MAX_TRAJECTORY_BYTES``.
+    """Return first row and one past the last of every chunk, in order; together they are all
+    rows.
     """
+    # offsets: int64 `[K + 1]`, of the trajectories to read.
     num_rows = int(offsets[-1])
     if per == "transition":
         starts = range(0, num_rows, task_rows)
@@ -52,11 +44,7 @@ def chunk_bounds(
 
 
 def first_chunk(offsets: np.ndarray, row_bytes: int, per: str, id: str) -> int:
-    """Return how many of the first rows a function is tried on: a trajectory, or two rows.
-
-    Raises:
-        UsageError: the first trajectory has more than ``MAX_TRAJECTORY_BYTES``.
-    """
+    """Return how many of the first rows a function is tried on: a trajectory, or two rows."""
     if per == "transition":
         return min(2, int(offsets[-1]))
     _refuse_long(offsets[:2], row_bytes, id)

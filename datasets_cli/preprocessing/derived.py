@@ -42,26 +42,9 @@ def derive(
     progress: Progress | None = None,
     replaces: bool = False,
 ) -> DerivedDataset:
-    """Write a function of every row of an installed dataset into the dataset ``derived/<out>``.
-
-    Args:
-        id: an id, or a name that resolves to one.
-        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``,
-            or one of fewer of these rows; or its name; or a ``Pipeline``.
-        out: name of the new dataset.
-        config: the root.
-        options: which rows are read, and how many of them the function takes at once.
-        workers: who runs the function; they must see the cache root.
-        progress: told of the rows done; None draws a bar on a terminal.
-        replaces: whether a result that was made otherwise makes room. It stays until the new one is
-            committed.
-
-    Raises:
-        DatasetNotInstalled: the dataset is not there.
-        UsageError: ``out`` cannot be a name, it was made otherwise, or the function returns
-            something else than rows.
-        RldsError: the function raised, or a worker process died.
-    """
+    """Write a function of every row of an installed dataset into the dataset ``derived/<out>``."""
+    # function: takes a TensorDict `[n]` of consecutive rows, a copy, and returns one `[n]`, or one
+    # of fewer of these rows; or its name; or a `Pipeline`.
     if isinstance(function, str):
         function = load_function(function)
     root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
@@ -93,13 +76,7 @@ def derive(
 
 
 def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDataset:
-    """Return what a derived dataset is.
-
-    Args:
-        id: the full id.
-        config: the root.
-        unchanged: whether it was there already.
-    """
+    """Return what a derived dataset is."""
     folder = CacheRoot(config.root).dataset(id)
     manifest = read_manifest(folder)
     return DerivedDataset(
@@ -113,16 +90,7 @@ def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDatas
 
 
 def selection_of(folder: Path, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
-    """Return the rows of a dataset that a run reads, as a view; None where it reads all.
-
-    Args:
-        folder: of the dataset.
-        options: of the run.
-        root: keeps what is found out about trajectories.
-
-    Raises:
-        UsageError: ``where`` is no condition, or holds for no trajectory.
-    """
+    """Return the rows of a dataset that a run reads, as a view; None where it reads all."""
     if options.where is None and options.max_trajectories is None:
         return None
     dataset = open_dataset(folder)
@@ -137,20 +105,7 @@ def derived_columns(
     *,
     options: PreprocessOptions = ALL_ROWS,
 ) -> DerivedColumns:
-    """Apply a function to the first rows and return the columns that ``derive`` would write.
-
-    Args:
-        id: as for ``derive``, and so are the others.
-        function: applied to the first trajectory; to two rows with ``per="transition"``.
-        out: name of the new dataset.
-        config: the root.
-        options: as for ``derive``.
-
-    Raises:
-        DatasetNotInstalled: the dataset is not there.
-        UsageError: ``out`` cannot be a name, or the function returns something else than rows.
-        RldsError: the function raised.
-    """
+    """Apply a function to the first rows and return the columns that ``derive`` would write."""
     if isinstance(function, str):
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
@@ -170,9 +125,5 @@ def derived_columns(
 
 
 def derived_id(name: str) -> str:
-    """Return the id of a derived dataset, whose family may be left out.
-
-    Raises:
-        UsageError: it cannot be an id.
-    """
+    """Return the id of a derived dataset, whose family may be left out."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")

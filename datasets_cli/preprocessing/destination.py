@@ -15,20 +15,7 @@ from datasets_cli.store.manifest import read_manifest
 
 
 def is_made(dest: Path, origin: Origin, replaces: bool = False) -> bool:
-    """Tell whether a destination already holds what a run would make.
-
-    Args:
-        dest: folder of the new dataset.
-        origin: what it would be made of.
-        replaces: whether a derived dataset that was made otherwise, or is damaged, makes room.
-
-    Returns:
-        False where it is free, or makes room.
-
-    Raises:
-        UsageError: it holds something else; what differs is named.
-        DamagedDataset: it holds that, but a file is missing or has another size.
-    """
+    """Tell whether a destination already holds what a run would make."""
     if not has_manifest(dest):
         check_destination(dest)
         return False
@@ -53,11 +40,7 @@ def is_made(dest: Path, origin: Origin, replaces: bool = False) -> bool:
 
 
 def check_destination(dest: Path) -> None:
-    """Refuse a destination that holds something, or is within a dataset.
-
-    Raises:
-        UsageError: it is such a one.
-    """
+    """Refuse a destination that holds something, or is within a dataset."""
     if (size := len(os.fsencode(dest.name))) > MAX_NAME_BYTES:
         raise UsageError(
             f"{dest} cannot be a dataset's folder: its name has {size} bytes; expected "
@@ -72,9 +55,5 @@ def check_destination(dest: Path) -> None:
 
 
 def refuse_used(dest: Path) -> NoReturn:
-    """Refuse a destination that holds something.
-
-    Raises:
-        UsageError: always.
-    """
+    """Refuse a destination that holds something."""
     raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")

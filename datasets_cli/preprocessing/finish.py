@@ -41,22 +41,7 @@ def commit(
     trash: Path | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write what follows from all rows, and commit the folder.
-
-    Args:
-        dataset: that the rows were made of.
-        work: where they are.
-        columns: of the new dataset.
-        texts: of the new dataset.
-        bounds: of the chunks that the tasks read.
-        id: of the new dataset.
-        origin: parent, function, arguments and seed, for the manifest.
-        trash: the name that an older result has on its way out; None where there must be none.
-        progress: told of rows that the function dropped.
-
-    Raises:
-        UsageError: the function dropped all rows, or another run filled the destination meanwhile.
-    """
+    """Write what follows from all rows, and commit the folder."""
     left = _rows_left(dataset, work, bounds)
     parent, data = dataset.manifest, work.data
     if left.dropped:
@@ -97,11 +82,7 @@ def commit(
 
 
 def _rows_left(dataset: Dataset, work: Work, bounds: Bounds) -> RemainingRows:
-    """Return what the function kept of all rows.
-
-    Raises:
-        UsageError: nothing.
-    """
+    """Return what the function kept of all rows."""
     num_rows = bounds[-1][1]
 
     def kept(number: int) -> np.ndarray | None:
@@ -134,10 +115,8 @@ def _join_text(data: Path, texts: tuple[TextColumn, ...], work: Work, places: Bo
 
 
 def _early_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
-    """Return the rows int64 ``[n]`` that may end a trajectory of theirs too early: cut ones.
-
-    ``num_frames`` may cut the last one, and a view any.
-    """
+    """Return the rows int64 ``[n]`` that may end a trajectory of theirs too early: cut ones."""
+    # `num_frames` may cut the last one, and a view any.
     last = np.array([num_rows - 1])
     selection = dataset.selection
     if selection is None:

@@ -46,15 +46,7 @@ def function_entry(function: Callable[..., Any]) -> dict[str, str]:
 def entry_of_code(
     module: str, code: types.CodeType, source: str, defaults: Any, keyword_defaults: Any
 ) -> dict[str, str]:
-    """Return the same entry of a function that is not imported.
-
-    Args:
-        module: the name of its module.
-        code: of the function, which stands at the top of the file and has no decorator.
-        source: the text of the file.
-        defaults: as the function's ``__defaults__`` would be.
-        keyword_defaults: as its ``__kwdefaults__`` would be.
-    """
+    """Return the same entry of a function that is not imported."""
     name, state = code.co_qualname, _Describer().describe([[], defaults, keyword_defaults])
     parts = ["function", name, _sha256(source.encode()), _position(code), state]
     digest = _digest(["digest", _digest(parts)])

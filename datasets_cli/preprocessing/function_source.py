@@ -19,15 +19,7 @@ from datasets_cli.preprocessing.functions import split_function
 
 
 def source_entry(text: str, folder: Path) -> dict[str, str] | None:
-    """Return what ``function_entry`` gives once the function is imported; None where unknown.
-
-    Args:
-        text: ``module:function``.
-        folder: where the module may be, besides the Python path.
-
-    Raises:
-        UsageError: it is not ``module:function``.
-    """
+    """Return what ``function_entry`` gives once the function is imported; None where unknown."""
     module, name = split_function(text)
     path = _file_of(module, folder)
     if path is None:
@@ -100,9 +92,5 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return the value of a literal.
-
-    Raises:
-        ValueError: it is computed.
-    """
+    """Return the value of a literal."""
     return ast.literal_eval(node)

@@ -19,16 +19,7 @@ _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> Function:
-    """Return the function that ``module:function`` names; importing its module runs the module.
-
-    Args:
-        text: the name.
-        folder: where the module may be, besides the Python path; the working directory where None.
-        option: what gave the name, for messages.
-
-    Raises:
-        UsageError: there is no such module or function.
-    """
+    """Return the function that ``module:function`` names; importing its module runs the module."""
     module_name, name = split_function(text, option)
     here = str(folder or Path.cwd())
     if here not in sys.path:
@@ -72,15 +63,7 @@ def _text_of(module: ModuleType) -> bytes | None:
 
 
 def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
-    """Return module and function of ``module:function``.
-
-    Args:
-        text: the name.
-        option: what gave it, for messages.
-
-    Raises:
-        UsageError: it has another form.
-    """
+    """Return module and function of ``module:function``."""
     if not _NAME.fullmatch(text):
         raise UsageError(f"{option} {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
     module, _, name = text.partition(":")

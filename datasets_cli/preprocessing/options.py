@@ -12,25 +12,7 @@ from datasets_cli.preprocessing.results import Per
 
 @dataclass(frozen=True)
 class PreprocessOptions:
-    """The arguments of a run.
-
-    Args:
-        num_frames: only the first ``num_frames`` rows; None for all. They may cut a trajectory,
-            whose first rows the function then gets; the last row is marked as truncated.
-        chunksize: rows that the function takes at once; with ``per="trajectory"`` at least so many,
-            to the next end of a trajectory. None for about 8 MiB of them, at most 65,536.
-        num_chunks: the number of chunks instead; with ``per="trajectory"`` at most so many.
-        per: ``"trajectory"``: chunks are whole trajectories; ``"transition"``: they may end
-            anywhere, for functions that look at rows alone.
-        seed: torch is seeded from it for every chunk, so that random functions repeat; it draws
-            ``max_trajectories``, too.
-        where: only trajectories for which a condition holds, as ``ExperienceReplay.filter`` takes
-            it: ``"return > 300 and length >= 100"``.
-        max_trajectories: at most this many of these, drawn at random and read in their order.
-
-    Raises:
-        UsageError: a number is out of range, or two exclude one another.
-    """
+    """The arguments of a run."""
 
     num_frames: int | None = None
     chunksize: int | None = None
@@ -61,12 +43,7 @@ class PreprocessOptions:
         return min(self.num_frames or num_transitions, num_transitions)
 
     def task_rows(self, num_rows: int, default: int) -> int:
-        """Return the rows of a chunk; at most those of the run.
-
-        Args:
-            num_rows: of the run.
-            default: rows where the arguments say nothing.
-        """
+        """Return the rows of a chunk; at most those of the run."""
         if self.num_chunks is not None:
             return -(-num_rows // self.num_chunks)  # rounded up
         return min(self.chunksize or default, num_rows)

@@ -11,14 +11,7 @@ from datasets_cli.store.manifest import Manifest
 
 @dataclass(frozen=True)
 class Origin:
-    """Everything that decides the values of a derived dataset.
-
-    Args:
-        parent: id, content and state of the dataset that was read.
-        function: name and digest.
-        arguments: ``num_frames``, ``chunksize``, ``per``.
-        seed: of the run.
-    """
+    """Everything that decides the values of a derived dataset."""
 
     parent: Mapping[str, Any]
     function: Mapping[str, Any]

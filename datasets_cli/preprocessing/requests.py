@@ -40,15 +40,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Request:
-    """What a run was asked for.
-
-    Args:
-        input: id of the dataset to read.
-        fn: ``module:function``, empty where the function cannot be found by a name; or a pipeline.
-        folder: that the module was loaded from; empty where it is not known.
-        options: of the run.
-        replaces: whether the result takes the place of an older one.
-    """
+    """What a run was asked for."""
 
     input: str
     fn: str | Pipeline
@@ -74,14 +66,7 @@ class Request:
 
 
 def request_of(input: str, function: Mapped, options: PreprocessOptions, replaces: bool) -> Request:
-    """Return the request of a run.
-
-    Args:
-        input: id of the dataset to read.
-        function: found again by its name where it has one.
-        options: of the run.
-        replaces: whether the result takes the place of an older one.
-    """
+    """Return the request of a run."""
     if isinstance(function, Pipeline):
         return Request(input, function, "", options, replaces)
     fn, folder = where_from(function) or ("", "")
@@ -89,11 +74,7 @@ def request_of(input: str, function: Mapped, options: PreprocessOptions, replace
 
 
 def read_request(folder: Path) -> Request:
-    """Return the request of the run in a folder, which may hold anything.
-
-    Raises:
-        ValueError: there is none, or it is not one.
-    """
+    """Return the request of the run in a folder, which may hold anything."""
     found = _read(folder / REQUEST)
     if found.keys() != {field.name for field in fields(Request)}:
         raise ValueError(f"{REQUEST} has the fields {', '.join(sorted(found)) or 'of nothing'}")
@@ -122,11 +103,7 @@ def read_request(folder: Path) -> Request:
 
 
 def read_function_digest(folder: Path) -> str:
-    """Return the digest of the function that the run in a folder is of.
-
-    Raises:
-        ValueError: the plan of the run is not one.
-    """
+    """Return the digest of the function that the run in a folder is of."""
     digest = _read(folder / PLAN).get("function")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ValueError(f"{PLAN} does not have the digest of a function")

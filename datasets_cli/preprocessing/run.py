@@ -64,40 +64,12 @@ def preprocess(
     lock_timeout: float = LOCK_TIMEOUT_SECONDS,
     progress: Progress | None = None,
 ) -> DatasetStorage:
-    """Write ``function`` of every row into a new dataset and return it as a read-only storage.
-
-    Where ``dest`` has it already, made of the same data by the same function and arguments, nothing
-    is done.
-
-    Args:
-        source: folder of the dataset to read.
-        function: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns a TensorDict
-            ``[n]``, or one of fewer of these rows in their order, always with the same keys,
-            element types and row shapes; or a ``Pipeline``.
-        dest: folder of the new dataset; it must not hold anything else.
-        selection: the rows that are read, of a view; all by default.
-        id: id of the new dataset; ``derived/<name of dest>`` by default.
-        num_workers: processes, the calling process where 0. Where None it begins in the calling
-            process, and uses all cores where that is worth starting processes for.
-        num_frames: as in ``PreprocessOptions``, and so are the next three and ``seed``.
-        chunksize: rows that the function takes at once, to the next end of a trajectory.
-        num_chunks: the number of chunks instead.
-        per: whether chunks are whole trajectories.
-        executor: where to run; its workers must see both folders. Processes of this machine, as
-            ``num_workers`` says, where None.
-        engine: what runs the tasks, as in ``Workers``, and so is ``address``.
-        address: of a cluster.
-        seed: seeds torch for every chunk.
-        lock_timeout: seconds to wait for another process that writes ``dest``.
-        progress: told of the rows done, and that we wait.
-
-    Raises:
-        LockedError: another process still writes ``dest``.
-        UsageError: ``dest`` has something else, the function does not return rows, or a trajectory
-            is too long to be taken at once.
-        RldsError: the function raised (file, line, trajectory and rows are named), or a worker
-            process died. What is done is kept: the same call continues.
-    """
+    """Write ``function`` of every row into a new dataset and return it as a read-only storage."""
+    # Where `dest` has it already, made of the same data by the same function and arguments, nothing
+    # is done.
+    # function: takes a TensorDict `[n]` of consecutive rows, a copy, and returns a TensorDict
+    # `[n]`, or one of fewer of these rows in their order, always with the same keys, element types
+    # and row shapes; or a `Pipeline`.
     write_derived(
         source,
         function,
@@ -126,28 +98,7 @@ def write_derived(
     trash: Path | None = None,
     request: Request | None = None,
 ) -> bool:
-    """Write ``function`` of every row into a new dataset; see ``preprocess`` for most arguments.
-
-    Args:
-        source: folder of the dataset to read.
-        function: maps its rows.
-        dest: folder of the new dataset.
-        options: of the run.
-        selection: the rows that are read, of a view.
-        id: of the new dataset.
-        workers: who runs the function.
-        lock_timeout: seconds to wait for another process that writes ``dest``.
-        progress: told of the rows done.
-        trash: the name, on the same disk, that a result made otherwise has on its way out: it
-            stays until the new one is committed. None refuses one.
-        request: kept with the unfinished work, for whoever resumes it.
-
-    Returns:
-        False where ``dest`` has it already.
-
-    Raises:
-        RldsError: as ``preprocess``.
-    """
+    """Write ``function`` of every row into a new dataset; see ``preprocess`` for most arguments."""
     dest = dest.resolve()
     dataset = open_dataset(source, text=True)
     if selection is not None:
@@ -210,13 +161,7 @@ def _fill(
 
 
 class Run:
-    """What a run reads, and in which chunks.
-
-    Args:
-        dataset: gives the rows; opened with its text.
-        function: maps them.
-        options: of the run.
-    """
+    """What a run reads, and in which chunks."""
 
     def __init__(self, dataset: Dataset, function: Mapped, options: PreprocessOptions) -> None:
         manifest = dataset.manifest
@@ -252,11 +197,9 @@ class Run:
         return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 
     def probe(self) -> tuple[tuple[Column, ...], tuple[TextColumn, ...], bool]:
-        """Return the columns that the function gives, and whether it gets the numbers of rows.
-
-        They are learned from the first rows. A function that drops some of these, or looks for
-        their numbers, gets the numbers of all rows at once.
-        """
+        """Return the columns that the function gives, and whether it gets the numbers of rows."""
+        # They are learned from the first rows. A function that drops some of these, or looks for
+        # their numbers, gets the numbers of all rows at once.
         per, id = self.options.per, self.dataset.manifest.id
         is_numbered = False
         for bounds in [(0, first_chunk(self._offsets, self._row_bytes, per, id)), *self.bounds]:
@@ -327,14 +270,7 @@ def origin_of(
     options: PreprocessOptions,
     selection: Selection | None = None,
 ) -> Origin:
-    """Return everything that decides the values of a derived dataset.
-
-    Args:
-        manifest: of the dataset that is read.
-        function: name and digest.
-        options: of the run.
-        selection: the rows that are read, of a view.
-    """
+    """Return everything that decides the values of a derived dataset."""
     rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
     num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.

@@ -24,15 +24,7 @@ LOOK_SECONDS = 0.5
 
 
 class Running:
-    """The tasks of a run, on their way.
-
-    Args:
-        tasks: that are not done.
-        dataset: that is read.
-        num_rows: of all tasks, those that are done too.
-        kept: a sentence that says what a broken run leaves.
-        progress: told of the rows done, and of lost workers.
-    """
+    """The tasks of a run, on their way."""
 
     def __init__(
         self,
@@ -48,11 +40,7 @@ class Running:
         self.workers_began = False
 
     def run(self, workers: Workers) -> None:
-        """Do all tasks; with all cores where ``workers`` leaves that open and it is worth it.
-
-        Raises:
-            RldsError: as ``run_tasks``; or a worker of a cluster cannot take part.
-        """
+        """Do all tasks; with all cores where ``workers`` leaves that open and it is worth it."""
         self._progress.writing(self.rows_done)
         if workers.end_with_the_call and workers.num_workers is None:
             self._begin_here()

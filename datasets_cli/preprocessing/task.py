@@ -50,22 +50,7 @@ Mapped = Function | Pipeline
 
 @dataclass(frozen=True)
 class PreprocessTask:
-    """Consecutive rows, and everything a worker on any machine that sees the folders needs.
-
-    Args:
-        needs: the dataset to read, and what a worker must have.
-        data: folder of the preallocated files.
-        mark: the file that says that the task is done.
-        start: first row.
-        stop: one past the last.
-        seed: of the whole run.
-        function: pickled by cloudpickle.
-        columns: what the function gave for the first rows, and must give for all.
-        texts: the same of text.
-        part: folder for the text of these rows; the commit joins those of all tasks.
-        selection: of a view, the part that these rows are; None where all rows are read.
-        is_numbered: whether the function gets the numbers of its rows, as it drops some.
-    """
+    """Consecutive rows, and everything a worker on any machine that sees the folders needs."""
 
     needs: WorkerNeeds
     data: Path
@@ -82,12 +67,7 @@ class PreprocessTask:
 
 
 def write_rows(task: PreprocessTask) -> None:
-    """Write one task's bytes and its mark; runs in a worker.
-
-    Raises:
-        RldsError: the function raised, or this worker may not take part.
-        UsageError: it returned other columns than for the first rows.
-    """
+    """Write one task's bytes and its mark; runs in a worker."""
     dataset, first = task.needs.open(), 0
     if task.selection is not None:
         dataset, first = dataset.select(task.selection), task.start
@@ -153,24 +133,8 @@ def apply(
     *,
     is_numbered: bool = False,
 ) -> Returned:
-    """Return what a function returns for consecutive rows.
-
-    A function that drops rows is called again, with the numbers of the rows.
-
-    Args:
-        dataset: gives the rows; opened with its text.
-        function: maps them.
-        seed: of the run; with ``start`` it seeds torch.
-        start: first row.
-        stop: one past the last.
-        first: the row of the run that is the dataset's row 0.
-        is_numbered: whether the function gets the numbers at once.
-
-    Raises:
-        RldsError: the function raised; its file, line and trajectories are named.
-        UsageError: it returned something else than rows of those that it got, in their order, or is
-            a pipeline that cannot map them.
-    """
+    """Return what a function returns for consecutive rows."""
+    # A function that drops rows is called again, with the numbers of the rows.
     named = _named(dataset, start, stop, first)
 
     def result(is_numbered: bool) -> TensorDict:

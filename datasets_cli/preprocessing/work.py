@@ -23,13 +23,7 @@ from datasets_cli.store.schema.texts import TextColumn
 
 
 class Work:
-    """Where the files of a run are.
-
-    Args:
-        dest: folder of the new dataset.
-        plan: everything that decides the bytes; another plan works in another folder.
-        request: what was asked for, where another process can ask for it.
-    """
+    """Where the files of a run are."""
 
     def __init__(self, dest: Path, plan: bytes, request: Request | None = None) -> None:
         self.dest = dest
@@ -93,13 +87,7 @@ class Work:
 
 
 def make_plan(origin: Origin, columns: tuple[Column, ...], texts: tuple[TextColumn, ...]) -> bytes:
-    """Return what decides the bytes of the result, as JSON.
-
-    Args:
-        origin: of the result.
-        columns: what the function returns.
-        texts: the text that it returns.
-    """
+    """Return what decides the bytes of the result, as JSON."""
     plan = {
         "source": origin.parent["content"],
         "function": origin.function["digest"],

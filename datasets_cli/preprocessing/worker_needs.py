@@ -15,13 +15,7 @@ _fit: set[str] = set()  # the secrets of the runs that this process may work for
 
 @dataclass(frozen=True)
 class WorkerNeeds:
-    """What every worker of a run must have and see.
-
-    Args:
-        expected: versions, the folder of the run, and the text of the function's modules.
-        source: folder of the dataset to read.
-        content: of that dataset.
-    """
+    """What every worker of a run must have and see."""
 
     expected: Expectation
     source: Path
@@ -29,13 +23,7 @@ class WorkerNeeds:
 
     @classmethod
     def of_this_process(cls, work: Path, function: bytes, dataset: Dataset) -> WorkerNeeds:
-        """Return what this process has, which needs no check itself.
-
-        Args:
-            work: folder of the run.
-            function: pickled.
-            dataset: that is read.
-        """
+        """Return what this process has, which needs no check itself."""
         expected = Expectation.of_this_process(work, function)
         _fit.add(expected.secret)
         return cls(expected, dataset.folder, dataset.manifest.content)
@@ -52,11 +40,7 @@ class WorkerNeeds:
         return found
 
     def open(self) -> Dataset:
-        """Return the dataset, with its text; the first time in a process, that one is checked.
-
-        Raises:
-            RldsError: this process differs, or the dataset is another one by now.
-        """
+        """Return the dataset, with its text; the first time in a process, that one is checked."""
         if self.expected.secret not in _fit:
             if found := self.differences():
                 raise unfit_error(unfit(this_worker(), found), "")

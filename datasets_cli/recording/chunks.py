@@ -31,17 +31,7 @@ CHUNK = "chunk.json"
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """Episodes to record, and everything that a worker needs.
-
-    Args:
-        options: of the recording.
-        number: of the chunk.
-        first: number of its first episode.
-        stop: one past the last.
-        folder: where its folder is made.
-        policy: the user's function, pickled; None for random actions.
-        policy_name: for messages.
-    """
+    """Episodes to record, and everything that a worker needs."""
 
     options: RecordOptions
     number: int
@@ -64,11 +54,7 @@ class ChunkTask:
 
 
 def record_chunk(task: ChunkTask) -> None:
-    """Record the episodes of a chunk; runs in a worker.
-
-    Raises:
-        RldsError: the environment or the policy failed.
-    """
+    """Record the episodes of a chunk; runs in a worker."""
     options = task.options
     new = task.folder / f".{task.number:06}.{os.getpid()}"
     shutil.rmtree(new, ignore_errors=True)

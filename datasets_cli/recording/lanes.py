@@ -30,13 +30,7 @@ Environments = gymnasium.vector.VectorEnv[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive steps of one episode.
-
-    Args:
-        episode: its number.
-        columns: ``{key: array [n, ...]}``, as a recipe's Block has them.
-        is_last: whether the episode ends with them.
-    """
+    """Consecutive steps of one episode."""
 
     episode: int
     columns: Columns
@@ -54,11 +48,7 @@ class _Lane:
 
 
 def make_environments(options: RecordOptions) -> Environments:
-    """Return the environments of one worker.
-
-    Raises:
-        UsageError: gymnasium cannot make them.
-    """
+    """Return the environments of one worker."""
     limit = options.max_episode_steps
     own: Any = {**options.env_options, **({"max_episode_steps": limit} if limit else {})}
     try:
@@ -79,17 +69,7 @@ def make_environments(options: RecordOptions) -> Environments:
 def pieces(
     envs: Environments, policy: Policy, options: RecordOptions, episodes: range
 ) -> Iterator[Piece]:
-    """Yield the steps of some episodes; those of each episode are in order.
-
-    Args:
-        envs: the environments.
-        policy: chooses the actions.
-        options: of the recording.
-        episodes: their numbers.
-
-    Raises:
-        RldsError: an environment or the policy raised.
-    """
+    """Yield the steps of some episodes; those of each episode are in order."""
     count = options.num_envs
     numbers = iter(range(episodes.start, episodes.stop + count))
     lanes = [_Lane(next(numbers)) for _ in range(count)]

@@ -15,23 +15,7 @@ MOST_CHUNKS = 256
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What decides the values of a recording, but for the policy's own code.
-
-    Args:
-        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
-            it.
-        policy: ``"random"``, or ``module:function``.
-        num_episodes: episodes to record, or None.
-        num_steps: steps to record instead; the last episode is cut there, and marked as truncated.
-        num_envs: environments that one worker steps side by side. What a policy draws from torch
-            depends on it.
-        seed: of the environments, of random actions, and of torch.
-        max_episode_steps: the step limit of an episode; None for that of the environment.
-        env_options: further arguments of ``gymnasium.make``, JSON values.
-
-    Raises:
-        UsageError: a number is out of range, or not exactly one of episodes and steps is given.
-    """
+    """What decides the values of a recording, but for the policy's own code."""
 
     env: str
     policy: str = "random"

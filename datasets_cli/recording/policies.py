@@ -34,13 +34,7 @@ class Policy(Protocol):
 
 
 class RandomActions:
-    """Actions drawn from the space, by a generator for each episode.
-
-    Args:
-        space: of one action.
-        num_envs: environments.
-        seed: of the recording.
-    """
+    """Actions drawn from the space, by a generator for each episode."""
 
     def __init__(self, space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
         self._space, self._seed = space, seed
@@ -56,14 +50,9 @@ class RandomActions:
 
 
 class CalledPolicy:
-    """Actions that a function returns.
+    """Actions that a function returns."""
 
-    Args:
-        function: takes a TensorDict ``[n]`` with the observation of each environment.
-        name: of the function, for messages.
-        space: of one action.
-        num_envs: environments.
-    """
+    # function: takes a TensorDict `[n]` with the observation of each environment.
 
     def __init__(
         self, function: PolicyFunction, name: str, space: gymnasium.Space[Any], num_envs: int
@@ -76,12 +65,7 @@ class CalledPolicy:
 
     @torch.no_grad()
     def actions(self, observation: Mapping[Key, np.ndarray]) -> Any:
-        """Call the function.
-
-        Raises:
-            RldsError: it raised.
-            UsageError: it returned no actions of the space.
-        """
+        """Call the function."""
         batch = TensorDict({}, [self._num_envs])
         for key, values in observation.items():
             batch[key] = torch.from_numpy(np.ascontiguousarray(values))
@@ -138,15 +122,7 @@ def make_policy(
     num_envs: int,
     seeds: Sequence[int],
 ) -> Policy:
-    """Return the policy of a chunk.
-
-    Args:
-        function: the user's; None for random actions.
-        name: of the function.
-        space: of one action.
-        num_envs: environments.
-        seeds: the seed of the recording, and the number of the chunk.
-    """
+    """Return the policy of a chunk."""
     if function is None:
         return RandomActions(space, num_envs, seeds[0])
     # What the function draws depends on the chunk, and not on the worker.

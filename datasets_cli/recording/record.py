@@ -49,25 +49,7 @@ def record_episodes(
     progress: Progress | None = None,
     **options: Any,
 ) -> InstalledDataset:
-    """Record episodes into the dataset ``recorded/<out>`` and return what it is.
-
-    Args:
-        env: id of a gymnasium environment.
-        out: name of the dataset.
-        config: the root.
-        policy: ``"random"``, ``"module:function"``, or a function.
-        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
-        append: add the episodes to a dataset that is there; its numbering continues.
-        workers: who records; the values do not depend on them.
-        progress: told of the steps recorded, and then written; None draws a bar on a terminal.
-        options: the other fields of ``RecordOptions``.
-
-    Raises:
-        UsageError: the dataset is there and is of something else, the environment or the policy
-            cannot be had, or a space has no columns.
-        RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
-            the same call continues there.
-    """
+    """Record episodes into the dataset ``recorded/<out>`` and return what it is."""
     name = policy if isinstance(policy, str) else name_of(policy)
     wanted = RecordOptions(env, name, **options)
     function = None if policy == RANDOM else policy
@@ -103,11 +85,7 @@ def record_episodes(
 
 
 def recorded_id(name: str) -> str:
-    """Return the id of a recorded dataset, whose family may be left out.
-
-    Raises:
-        UsageError: it cannot be an id.
-    """
+    """Return the id of a recorded dataset, whose family may be left out."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
 
 
@@ -119,11 +97,7 @@ def _is_same(recordings: Any, plan: dict[str, Any]) -> bool:
 
 
 def _begin(work: Path, plan: dict[str, Any]) -> None:
-    """Make the folder of the recording, or keep that of a killed one.
-
-    Raises:
-        UsageError: it is that of another recording, whose episodes would be lost.
-    """
+    """Make the folder of the recording, or keep that of a killed one."""
     path = work / PLAN
     text = json.dumps(plan, indent=1)
     # A first call that failed before any episode was finished, such as one whose policy is wrong,

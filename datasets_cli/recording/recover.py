@@ -13,18 +13,8 @@ from datasets_cli.store.manifest import Manifest
 def recover_environment(
     manifest: Manifest, options: Mapping[str, Any], *, evaluation: bool = False
 ) -> gymnasium.Env[Any, Any]:
-    """Return the environment of a dataset, as ``gymnasium.make`` makes it.
-
-    The specification names code to import: do it for data of people whom you trust.
-
-    Args:
-        manifest: of the dataset.
-        options: further arguments of ``gymnasium.make``.
-        evaluation: the environment that the dataset names for evaluation, where it names one.
-
-    Raises:
-        UsageError: the dataset does not know its environment, or gymnasium cannot make it.
-    """
+    """Return the environment of a dataset, as ``gymnasium.make`` makes it."""
+    # The specification names code to import: do it for data of people whom you trust.
     known = manifest.metadata
     text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
     if not isinstance(text, str):

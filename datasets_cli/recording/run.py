@@ -34,17 +34,7 @@ CHUNKS_A_WAVE = 4
 
 
 class Run:
-    """What one call records.
-
-    Args:
-        options: of the call.
-        policy: the function; None for random actions.
-        older: the dataset that the episodes are added to.
-
-    Raises:
-        UsageError: the environment cannot be made, has a space without columns, or is not that of
-            the older dataset.
-    """
+    """What one call records."""
 
     def __init__(
         self, options: RecordOptions, policy: PolicyFunction | None, older: Manifest | None
@@ -74,16 +64,7 @@ class Run:
         }
 
     def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
-        """Record what is missing and return the folders of all chunks, in order.
-
-        Args:
-            folder: where they are.
-            workers: who records.
-            progress: told of the steps.
-
-        Raises:
-            RldsError: the environment or the policy failed, or a worker died.
-        """
+        """Record what is missing and return the folders of all chunks, in order."""
         if self._episode_limit is None:
             progress.note(
                 f"{self.options.env} has no step limit, and an episode may never end: "

@@ -12,13 +12,7 @@ from datasets_cli.store.schema.columns import Key
 
 
 def columns_of(space: gymnasium.Space[Any], batch: Any, key: Key) -> dict[Key, np.ndarray]:
-    """Return the values of several environments as columns ``[n, ...]``.
-
-    Args:
-        space: of one value.
-        batch: as a vector environment gives it.
-        key: of the space; below it are the names of a Dict, and the numbers of a Tuple's items.
-    """
+    """Return the values of several environments as columns ``[n, ...]``."""
     if isinstance(space, gymnasium.spaces.Dict):
         parts = [(name, inner, batch[name]) for name, inner in space.spaces.items()]
     elif isinstance(space, gymnasium.spaces.Tuple):

@@ -41,21 +41,7 @@ def stage(
     layout: str | None,
     on_rows: Callable[[int], None],
 ) -> tuple[Manifest, Path]:
-    """Write the dataset into a staging folder; return its manifest and the folder.
-
-    Args:
-        root: where the folder is made.
-        id: of the dataset.
-        run: what was recorded.
-        chunks: the folders of the episodes, in order.
-        older: the dataset that the episodes are added to.
-        layout: ``"ted"`` or ``"compact"``; None for what suits the rows, or for that of ``older``.
-        on_rows: called with the rows written so far.
-
-    Raises:
-        SourceError: the environment's values are not what a dataset can hold.
-        DiskFull: no room.
-    """
+    """Write the dataset into a staging folder; return its manifest and the folder."""
     folder = root.new_staging(id)
     make_folder(folder.parent)
     transitions, digest = Transitions(id), _Digest()

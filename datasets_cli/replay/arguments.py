@@ -42,16 +42,7 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> int:
-    """Return a whole number as an int.
-
-    Args:
-        name: the argument's name, for the message.
-        value: an int, or what is as good as one, such as numpy's integers; not a bool.
-        least: the least that it may be; any by default.
-
-    Raises:
-        UsageError: it is something else, or less.
-    """
+    """Return a whole number as an int."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except (TypeError, ValueError):
@@ -64,11 +55,7 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
 
 
 def key_of(name: NestedKey) -> Key:
-    """Return one key as a tuple of names.
-
-    Raises:
-        UsageError: it is neither a name nor several.
-    """
+    """Return one key as a tuple of names."""
     if isinstance(name, str):
         return (name,)
     if not isinstance(name, Sequence):
@@ -95,14 +82,7 @@ def _is_one(names: Sequence[NestedKey]) -> bool:
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
-    """Return numbers as a tensor, which has the memory of an array that can be written.
-
-    Args:
-        numbers: a tensor, an array of numpy, jax or another library with DLPack, or lists.
-
-    Raises:
-        UsageError: they are not numbers, or lists of unequal lengths.
-    """
+    """Return numbers as a tensor, which has the memory of an array that can be written."""
     if isinstance(numbers, torch.Tensor):
         return numbers
     try:
@@ -121,21 +101,15 @@ def as_tensor(numbers: Numbers) -> torch.Tensor:
 
 
 def choose_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator:
-    """Return the generator that was given, a new one with a seed, or torch's global one.
-
-    Raises:
-        UsageError: both are given.
-    """
+    """Return the generator that was given, a new one with a seed, or torch's global one."""
     if generator is not None and seed is not None:
         raise UsageError("Give a generator or a seed, not both.")
     return generator or seeded(seed)
 
 
 def pickled_generator(generator: torch.Generator) -> StateDict | None:
-    """Return what a copy of a generator is made of; None for torch's global one.
-
-    The state is 5 KiB; it is left out where the seed gives it, because nothing was drawn yet.
-    """
+    """Return what a copy of a generator is made of; None for torch's global one."""
+    # The state is 5 KiB; it is left out where the seed gives it, because nothing was drawn yet.
     if generator is torch.default_generator:
         return None
     seed, state = generator.initial_seed(), generator.get_state()
@@ -155,11 +129,7 @@ def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """Return a new generator, or torch's global one where the seed is None.
-
-    Raises:
-        UsageError: the seed is no whole number, or has more than torch's 64 bits.
-    """
+    """Return a new generator, or torch's global one where the seed is None."""
     if seed is None:
         return torch.default_generator
     number = whole_number("seed", seed)

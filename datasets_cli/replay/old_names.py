@@ -23,11 +23,7 @@ WRITER_NAMES = {"emptied": "on_clear", "place": "write"}
 
 
 class Renamed(Protocol):
-    """A base of protocols whose members had other names: overrides under these are taken.
-
-    Args:
-        renamed: what each old name is called now; an argument of the class statement.
-    """
+    """A base of protocols whose members had other names: overrides under these are taken."""
 
     _renamed: ClassVar[Mapping[str, str]] = {}
 
@@ -94,16 +90,7 @@ def lacks(part: object, protocol: type) -> list[str]:
 
 
 def adapt(part: Any, protocol: type, **known: Any) -> Any:
-    """Return a part written to the old names as one that has all members of a protocol.
-
-    Args:
-        part: what was written; it must have the members without a default.
-        protocol: the base class whose defaults stand for what it lacks.
-        known: members of the class that follow from which methods the part has.
-
-    Raises:
-        TypeError: it lacks a member without a default.
-    """
+    """Return a part written to the old names as one that has all members of a protocol."""
     renamed: Mapping[str, str] = getattr(protocol, "_renamed", {})
     old_names = {new: old for old, new in renamed.items()}
     found = {

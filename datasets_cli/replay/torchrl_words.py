@@ -22,14 +22,7 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass(frozen=True)
 class Word:
-    """A keyword that changes nothing.
-
-    Args:
-        default: what it is in TorchRL when it is not given; taken.
-        taken: other values that mean what is so anyway.
-        instead: a sentence that says what to do where another value is needed.
-        maker_of: the argument that a value makes when it is called, such as ``transform``.
-    """
+    """A keyword that changes nothing."""
 
     default: Any
     taken: tuple[Any, ...] = ()
@@ -44,11 +37,7 @@ class Word:
         return f"Literal[{', '.join(map(repr, (self.default, *self.taken)))}]"
 
     def translate(self, owner: str, name: str, value: Any, arguments: dict[str, Any]) -> None:
-        """Take a value; what it makes becomes one of the arguments.
-
-        Raises:
-            UsageError: the value cannot be honoured, or the argument that it makes is given too.
-        """
+        """Take a value; what it makes becomes one of the arguments."""
         known = (self.default, *self.taken)
         if any(value is one or (type(value) is type(one) and value == one) for one in known):
             return
@@ -64,10 +53,8 @@ class Word:
 
 
 def takes(**words: Word) -> Callable[[Class], Class]:
-    """Return a decorator of a class that lets it take some more keywords, and changes nothing else.
-
-    Args:
-        words: by their names; those that the class has as arguments of its own are left out.
+    """Return a decorator of a class that lets it take some more keywords, and changes nothing
+    else.
     """
 
     def decorate(kind: Class) -> Class:

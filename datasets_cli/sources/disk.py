@@ -39,16 +39,7 @@ _KINDS = {
 
 
 def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
-    """Check that ``folder``'s disk has room.
-
-    Args:
-        folder: where the bytes will be written; it need not exist.
-        size_bytes: how many.
-        what: needs them; begins the message.
-
-    Raises:
-        DiskFull: less than ``size_bytes`` are free.
-    """
+    """Check that ``folder``'s disk has room."""
     free = free_bytes(folder)
     if free < size_bytes:
         raise DiskFull(
@@ -66,11 +57,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, also while another process removes empty ones.
-
-    Raises:
-        UsageError: a broken link or a file has the name of one of them, or a name is too long.
-    """
+    """Create a folder and its parents, also while another process removes empty ones."""
     for retries in reversed(range(10)):
         try:
             with short_names(folder):
@@ -97,11 +84,7 @@ def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
 
 @contextmanager
 def short_names(path: Path) -> Iterator[None]:
-    """Turn a name that is longer than the file system takes into an error that says so.
-
-    Raises:
-        UsageError: ``path`` is such a name.
-    """
+    """Turn a name that is longer than the file system takes into an error that says so."""
     try:
         yield
     except OSError as error:
@@ -122,10 +105,9 @@ def broken_link(path: Path) -> str:
 
 
 def replace_file(new: Path, path: Path) -> None:
-    """Give a new file the name of an older one.
-
-    At no moment is there no file of that name, but where the file system does not rename over one.
-    """
+    """Give a new file the name of an older one."""
+    # At no moment is there no file of that name, but where the file system does not rename over
+    # one.
     try:
         os.replace(new, path)
     except FileExistsError:
@@ -134,10 +116,8 @@ def replace_file(new: Path, path: Path) -> None:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of zeros whose every byte has its place on the disk.
-
-    A mapping or a late write would else fail half-way on a full disk.
-    """
+    """Make a file of zeros whose every byte has its place on the disk."""
+    # A mapping or a late write would else fail half-way on a full disk.
     with path.open("xb") as file:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -150,10 +130,8 @@ def allocate(path: Path, size: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Bring a file's, or a folder's, content to the disk.
-
-    Some file systems do this for files alone; their folders are then as safe as they make them.
-    """
+    """Bring a file's, or a folder's, content to the disk."""
+    # Some file systems do this for files alone; their folders are then as safe as they make them.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -165,23 +143,13 @@ def flush(path: Path) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a path that is no regular file is, as messages say it; "" for a regular file.
-
-    Args:
-        mode: ``st_mode`` as ``os.lstat`` gives it.
-    """
+    """Return what a path that is no regular file is, as messages say it; "" for a regular file."""
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
 
 
 def open_regular(path: Path | str) -> BufferedReader:
-    """Open a regular file of a dataset for reading.
-
-    Anything else is not opened: no link is followed, no pipe waited for, no device touched.
-
-    Raises:
-        FileNotFoundError: there is nothing at ``path``.
-        DamagedDataset: it is a link, pipe, socket, device or folder.
-    """
+    """Open a regular file of a dataset for reading."""
+    # Anything else is not opened: no link is followed, no pipe waited for, no device touched.
     return os.fdopen(open_descriptor(path), "rb")
 
 

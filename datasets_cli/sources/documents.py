@@ -17,11 +17,7 @@ READ_BYTES = 1 << 16
 
 
 def read_document(url: str, response: requests.Response) -> Any:
-    """Return the JSON document that an answer is.
-
-    Raises:
-        NetworkError: it is not JSON, or beyond the limits.
-    """
+    """Return the JSON document that an answer is."""
     body = bytearray()
     num_values = 0
     for data in response.raw.stream(READ_BYTES, decode_content=False):
@@ -39,15 +35,7 @@ def read_document(url: str, response: requests.Response) -> Any:
 
 
 def next_page(publisher: str, response: requests.Response) -> str | None:
-    """Return the address of the next page of a list; None after the last.
-
-    Args:
-        publisher: the host that the page is of; a mirror of it may have answered.
-        response: the answer.
-
-    Raises:
-        NetworkError: it is on another host.
-    """
+    """Return the address of the next page of a list; None after the last."""
     link = response.links.get("next", {}).get("url")
     if link is None:
         return None

@@ -40,21 +40,7 @@ MAX_RESTARTS = 2
 def fetch(
     resource: Resource, folder: Path, http: Http, progress: Progress, *, accept_any: bool = False
 ) -> RawFile:
-    """Return the resource as a checked file in ``folder``, downloading what is missing.
-
-    Args:
-        resource: what to fetch; its URLs, each after its mirrors, are tried in order.
-        folder: where the file is, or the part of it that is there already.
-        http: the client.
-        progress: told of every chunk.
-        accept_any: take content whose size or checksum is not the catalogue's.
-
-    Raises:
-        IntegrityError: every server that answered sent something else.
-        AccessError: every server refuses.
-        NetworkError: no server answers.
-        DiskFull: no room.
-    """
+    """Return the resource as a checked file in ``folder``, downloading what is missing."""
     target = folder / resource.filename
     with disk_errors(target):
         make_folder(target.parent)
@@ -109,11 +95,9 @@ class _Download:
         return public_url(self.url)
 
     def run(self) -> RawFile:
-        """Attempt until the file is complete.
-
-        An attempt counts as a failure if it brought less than the lowest speed asks for the time
-        since the last one, pause included: else a server could send one byte each time for ever.
-        """
+        """Attempt until the file is complete."""
+        # An attempt counts as a failure if it brought less than the lowest speed asks for the time
+        # since the last one, pause included: else a server could send one byte each time for ever.
         attempt = 0
         restarts = 0
         failed = self.http.clock()

@@ -58,23 +58,17 @@ UNREACHABLE = (
 
 
 class TransientError(NetworkError):
-    """A failure worth another try.
+    """A failure worth another try."""
 
-    ``wait`` is the server's Retry-After in seconds, if any; ``unresolved`` the host that was asked,
-    where no address could be found for a name.
-    """
+    # `wait` is the server's Retry-After in seconds, if any; `unresolved` the host that was asked,
+    # where no address could be found for a name.
 
     wait: float | None = None
     unresolved: str | None = None
 
 
 def all_failed(what: str, failures: list[RldsError]) -> RldsError:
-    """Return one error for all origins, naming each.
-
-    Returns:
-        An IntegrityError where any sent wrong bytes, else a NetworkError where any did not answer,
-        so that an AccessError says that every one of them refuses.
-    """
+    """Return one error for all origins, naming each."""
     found = (error for kind in WORST for error in failures if isinstance(error, kind))
     worst = next(found, failures[0])
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
@@ -136,10 +130,10 @@ def check_status(
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Turn failures of the HTTP libraries into ``TransientError``; NetworkError if no retry helps.
-
-    The failures themselves are not shown with it: what they say has whole URLs in it.
+    """Turn failures of the HTTP libraries into ``TransientError``; NetworkError if no retry
+    helps.
     """
+    # The failures themselves are not shown with it: what they say has whole URLs in it.
     try:
         yield
     except RldsError:

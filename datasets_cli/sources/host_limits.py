@@ -11,11 +11,7 @@ CONNECTIONS_A_HOST = 4
 
 
 class HostLimits:
-    """Lets threads wait for their turn with a host; several clients may share it.
-
-    Args:
-        at_once: connections to one host.
-    """
+    """Lets threads wait for their turn with a host; several clients may share it."""
 
     def __init__(self, at_once: int = CONNECTIONS_A_HOST) -> None:
         self._at_once = at_once
@@ -24,13 +20,8 @@ class HostLimits:
 
     @contextmanager
     def turn(self, url: str) -> Iterator[None]:
-        """Wait until the host of an address has a connection to spare, and have it.
-
-        A thread has one turn at a time: with two, threads could wait for each other.
-
-        Args:
-            url: the address; what is none is refused by whoever sends the request.
-        """
+        """Wait until the host of an address has a connection to spare, and have it."""
+        # A thread has one turn at a time: with two, threads could wait for each other.
         host = url.partition("://")[2].partition("/")[0]
         with self._lock:
             turns = self._turns.setdefault(host, threading.BoundedSemaphore(self._at_once))

@@ -38,20 +38,9 @@ MOST_PAGES = 100
 
 
 class Http:
-    """A client that retries, honours Retry-After, mirrors and offline mode.
+    """A client that retries, honours Retry-After, mirrors and offline mode."""
 
-    A host that has no address is asked once more in all: without a network no pause would help.
-
-    Args:
-        config: offline mode, mirrors, the lowest speed and whether redirects may leave https.
-        retries: how often a request that makes no progress is repeated.
-        backoff_seconds: first pause; it doubles each time, with jitter.
-        timeout_seconds: how long a connection, and then each read, may take.
-        header_seconds: how long all headers of an answer may take.
-        window_seconds: over how much waiting for a body its speed is measured.
-        clock: gives the time in seconds.
-        hosts: how many connections each host has at a time; clients of several threads share it.
-    """
+    # A host that has no address is asked once more in all: without a network no pause would help.
 
     def __init__(
         self,
@@ -84,33 +73,13 @@ class Http:
         return [*mirrored, url]
 
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
-        """Return the JSON document at ``url``, trying mirrors first.
-
-        Args:
-            url: of the document.
-            no_such_data: tells by status and body of a refusal that there is no such data, which
-                is an answer: no other server is asked.
-
-        Raises:
-            AccessError: every server refuses it or has none.
-            UnknownDataset: a server says that there is no such data.
-            NetworkError: no server answers, or the answer is not JSON.
-        """
+        """Return the JSON document at ``url``, trying mirrors first."""
         return self._first_answer(url, read_document, no_such_data)
 
     def pages(self, url: str) -> Iterator[Any]:
-        """Yield the JSON documents of a list that comes in pages, trying mirrors first.
-
-        Each answer names the next page in its ``Link`` header, as Hugging Face does for a list of
-        more than 1,000 entries.
-
-        Args:
-            url: of the first page.
-
-        Raises:
-            AccessError, NetworkError: as ``json``; also where there are more than ``MOST_PAGES``,
-                or a page leads to another host.
-        """
+        """Yield the JSON documents of a list that comes in pages, trying mirrors first."""
+        # Each answer names the next page in its `Link` header, as Hugging Face does for a list of
+        # more than 1,000 entries.
         page = url
         for _ in range(MOST_PAGES):
             document, following = self._first_answer(page, partial(self._page, host_of(url)))
@@ -148,12 +117,7 @@ class Http:
         raise all_failed(url, failures)
 
     def has(self, url: str) -> bool:
-        """Tell whether there is a file at ``url``; the first server that knows decides.
-
-        Raises:
-            AccessError: every server refuses to say.
-            NetworkError: no server answers.
-        """
+        """Tell whether there is a file at ``url``; the first server that knows decides."""
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
@@ -193,20 +157,7 @@ class Http:
         headers: Mapping[str, str] | None = None,
         no_such_data: NoSuchData | None = None,
     ) -> Iterator[requests.Response]:
-        """Send one GET and give the response with its body still to be read.
-
-        Args:
-            url: what to get.
-            headers: to send beside those of the session.
-            no_such_data: how the publisher says that there is no such data; see ``json``.
-
-        Raises:
-            OfflineError: offline mode is on.
-            AccessError: 401, 403, 404, 410 or 451; never worth a retry.
-            UnknownDataset: ``no_such_data`` says so.
-            TransientError: worth a retry.
-            NetworkError: any other answer that is not 200, 206 or 416.
-        """
+        """Send one GET and give the response with its body still to be read."""
         if self.config.offline:
             raise OfflineError(
                 f"{url} is needed, but offline mode is on (RLDS_OFFLINE or --offline). "
@@ -222,11 +173,8 @@ class Http:
                 yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:
-        """Sleep before the next attempt: as long as the server asks, else exponential with jitter.
-
-        Raises:
-            NetworkError: the server asks for more than two minutes.
-            TransientError: the error itself, where the host has no address for the second time.
+        """Sleep before the next attempt: as long as the server asks, else exponential with
+        jitter.
         """
         if error.unresolved is not None:
             if error.unresolved in self._unresolved:

@@ -32,14 +32,7 @@ class TooSlow(TimeoutError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked of a server.
-
-    Args:
-        lowest_speed: bytes a second that a body must have; 0 for any.
-        window_seconds: over how many seconds of waiting for it.
-        header_seconds: until all headers are there.
-        clock: gives the time in seconds.
-    """
+    """What is asked of a server."""
 
     lowest_speed: float = LOWEST_SPEED
     window_seconds: float = 30.0
@@ -69,11 +62,7 @@ class Pace:
         return self._headers_due is None
 
     def read_into(self, stream: io.RawIOBase, buffer: Any) -> int | None:
-        """Read once from a connection, and return the number of bytes.
-
-        Raises:
-            TooSlow: the headers are not there in time, or the body comes too slowly.
-        """
+        """Read once from a connection, and return the number of bytes."""
         limits = self._limits
         began = limits.clock()
         count = cast("int | None", stream.readinto(buffer))
@@ -104,11 +93,7 @@ class Pace:
 
 
 class PacedAdapter(HTTPAdapter):
-    """Sends requests over connections whose answers are measured.
-
-    Args:
-        limits: of every connection.
-    """
+    """Sends requests over connections whose answers are measured."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
@@ -200,10 +185,9 @@ class _PacedSocket:
 
 
 class _BoundedLines(io.BufferedReader):
-    """A file of what the server sends; the lines that frame a chunked body are bounded.
+    """A file of what the server sends; the lines that frame a chunked body are bounded."""
 
-    urllib3 would read any number of them after the last chunk, each of up to 64 KiB.
-    """
+    # urllib3 would read any number of them after the last chunk, each of up to 64 KiB.
 
     def __init__(self, stream: io.RawIOBase, pace: Pace) -> None:
         super().__init__(stream)

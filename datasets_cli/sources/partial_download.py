@@ -28,14 +28,7 @@ MAX_STATE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class DownloadState:
-    """What the bytes of a file belong to.
-
-    Args:
-        url: where they come from, as ``public_url`` gives it.
-        validator: the server's strong ETag or Last-Modified, or None.
-        size: of the whole file, or None where the server does not say.
-        sha256: of the whole file, once it is complete.
-    """
+    """What the bytes of a file belong to."""
 
     url: str
     validator: str | None
@@ -78,14 +71,10 @@ def _is_header(value: object) -> bool:
 
 
 class PartialDownload:
-    """The bytes of one download so far.
+    """The bytes of one download so far."""
 
-    Use it in a ``with`` statement around one attempt: what is there is continued (``resume``) or
-    replaced (``begin``), then come ``write`` and ``publish``; the end of the block closes the file.
-
-    Args:
-        target: the name that the complete file will have.
-    """
+    # Use it in a `with` statement around one attempt: what is there is continued (`resume`) or
+    # replaced (`begin`), then come `write` and `publish`; the end of the block closes the file.
 
     def __init__(self, target: Path) -> None:
         self.target = target

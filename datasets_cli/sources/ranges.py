@@ -24,11 +24,7 @@ def range_headers(state: DownloadState | None, offset: int) -> dict[str, str]:
 
 
 def content_length(response: requests.Response, url: str) -> int | None:
-    """Return how many bytes an answer promises; None where it does not say.
-
-    Raises:
-        TransientError: what it says is no number.
-    """
+    """Return how many bytes an answer promises; None where it does not say."""
     text = response.headers.get("Content-Length")
     if text is None:
         return None
@@ -42,16 +38,8 @@ def content_length(response: requests.Response, url: str) -> int | None:
 def continued(
     response: requests.Response, offset: int, state: DownloadState, *, has_checksum: bool
 ) -> DownloadState:
-    """Check that a 206 continues exactly the bytes that are here; return their state and the size.
-
-    Args:
-        response: the answer.
-        offset: how many bytes are here.
-        state: what they belong to.
-        has_checksum: whether a file put together of two versions would be noticed.
-
-    Raises:
-        Restart: it is another range, or may be of another version of the file.
+    """Check that a 206 continues exactly the bytes that are here; return their state and the
+    size.
     """
     content_range = response.headers.get("Content-Range", "")
     match = re.fullmatch("bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|[*])", content_range)

@@ -13,20 +13,7 @@ from datasets_cli.sources.resource import Resource
 
 @dataclass(frozen=True)
 class RawFile:
-    """A resource that is on this disk, with what was actually seen.
-
-    Args:
-        path: the file.
-        filename: the resource's name.
-        url: where it came from, or the path given by ``--source``.
-        size: bytes.
-        sha256: digest of the bytes.
-        validator: the server's ETag or Last-Modified, if any.
-        checked: ``"sha256"``, ``"md5"``, ``"size"`` or ``"nothing"``: what the catalogue could
-            confirm; or how the file differs, where ``--no-verify`` accepted it.
-        version: label of an older published version; empty for the current one.
-        describes: whether it is a page about the data; see ``Resource``.
-    """
+    """A resource that is on this disk, with what was actually seen."""
 
     path: Path
     filename: str
@@ -61,19 +48,7 @@ def verify(
     validator: str | None = None,
     accept_any: bool = False,
 ) -> RawFile:
-    """Return the checked file, given the digests of all its bytes.
-
-    Args:
-        resource: what it should be.
-        path: where it is.
-        url: where it came from.
-        digests: over the whole file.
-        validator: the server's ETag or Last-Modified.
-        accept_any: take a file that differs, and record how (``--no-verify``).
-
-    Raises:
-        IntegrityError: it differs and ``accept_any`` is off.
-    """
+    """Return the checked file, given the digests of all its bytes."""
     found = digests.hex()
     version = ""
     try:

@@ -21,13 +21,7 @@ MAX_REDIRECTS = 10
 
 
 class Session:
-    """Connections that are kept between requests.
-
-    Args:
-        limits: how long a server may take.
-        timeout_seconds: how long a connection, and then each read, may take.
-        allow_http: whether a redirect may lead from https to http.
-    """
+    """Connections that are kept between requests."""
 
     def __init__(
         self, limits: Limits, timeout_seconds: tuple[float, float], *, allow_http: bool
@@ -41,18 +35,7 @@ class Session:
         self._session.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
 
     def get(self, url: str, headers: Mapping[str, str]) -> requests.Response:
-        """Return the answer to a GET, its body still to be read, where redirects lead.
-
-        Args:
-            url: what to get.
-            headers: to send beside those of every request.
-
-        Raises:
-            NetworkError: the URL or a redirect is no address, leads from https to http, or there
-                are too many redirects.
-            UsageError: the file of certificates that the user sets does not exist.
-            requests.RequestException: no answer.
-        """
+        """Return the answer to a GET, its body still to be read, where redirects lead."""
         _check_address(url, url)
         place = url
         sent = {**_authorization(url), **headers}
@@ -69,16 +52,7 @@ class Session:
         raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.")
 
     def check_downgrade(self, url: str, place: str, target: str) -> None:
-        """Check that an address of a server is as safe as the one that it was asked by.
-
-        Args:
-            url: what was asked for; begins the message.
-            place: who answered.
-            target: where that leads.
-
-        Raises:
-            NetworkError: it leads from https to http, and the user does not allow that.
-        """
+        """Check that an address of a server is as safe as the one that it was asked by."""
         schemes = urlsplit(place).scheme, urlsplit(target).scheme
         if schemes == ("https", "http") and not self._allow_http:
             raise NetworkError(

@@ -111,22 +111,14 @@ DiscreteTensorSpec = Categorical
 
 
 def counted(n: Any) -> int:
-    """Return a number of categories.
-
-    Raises:
-        UsageError: it is not a whole number from 1 on.
-    """
+    """Return a number of categories."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise UsageError(f"A number of categories is a whole number from 1 on, not {n!r}.")
     return int(n)
 
 
 def check_fits(n: int, dtype: torch.dtype) -> None:
-    """Refuse an element type that does not have a number for each category.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Refuse an element type that does not have a number for each category."""
     most = 1 if dtype == torch.bool else 0 if dtype.is_complex else _most(dtype)
     if n - 1 > most:
         raise UsageError(f"{dtype} does not have all numbers from 0 to {n - 1}, one a category.")
@@ -139,11 +131,7 @@ def _most(dtype: torch.dtype) -> int:
 
 
 def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch.Tensor | None:
-    """Return a mask ``[*shape]`` of bools on a device, where there is one.
-
-    Raises:
-        UsageError: it is of another shape, or excludes all categories of a value.
-    """
+    """Return a mask ``[*shape]`` of bools on a device, where there is one."""
     if mask is None:
         return None
     try:
@@ -154,22 +142,14 @@ def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch
 
 
 def checked_mask(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask ``[..., n]``.
-
-    Raises:
-        UsageError: it excludes all categories of a value.
-    """
+    """Return a mask ``[..., n]``."""
     if not bool(mask.any(-1).all()):
         raise UsageError("A mask excludes all categories: none is left to draw.")
     return mask
 
 
 def check_numbers(value: Any, n: int | np.ndarray) -> None:
-    """Refuse what are not numbers of categories.
-
-    Raises:
-        UsageError: they are not whole numbers from 0 to ``n - 1``.
-    """
+    """Refuse what are not numbers of categories."""
     numbers = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
     if not ((numbers >= 0) & (numbers < n) & (numbers == np.floor(numbers))).all():
         raise UsageError(

@@ -50,11 +50,7 @@ class Composite(TensorSpec):
     # -- entries
 
     def __setitem__(self, key: Key, spec: Any) -> None:
-        """Put a spec under a name, or under the last of several nested ones.
-
-        Raises:
-            UsageError: as the class.
-        """
+        """Put a spec under a name, or under the last of several nested ones."""
         name, *below = (key,) if isinstance(key, str) else key
         if below:
             inner = self._specs.get(name, Composite(shape=self.shape, device=self.device))
@@ -83,12 +79,7 @@ class Composite(TensorSpec):
         return moved
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a spec by its name or nested names, or that of indexed TensorDicts.
-
-        Raises:
-            KeyError: there is no such name.
-            IndexError: the batch size cannot be indexed so.
-        """
+        """Return a spec by its name or nested names, or that of indexed TensorDicts."""
         key = (index,) if isinstance(index, str) else index
         if not (isinstance(key, tuple) and key and all(isinstance(name, str) for name in key)):
             return super().__getitem__(index)

@@ -290,11 +290,7 @@ class TensorSpec(ABC):
 
 
 def _stack(specs: Iterable[TensorSpec], dim: int = 0) -> TensorSpec:
-    """Return the spec of stacked values.
-
-    Raises:
-        UsageError: the specs are not equal; a spec has one shape and one space.
-    """
+    """Return the spec of stacked values."""
     first, *others = specs
     for other in others:
         if first != other:

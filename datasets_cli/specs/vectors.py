@@ -20,14 +20,9 @@ Numbers = Categorical | MultiCategorical
 
 
 class CategoryVectors(Leaf):
-    """Categories as one-hot vectors, one after the other in the last dimension.
+    """Categories as one-hot vectors, one after the other in the last dimension."""
 
-    Args:
-        numbers: the spec of the same categories as numbers.
-        sizes: how many categories there are: the length of each vector.
-        dtype: the element type of vectors.
-        mask: ``[*shape]``: False for the categories that are excluded.
-    """
+    # mask: `[*shape]`: False for the categories that are excluded.
 
     def __init__(
         self,
@@ -131,11 +126,7 @@ def _chosen(tensor: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_register(use_register: bool) -> None:
-    """Refuse values that are numbered in the order in which they are met.
-
-    Raises:
-        UsageError: always, if ``use_register``.
-    """
+    """Refuse values that are numbered in the order in which they are met."""
     if use_register:
         raise UsageError(
             "use_register=True is not supported: numbers would depend on the order in which values "

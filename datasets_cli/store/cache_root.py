@@ -72,11 +72,11 @@ class CacheRoot:
         return self.tables_to_read(content)[0]
 
     def tables_to_read(self, content: str) -> tuple[Path, Path]:
-        """Return the folders with tables of the data with this identity; the first is written to.
-
-        The other one has those of a time, or of a user, when the root could, or could not, be
-        written.
+        """Return the folders with tables of the data with this identity; the first is written
+        to.
         """
+        # The other one has those of a time, or of a user, when the root could, or could not, be
+        # written.
         own = self.path / "tables" / content
         users = platformdirs.user_cache_path("rlds") / "tables" / content
         existing = next(folder for folder in (own, *own.parents) if folder.exists())
@@ -109,10 +109,8 @@ class CacheRoot:
         return self._temporary(_TRASH)
 
     def partial_runs(self) -> list[tuple[str, Path]]:
-        """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder.
-
-        What has another name than ``preprocess`` gives, or is a link, is not ours.
-        """
+        """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder."""
+        # What has another name than `preprocess` gives, or is a link, is not ours.
         top = self.path / "datasets"
         found = []
         for folder in sorted(top.glob("**/.*.partial")):
@@ -156,11 +154,7 @@ def lock_of(dest: Path) -> Path:
 
 
 def check_id(id: str) -> str:
-    """Return ``id`` if it is a relative path of plain names.
-
-    Raises:
-        UsageError: a part is empty, hidden, has an odd character or is over 200 characters.
-    """
+    """Return ``id`` if it is a relative path of plain names."""
     parts = id.split("/")
     if any(character in id for character in "*?["):
         raise UsageError(
@@ -198,11 +192,9 @@ def _host() -> str:
 
 
 def _may_be_in_use(staging: Path) -> bool:
-    """Tell whether the process that made a staging folder may still run.
-
-    To hold the lock of its id proves nothing where locks do not work. Of another machine's
-    processes nothing is known; their folders are not touched for a day.
-    """
+    """Tell whether the process that made a staging folder may still run."""
+    # To hold the lock of its id proves nothing where locks do not work. Of another machine's
+    # processes nothing is known; their folders are not touched for a day.
     match = re.search(r"-([^-]+)-(\d+)-[^-]+$", staging.name)
     if match is None:
         return False
@@ -218,10 +210,8 @@ def _may_be_in_use(staging: Path) -> bool:
 
 
 def has_manifest(folder: Path) -> bool:
-    """Tell whether a folder has anything under the name of a manifest, which makes it a dataset.
-
-    Also a folder, pipe or broken link under that name makes one, which is damaged.
-    """
+    """Tell whether a folder has anything under the name of a manifest, which makes it a dataset."""
+    # Also a folder, pipe or broken link under that name makes one, which is damaged.
     return os.path.lexists(folder / MANIFEST_FILENAME)
 
 

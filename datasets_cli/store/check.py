@@ -31,19 +31,10 @@ _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> Record:
-    """Check that every file is a regular file inside the folder, of exactly the right size.
-
-    The right size is the manifest's, and what its columns need. Costs one ``lstat`` a file.
-    tensordict's own loader drops a missing leaf, grows a short one with zeros and follows symbolic
-    links.
-
-    Returns:
-        The record that the manifest describes, empty for the ``ted`` layout.
-
-    Raises:
-        DamagedDataset: names every file that is missing, linked or of another size, or the entry
-            of the manifest that contradicts the others.
-    """
+    """Check that every file is a regular file inside the folder, of exactly the right size."""
+    # The right size is the manifest's, and what its columns need. Costs one `lstat` a file.
+    # tensordict's own loader drops a missing leaf, grows a short one with zeros and follows
+    # symbolic links.
     record = check_entries(manifest)
     needed = _sizes_needed(manifest, record)
     above: dict[str, str] = {}
@@ -64,11 +55,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
 
 
 def check_digests(folder: Path, manifest: Manifest) -> None:
-    """Check every file's size and sha256.
-
-    Raises:
-        DamagedDataset: names every file that differs.
-    """
+    """Check every file's size and sha256."""
     check_sizes(folder, manifest)
     problems = []
     for name, entry in manifest.files.items():
@@ -86,13 +73,8 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
 
 
 def check_entries(manifest: Manifest) -> Record:
-    """Check that the entries of a manifest agree; return its record, empty for ``ted``.
-
-    The type of each entry was checked when the manifest was read.
-
-    Raises:
-        DamagedDataset: names the entry that is not what it must be, or that contradicts another.
-    """
+    """Check that the entries of a manifest agree; return its record, empty for ``ted``."""
+    # The type of each entry was checked when the manifest was read.
     try:
         if not 1 <= manifest.num_trajectories <= manifest.num_transitions:
             raise ValueError(
@@ -124,10 +106,8 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
 
 
 def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
-    """Yield what is wrong with the frame files that the manifest does not list.
-
-    They are not opened. A regular file is left alone; anything else was put there on purpose.
-    """
+    """Yield what is wrong with the frame files that the manifest does not list."""
+    # They are not opened. A regular file is left alone; anything else was put there on purpose.
     for field in record.frames:
         if field.filename not in manifest.files:
             yield f"{field.filename}: is not listed, and the frames are in it"
@@ -149,14 +129,7 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
 
 
 def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str:
-    """Return how a file differs from what the manifest says of it; empty where it does not.
-
-    Args:
-        folder: of the dataset.
-        name: of the file, relative to it.
-        size: what the manifest says, in bytes.
-        above: what ``_link_above`` returned for the folders that were looked at before.
-    """
+    """Return how a file differs from what the manifest says of it; empty where it does not."""
     parent, _, own = name.rpartition("/")
     if parent not in above:
         above[parent] = _link_above(folder, parent)
@@ -173,11 +146,8 @@ def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str
 
 
 def _link_above(folder: str, parent: str) -> str:
-    """Return what is wrong with a folder within the dataset: a link leads out, and so does ``..``.
-
-    Args:
-        folder: of the dataset.
-        parent: path of the other one, relative to it; empty for the dataset's own.
+    """Return what is wrong with a folder within the dataset: a link leads out, and so does
+    ``..``.
     """
     parts = parent.split("/") if parent else []
     if not all(parts) or ".." in parts or "\\" in parent:

@@ -21,20 +21,7 @@ from datasets_cli.store.manifest import Manifest, write_manifest
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
-    """Commit a dataset to its folder of a cache root; ``staging`` is gone afterwards.
-
-    Args:
-        root: the cache root, on whose disk ``staging`` is.
-        staging: a folder whose other files are complete and flushed.
-        manifest: its manifest.
-        replace: whether an older copy makes room; without it the first one committed stays.
-
-    Returns:
-        False where another process put the same dataset there first.
-
-    Raises:
-        UsageError: files that are no dataset are there, or another disk is.
-    """
+    """Commit a dataset to its folder of a cache root; ``staging`` is gone afterwards."""
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
     try:
         if not replace and has_manifest(target):
@@ -54,21 +41,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
 def commit_folder(
     staging: Path, target: Path, manifest: Manifest, trash: Path | None = None
 ) -> bool:
-    """Write the manifest, bring everything to the disk and rename the folder.
-
-    Args:
-        staging: a folder whose other files are complete and flushed.
-        target: its name from now on, on the same disk.
-        manifest: its manifest.
-        trash: the new name, on the same disk, of what has files under the name ``target``; it
-            comes back if the rename fails. Where None, what is there stays.
-
-    Returns:
-        False where something with files has the name; ``staging`` is then still there.
-
-    Raises:
-        DiskFull: no room for the manifest.
-    """
+    """Write the manifest, bring everything to the disk and rename the folder."""
     with disk_errors(staging):
         write_manifest(staging, manifest)
         _flush_folder(staging)
@@ -122,11 +95,7 @@ def _rename(folder: Path, target: Path) -> None:
 
 
 def check_one_disk(root: CacheRoot, id: str) -> None:
-    """Check, before a dataset is made, that it can be renamed into its place.
-
-    Raises:
-        UsageError: staging and datasets are on different disks.
-    """
+    """Check, before a dataset is made, that it can be renamed into its place."""
     folders = (root.new_staging(id).parent, root.dataset(id).parent)
     existing = [next(each for each in (f, *f.parents) if each.exists()) for f in folders]
     if existing[0].stat().st_dev != existing[1].stat().st_dev:
@@ -152,10 +121,8 @@ def remove(root: CacheRoot, id: str) -> None:
 
 
 def restore(root: CacheRoot, id: str) -> None:
-    """Repair what killed runs left: bring back a replaced copy, sweep stagings and trash.
-
-    The caller holds the lock of ``id``.
-    """
+    """Repair what killed runs left: bring back a replaced copy, sweep stagings and trash."""
+    # The caller holds the lock of `id`.
     for trash in root.trashed(id):
         if has_manifest(trash) and not root.dataset(id).exists():
             _move_if_free(trash, root.dataset(id))
@@ -165,10 +132,8 @@ def restore(root: CacheRoot, id: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete a folder if it is there, its manifest first: half of a copy is never brought back.
-
-    Of a symbolic link the link goes, and what it leads to stays.
-    """
+    """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
+    # Of a symbolic link the link goes, and what it leads to stays.
     if folder.is_symlink():
         folder.unlink(missing_ok=True)
         return

@@ -37,15 +37,7 @@ def content_of(
     num_trajectories: int,
     columns: Iterable[AnyColumn],
 ) -> str:
-    """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits.
-
-    Args:
-        id: the full id.
-        origin: see ``recipe_origin`` and ``derived_origin``.
-        num_transitions: rows.
-        num_trajectories: trajectories.
-        columns: every leaf and every column of text, in any order.
-    """
+    """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits."""
     identity = {
         "id": id,
         **origin,
@@ -59,15 +51,7 @@ def content_of(
 def recipe_origin(
     recipe: Origin, successors: Origin, resources: Iterable[Origin], metadata: Origin
 ) -> Origin:
-    """Return the origin of a dataset that a recipe reads from a publisher's files.
-
-    Args:
-        recipe: has its version, and the names of metadata that decide values.
-        successors: has the version of the rule; a manifest of format version 1 does not, and there
-            was the first one alone.
-        resources: have the name and sha256 of each file, and whether it only describes the data.
-        metadata: what the publisher says.
-    """
+    """Return the origin of a dataset that a recipe reads from a publisher's files."""
     files = (file for file in resources if not file.get("describes"))
     origin = {
         "recipe_version": recipe.get("version"),
@@ -80,15 +64,7 @@ def recipe_origin(
 
 
 def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:
-    """Return the origin of a dataset that a function made of another one.
-
-    Args:
-        parent: has its content; a manifest of format version 1 names it by the sha256 of its
-            manifest.
-        function: has its digest.
-        arguments: of the run.
-        seed: of the run.
-    """
+    """Return the origin of a dataset that a function made of another one."""
     return {
         "parent": parent.get("content") or parent.get("manifest_sha256"),
         "function": function.get("digest"),

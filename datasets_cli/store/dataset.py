@@ -40,20 +40,7 @@ Accept = Callable[[Manifest], None]
 
 
 class Dataset:
-    """The rows of one committed dataset, or of a selection of them. Nothing here writes.
-
-    Args:
-        folder: the dataset folder.
-        manifest: its manifest, already checked against the files.
-        record: how the ``compact`` layout lays its rows out, as ``check_sizes`` returned it.
-        device_options: where the rows live and batches go.
-        text: whether the columns of text are read too.
-
-    Attributes:
-        record: as given.
-        texts: the columns of text; None where there are none, or they are not asked for.
-        selection: which rows these are; None where they are all.
-    """
+    """The rows of one committed dataset, or of a selection of them. Nothing here writes."""
 
     def __init__(
         self,
@@ -84,14 +71,9 @@ class Dataset:
         self.read = self._rows.read
 
     def select(self, selection: Selection) -> Dataset:
-        """Return the rows of a selection, read as if they were a dataset.
-
-        The files are those of this one. The numbers of rows and trajectories are the selection's;
-        the manifest stays that of the whole dataset.
-
-        Raises:
-            UsageError: the selection was made of other data.
-        """
+        """Return the rows of a selection, read as if they were a dataset."""
+        # The files are those of this one. The numbers of rows and trajectories are the selection's;
+        # the manifest stays that of the whole dataset.
         manifest = self.manifest
         if selection.content != manifest.content:
             raise UsageError(
@@ -129,12 +111,7 @@ class Dataset:
         return self.manifest.num_trajectories if selection is None else len(selection)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
-        """Return copies of the whole leaf ``key``, or of every leaf below it; no text.
-
-        Raises:
-            KeyError: there is none.
-            UsageError: they would take more than half of the free memory.
-        """
+        """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
         found = [c for c in self.manifest.columns if c.key[: len(key)] == key]
         if not found:
             raise KeyError(self._missing(key))
@@ -172,20 +149,12 @@ class Dataset:
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
 
     def run(self, start: int, stop: int) -> Tree:
-        """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
-
-        Raises:
-            UsageError: they would take more than half of the free memory.
-        """
+        """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict."""
         self.check_memory(stop - start)
         return self.gather(torch.arange(start, stop))
 
     def check_memory(self, num_rows: int) -> None:
-        """Check that a copy of n rows fits into half of the free memory.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that a copy of n rows fits into half of the free memory."""
         row_bytes = sum(column.row_bytes for column in self.manifest.columns)
         for text in self.texts.columns if self.texts else ():
             row_bytes += TEXT_BYTES * math.prod(text.shape)
@@ -208,21 +177,9 @@ def open_dataset(
     text: bool = False,
     accept: Accept | None = None,
 ) -> Dataset:
-    """Open the dataset in ``folder``; see ``Dataset``.
-
-    All of it is open then: what happens to the folder later does not matter. A copy that takes its
-    place meanwhile is opened instead, so that never one's manifest meets another's files.
-
-    Args:
-        folder: the dataset folder.
-        device_options: where the rows live and batches go.
-        text: whether the columns of text are read too.
-        accept: called with the manifest before any other file is looked at.
-
-    Raises:
-        FileNotFoundError: there is no manifest, so there is no dataset.
-        DamagedDataset: a file is missing, linked, or not exactly as long as the manifest says.
-    """
+    """Open the dataset in ``folder``; see ``Dataset``."""
+    # All of it is open then: what happens to the folder later does not matter. A copy that takes
+    # its place meanwhile is opened instead, so that never one's manifest meets another's files.
     return read_one_copy(folder, lambda: _open(folder, device_options, text, accept))
 
 
@@ -239,11 +196,7 @@ def _open(
 
 
 def check_memory(size_bytes: int, what: str) -> None:
-    """Check that a copy fits into half of the free memory.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Check that a copy fits into half of the free memory."""
     if size_bytes > SMALL_BYTES and size_bytes > (free := free_memory()) // 2:
         raise UsageError(
             f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "

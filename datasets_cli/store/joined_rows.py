@@ -22,10 +22,6 @@ class JoinedRows:
 
     Records of one form stay records, in one copy for all of their columns. Else each column is
     copied, also where it is a field of a record in one dataset and a constant in another.
-
-    Args:
-        blocks: one of each dataset, with the same columns.
-        key: of a column that says which dataset each row is of, at the root of the batch.
     """
 
     def __init__(self, blocks: Sequence[GatheredRows], key: str) -> None:
@@ -41,13 +37,9 @@ class JoinedRows:
     def join(
         self, blocks: Sequence[GatheredRows], order: np.ndarray, member: np.ndarray
     ) -> GatheredRows:
-        """Return the rows of some blocks as one.
-
-        Args:
-            blocks: of some of the datasets, or all.
-            order: for each row of the draw its number among those of the blocks, int64 ``[B]``.
-            member: which dataset each row of the draw is of, int64 ``[B]``.
-        """
+        """Return the rows of some blocks as one."""
+        # order: for each row of the draw its number among those of the blocks, int64 `[B]`.
+        # member: which dataset each row of the draw is of, int64 `[B]`.
         records = [block for block in blocks if isinstance(block, GatheredRecords)]
         if self._are_records:
             return self._joined_records(records, order, member)

@@ -35,19 +35,7 @@ _NO_LOCKS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBAD
 def locked(
     path: Path, what: str, timeout_seconds: float, progress: Progress | None = None
 ) -> Iterator[None]:
-    """Hold a lock.
-
-    Args:
-        path: the lock file, which is empty and stays; its folder is created.
-        what: the lock is for, an id or a folder; named in messages.
-        timeout_seconds: how long to wait for another process; infinity waits for ever.
-        progress: told that we wait; the log is where None.
-
-    Raises:
-        LockedError: another process still holds it.
-        UsageError: the lock file cannot be made; or this is a worker of a script without a guard,
-            which would wait for its parent.
-    """
+    """Hold a lock."""
     # On the way to `rlds delete` alone, and slow to import.
     import filelock
 
@@ -79,16 +67,7 @@ def locked(
 def dest_locked(
     dest: Path, timeout_seconds: float, progress: Progress | None = None
 ) -> Iterator[None]:
-    """Hold the lock of a destination, and leave no lock file, however the work ends.
-
-    Args:
-        dest: folder of the new dataset.
-        timeout_seconds: how long to wait for another process.
-        progress: told that we wait.
-
-    Raises:
-        LockedError: another process still holds it.
-    """
+    """Hold the lock of a destination, and leave no lock file, however the work ends."""
     lock = lock_of(dest)
     with locked(lock, str(dest), timeout_seconds, progress):
         try:

@@ -139,13 +139,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a dataset folder, which may hold anything.
-
-    Raises:
-        FileNotFoundError: the folder has no manifest, so there is no dataset.
-        DamagedDataset: it is not a regular file, or not a manifest, or cannot be read, or a newer
-            version of this program wrote it.
-    """
+    """Read the manifest of a dataset folder, which may hold anything."""
     path = folder / MANIFEST_FILENAME
     data = _read_bounded(path)
     try:
@@ -186,11 +180,7 @@ def _format_version(document: Mapping[str, Any]) -> int:
 
 
 def _from_document(document: dict[str, Any], version: int) -> Manifest:
-    """Return the manifest that a JSON object is.
-
-    Raises:
-        ValueError: a field is missing or of another type.
-    """
+    """Return the manifest that a JSON object is."""
     check_fields(document, IDENTITY if version > 1 else {})
     if document["layout"] not in LAYOUTS:
         raise wrong("layout", f"one of {', '.join(LAYOUTS)}", document["layout"])

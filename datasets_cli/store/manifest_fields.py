@@ -186,15 +186,7 @@ IDENTITY = {"content": DIGEST}
 
 
 def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> None:
-    """Check the type of every field that a manifest has.
-
-    Args:
-        document: as JSON gave it.
-        identity: further fields that this format version has.
-
-    Raises:
-        ValueError: names the field, what was expected and what was found.
-    """
+    """Check the type of every field that a manifest has."""
     for check in (_FIELDS, _object_of(identity)):
         check(document, "")
     for name in document["files"]:
@@ -204,11 +196,7 @@ def check_fields(document: Mapping[str, Any], identity: Mapping[str, Check]) -> 
 def checked_columns(
     document: Mapping[str, Any],
 ) -> tuple[tuple[Column, ...], tuple[TextColumn, ...]]:
-    """Return the columns, and the columns of text, of a manifest whose fields are checked.
-
-    Raises:
-        ValueError: a column cannot be, or is too large for any disk, or two have one name.
-    """
+    """Return the columns, and the columns of text, of a manifest whose fields are checked."""
     num_rows, entries = document["num_transitions"], document.get("texts", [])
     columns = [column_at(each, f"columns[{n}]") for n, each in enumerate(document["columns"])]
     codes = [column_at({**each, "dtype": "int32"}, f"texts[{n}]") for n, each in enumerate(entries)]

@@ -17,18 +17,8 @@ TRIES = 10
 
 
 def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
-    """Return what a function reads in a folder, all of it of one copy.
-
-    A replacement is two renames: without this, one copy's manifest could meet another's files.
-
-    Args:
-        folder: of a dataset.
-        read: called again where another copy has taken the name meanwhile.
-
-    Raises:
-        DamagedDataset: ``read`` raised it, or the folder is replaced again and again.
-        FileNotFoundError: ``read`` raised it.
-    """
+    """Return what a function reads in a folder, all of it of one copy."""
+    # A replacement is two renames: without this, one copy's manifest could meet another's files.
     for _ in range(TRIES):
         before = identity(folder)
         try:

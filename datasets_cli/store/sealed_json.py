@@ -31,10 +31,8 @@ _MARK = b'\n "digest": "'
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """Return a document as JSON with its digest, for people and programs to read.
-
-    What stands for bytes that were no UTF-8, in a publisher's text, becomes a question mark.
-    """
+    """Return a document as JSON with its digest, for people and programs to read."""
+    # What stands for bytes that were no UTF-8, in a publisher's text, becomes a question mark.
     sealed = {**document, DIGEST: _ZEROS}
     text = json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     data = text.encode(errors="replace") + b"\n"
@@ -43,15 +41,7 @@ def seal(document: dict[str, Any]) -> bytes:
 
 
 def check_seal(data: bytes, document: dict[str, Any]) -> None:
-    """Check the digest that a document has.
-
-    Args:
-        data: the file.
-        document: what ``parse`` made of it.
-
-    Raises:
-        ValueError: there is no digest, or it is not that of the file.
-    """
+    """Check the digest that a document has."""
     before, after = _around(data)
     digest = hashlib.sha256(before + _ZEROS.encode() + after).hexdigest()
     if digest != (stated := document.get(DIGEST)):
@@ -61,11 +51,7 @@ def check_seal(data: bytes, document: dict[str, Any]) -> None:
 
 
 def _around(data: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the 64 digits of the digest.
-
-    Raises:
-        ValueError: there is no digest.
-    """
+    """Return the bytes before and after the 64 digits of the digest."""
     before, mark, after = data.partition(_MARK)
     if not mark or _MARK in after:
         raise ValueError(f"expected one line with its {DIGEST}, found {data.count(_MARK)}")
@@ -73,11 +59,7 @@ def _around(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Return the document that some bytes are, with or without a digest.
-
-    Raises:
-        ValueError: they are not a JSON object, or one that our other code could not follow.
-    """
+    """Return the document that some bytes are, with or without a digest."""
     try:
         text = data.decode()
         document = _DECODER.decode(text)

@@ -26,19 +26,7 @@ PIECE_BYTES = 1 << 16
 
 
 def save_array(root: CacheRoot, content: str, name: str, array: np.ndarray) -> None:
-    """Keep an array, in place of an older one of that name.
-
-    Args:
-        root: the cache root.
-        content: identity of the data that it is about.
-        name: of the array; a file is named by it.
-        array: numbers of any shape.
-
-    Raises:
-        DiskFull: no room.
-        UsageError: a file is where the folder would be.
-        OSError: neither the root nor the user's cache can be written.
-    """
+    """Keep an array, in place of an older one of that name."""
     write_array(root, content, name, array.dtype, array.shape, [(0, array)])
 
 
@@ -50,19 +38,7 @@ def write_array(
     shape: tuple[int, ...],
     blocks: Iterable[tuple[int, np.ndarray]],
 ) -> None:
-    """Keep an array of which there is a block at a time, as ``save_array`` keeps a whole one.
-
-    Args:
-        root: the cache root.
-        content: identity of the data that it is about.
-        name: of the array.
-        dtype: its element type.
-        shape: its shape.
-        blocks: the first row of each, and its rows ``[n, *shape[1:]]``; all of them, in any order.
-
-    Raises:
-        DiskFull, UsageError, OSError: as ``save_array``.
-    """
+    """Keep an array of which there is a block at a time, as ``save_array`` keeps a whole one."""
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
     folder = root.tables(content)
     with disk_errors(folder):
@@ -96,10 +72,8 @@ def load_array(
 def map_array(
     root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Return an array as ``load_array`` does, little-endian and read from its file when used.
-
-    Processes that use the same one share the memory that it takes; it cannot be written.
-    """
+    """Return an array as ``load_array`` does, little-endian and read from its file when used."""
+    # Processes that use the same one share the memory that it takes; it cannot be written.
     size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):
         try:

@@ -22,18 +22,7 @@ MAX_BYTES = 64 << 20
 
 
 def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any]) -> None:
-    """Keep a table, in place of an older one of that name.
-
-    Args:
-        root: the cache root.
-        content: identity of the data that it is about.
-        name: of the table.
-        table: JSON values.
-
-    Raises:
-        DiskFull: no room.
-        OSError: neither the root nor the user's cache can be written.
-    """
+    """Keep a table, in place of an older one of that name."""
     folder = root.tables(content)
     with disk_errors(folder):
         make_folder(folder)

@@ -13,11 +13,9 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def warn_if_unverified(manifest: Manifest) -> None:
-    """Warn that a dataset is unverified, at the line outside this package that opened it.
-
-    Python's filters decide what becomes of it. Its memory of what was shown before, which would
-    hide the second opening at one line, is not used.
-    """
+    """Warn that a dataset is unverified, at the line outside this package that opened it."""
+    # Python's filters decide what becomes of it. Its memory of what was shown before, which would
+    # hide the second opening at one line, is not used.
     if manifest.state != "unverified":
         return
     caller = sys._getframe()

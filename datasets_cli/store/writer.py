@@ -21,14 +21,9 @@ from datasets_cli.store.text.writer import TextWriter
 
 
 class DatasetWriter:
-    """Writes complete TED rows, with their text, into the files of one layout.
+    """Writes complete TED rows, with their text, into the files of one layout."""
 
-    Args:
-        layout: ``"ted"`` or ``"compact"``.
-        folder: a new folder; created.
-        id: named in messages.
-        offsets: trajectories int64 ``[K + 1]`` that are known already; see ``TedWriter``.
-    """
+    # offsets: trajectories int64 `[K + 1]` that are known already; see `TedWriter`.
 
     def __init__(
         self, layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
@@ -51,16 +46,7 @@ class DatasetWriter:
         return [kept] if count else []
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones.
-
-        Args:
-            rows: every column but frames that are added apart; text as object arrays of str.
-
-        Raises:
-            SourceError: a frame's successor is not the following row's frame, or a text cannot be
-                stored.
-            DiskFull: no room.
-        """
+        """Write rows ``[n, ...]`` after the last ones."""
         self._numbers.write({key: values for key, values in rows.items() if not is_text(values)})
         if text := {key: values for key, values in rows.items() if is_text(values)}:
             try:
@@ -69,11 +55,7 @@ class DatasetWriter:
                 raise SourceError(f"{self.id}: {error}") from error
 
     def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
-        """Take over the text of a dataset that has the same rows; ``write`` then has none.
-
-        Raises:
-            DiskFull: no room.
-        """
+        """Take over the text of a dataset that has the same rows; ``write`` then has none."""
         self._text.copy(source, columns)
 
     def add_frames(
@@ -83,15 +65,7 @@ class DatasetWriter:
         return self._numbers.add_frames(column, offsets, sample)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
-        """Write what follows from all rows, flush everything to the disk and hash it.
-
-        Args:
-            extra_files: ``{name: bytes}`` to write beside the data.
-
-        Raises:
-            SourceError: no rows.
-            DiskFull: no room.
-        """
+        """Write what follows from all rows, flush everything to the disk and hash it."""
         names = self._text.finish()
         written = self._numbers.finish(extra_files)
         with disk_errors(self.folder):

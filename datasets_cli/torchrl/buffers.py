@@ -172,13 +172,8 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
 
 
 def capacity_of(storage: Storage) -> int:
-    """Return how many rows a prioritised sampler must have room for.
-
-    A storage of several dimensions may round its size up to a whole step.
-
-    Raises:
-        UsageError: the storage has no limit.
-    """
+    """Return how many rows a prioritised sampler must have room for."""
+    # A storage of several dimensions may round its size up to a whole step.
     if not is_writable(storage):
         return len(storage)
     if storage.max_size >= NO_LIMIT:

@@ -152,11 +152,7 @@ class HERReplayBuffer(TensorDictReplayBuffer):
 
 
 class _OfBatch:
-    """A function of a batch as one of goals, too.
-
-    Args:
-        function: takes the batch alone.
-    """
+    """A function of a batch as one of goals, too."""
 
     def __init__(self, function: Callable[[TensorDictBase], Numbers]) -> None:
         self._function = function

@@ -12,13 +12,7 @@ import datasets_cli
 def lazy_names(
     module: str, names: Sequence[str] = (), *, modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and ``__dir__`` of a module.
-
-    Args:
-        module: its ``__name__``.
-        names: public names of ``datasets_cli`` that it has, too.
-        modules: the modules below it, which are attributes as in TorchRL.
-    """
+    """Return the ``__getattr__`` and ``__dir__`` of a module."""
 
     def getter(name: str) -> Any:
         if name in names:

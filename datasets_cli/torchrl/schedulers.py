@@ -21,18 +21,7 @@ MODES: dict[str, Callable[[float, float], float]] = {
 
 
 class ParameterScheduler(ABC):
-    """Changes a number of a sampler with every ``step``.
-
-    Args:
-        obj: the sampler, or the buffer that draws by it. A sampler that the buffer is given later
-            is not followed.
-        param_name: the attribute, such as ``"beta"``.
-        min_value: the least that it becomes; no limit by default.
-        max_value: the most that it becomes.
-
-    Raises:
-        UsageError: it is no sampler and no buffer, or the sampler has no such number.
-    """
+    """Changes a number of a sampler with every ``step``."""
 
     def __init__(
         self,

@@ -40,29 +40,8 @@ def slicing_of(
     truncated_key: NestedKey | None = ("next", "truncated"),
     init_key: NestedKey | None = "is_init",
 ) -> Slicing:
-    """Return how slices are cut, from the arguments that TorchRL's slice samplers take.
-
-    Args:
-        num_slices: as ``Slicing`` takes it.
-        slice_len: as ``Slicing`` takes it.
-        end_key: column of flags at the ends of trajectories.
-        end_keys: several such columns.
-        traj_key: column of numbers that change between trajectories.
-        trajectory_key: another name of ``traj_key``.
-        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
-        fragmented: the rows of a trajectory may be apart.
-        ends: those flags, bool ``[N]`` or ``[T, *environments]``, time first.
-        trajectories: those numbers, int, of the same shapes.
-        strict_length: as ``Slicing`` takes it.
-        pad_output: as ``Slicing`` takes it.
-        span: as ``Slicing`` takes it.
-        truncated_key: as ``Slicing`` takes it.
-        init_key: as ``Slicing`` takes it.
-
-    Raises:
-        TypeError: more than one way is given; or ``fragmented`` with flags in place of numbers.
-        UsageError: as ``Slicing``.
-    """
+    """Return how slices are cut, from the arguments that TorchRL's slice samplers take."""
+    # ends: those flags, bool `[N]` or `[T, *environments]`, time first.
     return Slicing(
         num_slices=num_slices,
         slice_len=slice_len,
@@ -85,15 +64,7 @@ def slicing_of(
 
 
 def slicing_from(arguments: Mapping[str, Any], **own: Any) -> Slicing:
-    """Return how slices are cut, from what ``locals()`` has in a function of these arguments.
-
-    Args:
-        arguments: those of ``slicing_of`` among others, by their names.
-        own: those of ``slicing_of`` that the function does not have.
-
-    Raises:
-        TypeError, UsageError: as ``slicing_of``.
-    """
+    """Return how slices are cut, from what ``locals()`` has in a function of these arguments."""
     names = inspect.signature(slicing_of).parameters.keys() & arguments.keys()
     return slicing_of(**{name: arguments[name] for name in names}, **own)
 

@@ -11,11 +11,7 @@ LOSS = "loss_"
 
 
 class OptimiserStep:
-    """Updates the parameters by the sum of all losses; the function of the point ``optimizer``.
-
-    Args:
-        optimiser: has the parameters.
-    """
+    """Updates the parameters by the sum of all losses; the function of the point ``optimizer``."""
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
         self.optimiser = optimiser
@@ -26,17 +22,7 @@ class OptimiserStep:
     def __call__(
         self, losses: TensorDict, clip_grad_norm: bool, clip_norm: float | None, number: int
     ) -> TensorDict:
-        """Do one step and return the losses, with the norm of the gradients as ``grad_norm``.
-
-        Args:
-            losses: entries whose names begin with ``loss_`` are summed, scalars.
-            clip_grad_norm: bound the norm of all gradients together, rather than each value.
-            clip_norm: the bound; None bounds nothing.
-            number: of the function among those of its point; not used.
-
-        Raises:
-            UsageError: no entry is a loss.
-        """
+        """Do one step and return the losses, with the norm of the gradients as ``grad_norm``."""
         parts = [value for key, value in losses.items() if key.startswith(LOSS)]
         if not parts:
             raise UsageError(

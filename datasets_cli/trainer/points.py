@@ -58,16 +58,7 @@ class Points:
         self._functions: defaultdict[str, list[Function]] = defaultdict(list)
 
     def register(self, point: str, function: Function, **options: Any) -> None:
-        """Add a function to a point.
-
-        Args:
-            point: one of ``POINTS``.
-            function: called with what the point hands over, and with ``options``.
-            options: further arguments of each call.
-
-        Raises:
-            UsageError: there is no such point, or the function cannot be called.
-        """
+        """Add a function to a point."""
         if point not in POINTS:
             near = difflib.get_close_matches(str(point), POINTS, 1)
             meant = f" Did you mean {near[0]}?" if near else ""
@@ -87,15 +78,7 @@ class Points:
         return self._functions[point]
 
     def hand_on(self, point: str, value: Any) -> Any:
-        """Call the functions of a point, each with what the one before it returned.
-
-        Args:
-            point: its name.
-            value: what the first one gets.
-
-        Returns:
-            What the last one returned that returned something; ``value`` where none did.
-        """
+        """Call the functions of a point, each with what the one before it returned."""
         for function in self._functions[point]:
             found = function(value)
             value = value if found is None else found

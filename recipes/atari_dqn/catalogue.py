@@ -37,11 +37,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
-    """Return the entry of a variant of a run; None where there is no such run.
-
-    Raises:
-        UsageError: the variant has no meaning.
-    """
+    """Return the entry of a variant of a run; None where there is no such run."""
     entries = {entry.name: entry for entry in datasets(None)}
     entry = entries.get(name.partition("~")[0])
     if entry is None:
@@ -51,12 +47,7 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the files of a run; see ``log_files.published``.
-
-    Raises:
-        AccessError: they are not available.
-        NetworkError: no answer.
-    """
+    """Return the files of a run; see ``log_files.published``."""
     game, run, checkpoints, is_unplugged = parse(name)
     if is_unplugged:
         return unplugged.resources(game, run, web)

@@ -18,14 +18,7 @@ OBSERVATION: Key = ("observation",)
 
 
 class LogFrames(NamedTuple):
-    """The frames of one log that are of steps.
-
-    Args:
-        number: of the log.
-        path: the file.
-        capacity: frames in it.
-        stretches: as ``Steps`` has them; slots that are in none are not looked at.
-    """
+    """The frames of one log that are of steps."""
 
     number: int
     path: Path
@@ -40,11 +33,7 @@ def frames_of(steps: Steps) -> LogFrames:
 
 
 def read_frames(part: LogFrames) -> Generator[Block, None, None]:
-    """Yield the frames of a log by slot, each stretch of steps by itself.
-
-    Raises:
-        SourceError: the file is damaged, or a row that must be empty is not.
-    """
+    """Yield the frames of a log by slot, each stretch of steps by itself."""
     firsts, stops, _ = part.stretches.T
     start = 0
     for frames in read_rows(part.path, "uint8", (part.capacity, *FRAME)):

@@ -45,20 +45,7 @@ def log_numbers(names: Collection[str]) -> list[int]:
 
 
 def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resource]:
-    """Return the files of a run in the bucket: those of its list, or found by asking for them.
-
-    Args:
-        game: its name in the bucket.
-        run: 1 to 5.
-        chosen: numbers of the logs that are wanted; all where None.
-        web: the network; a mirror may have the files alone, and no list.
-
-    Raises:
-        AccessError: the bucket is closed, or has nothing of this run.
-        NetworkError: no answer.
-        SourceError: a log is not complete, or all are wanted and they are not a whole run.
-        UsageError: it has logs, but not all of the chosen ones.
-    """
+    """Return the files of a run in the bucket: those of its list, or found by asking for them."""
     folder = f"dqn/{game}/{run}/replay_logs/"
     listed: dict[str, BucketObject] = {}
     try:
@@ -89,12 +76,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
 
 
 def placed(place: Place, chosen: range | None) -> list[Resource]:
-    """Return the files of a run in a folder, or below a URL, of the user's own.
-
-    Raises:
-        SourceError: a log is not complete, or all are wanted and they are not a whole run.
-        UsageError: there is no log, or not all of the chosen ones.
-    """
+    """Return the files of a run in a folder, or below a URL, of the user's own."""
     names = place.names()
     numbers = _probe(chosen, place.has) if names is None else log_numbers(names)
     if not numbers:
@@ -110,11 +92,9 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
 
 
 def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
-    """Return the numbers of the logs that are there, found by asking for each.
-
-    A choice is asked for up to the first that is missing, for it may be long; all are asked for to
-    the last one, so that the missing ones can be named.
-    """
+    """Return the numbers of the logs that are there, found by asking for each."""
+    # A choice is asked for up to the first that is missing, for it may be long; all are asked for
+    # to the last one, so that the missing ones can be named.
     numbers: list[int] = []
     for number in range(LAST + 1) if chosen is None else chosen:
         try:
@@ -131,11 +111,7 @@ def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
 
 
 def _check_whole(numbers: list[int], names: Collection[str], where: str) -> None:
-    """Refuse logs that are not those of a whole run.
-
-    Raises:
-        SourceError: names the missing ones, and the choice that fits what is there.
-    """
+    """Refuse logs that are not those of a whole run."""
     lacking = [number for number in EVERY if number not in numbers]
     surplus = [number for number in numbers if number > LAST]
     if not (lacking or surplus):

@@ -19,14 +19,7 @@ OPTIONS = (
 
 
 class Name(NamedTuple):
-    """What a name says.
-
-    Args:
-        game: as in the bucket.
-        run: 1 to 5.
-        checkpoints: numbers of the checkpoints that are wanted; all where None.
-        unplugged: whether RL Unplugged's form is meant.
-    """
+    """What a name says."""
 
     game: str
     run: int
@@ -35,11 +28,7 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Return what a name of this family says.
-
-    Raises:
-        UsageError: what follows its ``~`` is no variant of this family.
-    """
+    """Return what a name of this family says."""
     base, tilde, text = name.partition("~")
     game, _, run = base.partition("/")
     part = re.fullmatch(r"ckpt(0|[1-9]\d*)-([1-9]\d*)", text)
@@ -53,11 +42,7 @@ def parse(name: str) -> Name:
 
 
 def variant(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of what ``checkpoints`` (``"0:5"``) and ``upstream`` make of a name.
-
-    Raises:
-        UsageError: they are not valid, or contradict each other or the name.
-    """
+    """Return the name of what ``checkpoints`` (``"0:5"``) and ``upstream`` make of a name."""
     base, tilde, _ = name.partition("~")
     wanted = []
     if "checkpoints" in options:

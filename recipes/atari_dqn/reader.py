@@ -19,11 +19,7 @@ ROW_BYTES = 16  # of a step without its frame
 
 
 def describe(source: Source) -> Description:
-    """Return what is known of the run, its checkpoints, and what its rows turn out to be.
-
-    Raises:
-        SourceError: the files are damaged or do not fit together.
-    """
+    """Return what is known of the run, its checkpoints, and what its rows turn out to be."""
     name = parse(source.name)
     if name.unplugged:
         return unplugged.describe(source)
@@ -59,11 +55,7 @@ def _notes(steps: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the steps of a run without their frames.
-
-    Raises:
-        SourceError: the files are damaged or do not fit together.
-    """
+    """Yield the steps of a run without their frames."""
     if parse(source.name).unplugged:
         yield from unplugged.blocks(source)
         return
@@ -75,11 +67,7 @@ def blocks(source: Source) -> Iterator[Block]:
 
 
 def deferred_frames(source: Source) -> DeferredFrames:
-    """Return the frames before all steps, a part a file.
-
-    Raises:
-        SourceError: the files are damaged or do not fit together.
-    """
+    """Return the frames before all steps, a part a file."""
     if parse(source.name).unplugged:
         return unplugged.deferred_frames(source)
     return DeferredFrames(OBSERVATION, FRAME, summarize(source).frames, read_frames)

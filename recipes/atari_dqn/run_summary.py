@@ -14,13 +14,7 @@ from .steps import Steps, read_steps
 
 
 class RunSummary(NamedTuple):
-    """What is known of a run, but for the columns of its steps, which take memory.
-
-    Args:
-        segments: what each log adds.
-        checkpoints: the manifest's entry of each.
-        frames: of each, to be read.
-    """
+    """What is known of a run, but for the columns of its steps, which take memory."""
 
     segments: list[LogSegment]
     checkpoints: list[dict[str, Any]]
@@ -28,11 +22,7 @@ class RunSummary(NamedTuple):
 
 
 def summarize(source: Source) -> RunSummary:
-    """Read the small columns of all logs, and the few frames that say how they join.
-
-    Raises:
-        SourceError: a file is damaged, or they do not fit together.
-    """
+    """Read the small columns of all logs, and the few frames that say how they join."""
     stamps = [(name, path, path.stat()) for name, path in sorted(source.files.items())]
     return _summarize(
         tuple((name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in stamps)

@@ -35,14 +35,7 @@ FEW_ROWS = 1000
 
 
 class Log(NamedTuple):
-    """One log.
-
-    Args:
-        number: of the log within its run.
-        add_count: as its file has it.
-        capacity: slots C.
-        files: the buffer's columns, by ``STORES``.
-    """
+    """One log."""
 
     number: int
     add_count: int
@@ -54,11 +47,10 @@ class Log(NamedTuple):
         return read_array(self.files[store], DTYPES[store], (self.capacity,))
 
     def frames(self, start: int, stop: int) -> np.ndarray:
-        """Return the few observations of the slots ``start`` to ``stop - 1``, which takes a while.
-
-        Returns:
-            uint8 ``[stop - start, 84, 84]``.
+        """Return the few observations of the slots ``start`` to ``stop - 1``, which takes a
+        while.
         """
+        # uint8 `[stop - start, 84, 84]`.
         found = [np.zeros((0, *FRAME), np.uint8)]
         first = 0
         for frames in read_rows(self.files["observation"], "uint8", (self.capacity, *FRAME)):
@@ -71,16 +63,7 @@ class Log(NamedTuple):
 
 
 class LogSegment(NamedTuple):
-    """The rows that a log adds to those before it, in the order in which they were written.
-
-    Args:
-        log: the log.
-        first: slot of the first row; the others follow it round the ring.
-        num_rows: number of rows.
-        follows: whether its first row was written right after the last one of the segment before.
-        begins: whether its first row was the first that was ever written.
-        num_empty: how many of its first rows are empty; 0 where it follows: the one before tells.
-    """
+    """The rows that a log adds to those before it, in the order in which they were written."""
 
     log: Log
     first: int
@@ -96,15 +79,7 @@ class LogSegment(NamedTuple):
 
 
 def read_segments(files: Mapping[str, Path]) -> list[LogSegment]:
-    """Return what each log adds, in the order of time.
-
-    Args:
-        files: ``{filename: path}`` of the logs.
-
-    Raises:
-        SourceError: a file is damaged, the columns of the logs have unlike lengths, or the counts
-            are none that the writer can have left.
-    """
+    """Return what each log adds, in the order of time."""
     logs = [_read_log(files, number) for number in log_numbers(files)]
     sizes = {log.capacity: log.number for log in logs}
     if len(sizes) > 1:

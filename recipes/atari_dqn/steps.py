@@ -25,16 +25,11 @@ EMPTY = -1
 
 
 class Steps(NamedTuple):
-    """The steps of one segment.
+    """The steps of one segment."""
 
-    Args:
-        segment: whose they are.
-        columns: all but the frames, each ``[n]``, in order.
-        stretches: int64 ``[k, 3]``, by slot: the first slot, one past the last, and the number of
-            the step there, counted over the whole run; ``EMPTY`` where the rows are empty ones.
-        num_limited: episodes that reached the limit of steps.
-        num_unknown: episodes that ended without their start being there.
-    """
+    # columns: all but the frames, each `[n]`, in order.
+    # stretches: int64 `[k, 3]`, by slot: the first slot, one past the last, and the number of the
+    # step there, counted over the whole run; `EMPTY` where the rows are empty ones.
 
     segment: LogSegment
     columns: dict[Key, np.ndarray]
@@ -49,13 +44,7 @@ class Steps(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What is known where a segment begins.
-
-    Args:
-        num_empty: how many of its first rows are empty.
-        length: steps so far of the episode that is open; None where its beginning is missing.
-        num_steps: steps so far of the whole run.
-    """
+    """What is known where a segment begins."""
 
     num_empty: int
     length: int | None
@@ -63,14 +52,9 @@ class Before(NamedTuple):
 
 
 def read_steps(segments: list[LogSegment]) -> Iterator[Steps]:
-    """Yield the steps of each segment, in order.
-
-    A terminal step that is its episode's 27,000th is truncated, every other one terminated. The
-    last step before rows that are missing is marked ``TRAJECTORY_END``.
-
-    Raises:
-        SourceError: a file is damaged, or rows that must be empty are not.
-    """
+    """Yield the steps of each segment, in order."""
+    # A terminal step that is its episode's 27,000th is truncated, every other one terminated. The
+    # last step before rows that are missing is marked `TRAJECTORY_END`.
     before = Before(0, None, 0)
     for number, segment in enumerate(segments):
         is_cut = number + 1 < len(segments) and not segments[number + 1].follows
@@ -137,13 +121,10 @@ def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
 
 
 def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Return the runs of steps and of empty rows by slot; see ``Steps``.
-
-    Args:
-        slots: of each row, int64 ``[n]``.
-        is_empty: which rows are empty, bool ``[n]``.
-        step: the number of the step that each other row is, int64 ``[n]``.
-    """
+    """Return the runs of steps and of empty rows by slot; see ``Steps``."""
+    # slots: of each row, int64 `[n]`.
+    # is_empty: which rows are empty, bool `[n]`.
+    # step: the number of the step that each other row is, int64 `[n]`.
     # A stretch ends where empty rows begin or end, and where the ring begins again at slot 0.
     changes = np.flatnonzero((is_empty[1:] != is_empty[:-1]) | (slots[1:] == 0)) + 1
     starts = np.concatenate(([0], changes))

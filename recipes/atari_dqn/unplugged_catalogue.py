@@ -32,15 +32,8 @@ FILES_LESS_ONE = ("Carnival", "Gravitar", "StarGunner")
 
 
 def resources(game: str, run: int, web: Web | None) -> list[Resource]:
-    """Return the files of a run, a checkpoint each and in their order.
-
-    Sizes and checksums come from the bucket's list; a plain mirror of the files has none.
-
-    Raises:
-        AccessError: the game is none of the 46, or the bucket has nothing of this run.
-        SourceError: the list lacks a file.
-        NetworkError: no answer.
-    """
+    """Return the files of a run, a checkpoint each and in their order."""
+    # Sizes and checksums come from the bucket's list; a plain mirror of the files has none.
     if game not in GAMES:
         raise AccessError(
             f"RL Unplugged has {len(GAMES)} of the 60 games of the DQN Replay, and {game} is not "

@@ -44,14 +44,9 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Episode:
-    """One record.
+    """One record."""
 
-    Args:
-        where: file, number and byte of the record, for messages.
-        numbers: by the names of ``NUMBERS``.
-        frames: T PNG files, in the record's memory.
-        columns: arrays ``[T]`` by the names of ``STEPS``.
-    """
+    # columns: arrays `[T]` by the names of `STEPS`.
 
     where: str
     numbers: dict[str, int | float]
@@ -75,11 +70,7 @@ class Episode:
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:
-    """Yield the episodes of a file in its order, one in memory at a time.
-
-    Raises:
-        SourceError: the file is damaged, or a record is not such an episode.
-    """
+    """Yield the episodes of a file in its order, one in memory at a time."""
     return map(_episode, read_gzip_records(path))
 
 

@@ -31,32 +31,19 @@ EXTRA: dict[str, Key] = {
 
 
 class FrameFile(NamedTuple):
-    """One file, whose frames are read.
-
-    Args:
-        path: the file.
-        first_step: number of its first step in the whole run.
-    """
+    """One file, whose frames are read."""
 
     path: Path
     first_step: int
 
 
 def describe(source: Source) -> Description:
-    """Return what the first reading finds, and a table of the episodes.
-
-    Raises:
-        SourceError: a file is damaged, or a record is not an episode.
-    """
+    """Return what the first reading finds, and a table of the episodes."""
     return summarize(_paths(source)).description()
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the steps of all episodes, as they are stored, without their frames.
-
-    Raises:
-        SourceError: a file is damaged, or a record is not an episode.
-    """
+    """Yield the steps of all episodes, as they are stored, without their frames."""
     paths = _paths(source)
     telling = summarize(paths).telling
     columns = STEPS | {name: key for name, key in EXTRA.items() if name in telling}
@@ -86,11 +73,7 @@ def _joined(parts: list[dict[Key, np.ndarray]]) -> Block:
 
 
 def deferred_frames(source: Source) -> DeferredFrames:
-    """Return the frames before all steps, a part a file.
-
-    Raises:
-        SourceError: a file is damaged, or a record is not an episode.
-    """
+    """Return the frames before all steps, a part a file."""
     parts, num_steps = [], 0
     paths = _paths(source)
     for path, checkpoint in zip(paths, summarize(paths).checkpoints, strict=True):
@@ -100,11 +83,7 @@ def deferred_frames(source: Source) -> DeferredFrames:
 
 
 def read_frames(file: FrameFile) -> Generator[Block, None, None]:
-    """Yield the frames of a file.
-
-    Raises:
-        SourceError: one is damaged.
-    """
+    """Yield the frames of a file."""
     num_rows = rows_per_block(FRAME[0] * FRAME[1])
     first = file.first_step
     for episode in read_episodes(file.path):

@@ -21,17 +21,7 @@ TABLE = "episodes.tsv"
 
 @dataclass
 class UnpluggedSummary:
-    """What is known of the episodes so far.
-
-    Args:
-        checkpoints: number, episodes and steps of each file.
-        telling: columns that say something which reward and flags do not.
-        num_limited: episodes that reached the limit of steps although their last discount is 0.
-        disorder: file and record of the first episode whose numbers do not follow those before it.
-        last: numbers of the last episode.
-        lines: of the table of episodes.
-        modes: frames by the mode of their PNG files, where that is not 8-bit grey.
-    """
+    """What is known of the episodes so far."""
 
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     telling: set[str] = field(default_factory=set)
@@ -87,11 +77,7 @@ class UnpluggedSummary:
 
 
 def summarize(paths: tuple[Path, ...]) -> UnpluggedSummary:
-    """Read all records of a run's files, given in their order.
-
-    Raises:
-        SourceError: a file is damaged, or a record is not an episode.
-    """
+    """Read all records of a run's files, given in their order."""
     stamps = [(path, path.stat()) for path in paths]
     return _summarize(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stamps))
 

@@ -35,11 +35,7 @@ ALIGNED = (*REQUIRED, "timeouts")
 
 
 def describe(source: Source) -> Description:
-    """Return the reference scores, the file's metadata scalars, and what a user should know.
-
-    Raises:
-        SourceError: it is not a whole D4RL file.
-    """
+    """Return the reference scores, the file's metadata scalars, and what a user should know."""
     assert source.entry is not None
     metadata = dict(source.entry.details)
     notes = []
@@ -72,11 +68,7 @@ def describe(source: Source) -> Description:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the file's rows in order.
-
-    Raises:
-        SourceError: it is not a whole D4RL file.
-    """
+    """Yield the file's rows in order."""
     assert source.entry is not None
     with open_hdf5(*source.files.values()) as file:
         rows, _ = _row_datasets(file)
@@ -92,11 +84,7 @@ def blocks(source: Source) -> Iterator[Block]:
 def _row_datasets(
     file: h5py.File,
 ) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
-    """Return the datasets with one entry a step, by path, and all others.
-
-    Raises:
-        SourceError: it is not a D4RL file, or the columns that make its rows are not equally long.
-    """
+    """Return the datasets with one entry a step, by path, and all others."""
     arrays = _arrays(file)
     datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}
     filename, found = Path(file.filename).name, _some(datasets) or "nothing"
@@ -123,10 +111,8 @@ def _row_datasets(
 
 
 def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
-    """Tell whether a dataset has one entry of numbers or text a step.
-
-    A column of ``KEYS`` is not asked for its element type: the core names it where that is wrong.
-    """
+    """Tell whether a dataset has one entry of numbers or text a step."""
+    # A column of `KEYS` is not asked for its element type: the core names it where that is wrong.
     is_kept = path in KEYS or item.dtype.kind in "biufc" or _is_text(item)
     return bool(item.shape[:1] == length) and is_kept
 
@@ -152,11 +138,7 @@ def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
 
 
 def _arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """Return every dataset of a file that is not empty, by its path.
-
-    Raises:
-        SourceError: there are more than are read.
-    """
+    """Return every dataset of a file that is not empty, by its path."""
     found: dict[str, h5py.Dataset] = {}
     for path, item in _walk(file):
         found[path] = item
@@ -200,13 +182,8 @@ def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
 
 
 def _time_limits(terminated: np.ndarray, age: int, limit: int) -> tuple[np.ndarray, int]:
-    """Return which rows reach the step limit, and the age of the trajectory that is open then.
-
-    Args:
-        terminated: bool ``[n]``.
-        age: steps that the open trajectory already has before this block.
-        limit: ``max_episode_steps``, counted in every trajectory from its first step.
-    """
+    """Return which rows reach the step limit, and the age of the trajectory that is open then."""
+    # terminated: bool `[n]`.
     rows = np.arange(len(terminated))
     # The first row of the trajectory that each row is in: the row after the last termination, and
     # 0 before the first one. The running maximum carries it on to the rows that follow.

@@ -14,12 +14,7 @@ MUJOCO = "(ant|halfcheetah|hopper|walker2d)"
 
 
 class Trap(NamedTuple):
-    """One defect of some published files.
-
-    Args:
-        names: a regular expression of whole names.
-        text: what is odd, and the source of that, for people.
-    """
+    """One defect of some published files."""
 
     names: str
     text: str
@@ -105,10 +100,5 @@ def traps_of(name: str) -> list[str]:
 
 
 def has_state_after_the_step(name: str, qpos_dtype: str | None) -> bool:
-    """Tell whether ``STATE_AFTER_THE_STEP`` is true of a file.
-
-    Args:
-        name: the dataset.
-        qpos_dtype: element type of the file's ``infos/qpos``; None where it has none.
-    """
+    """Tell whether ``STATE_AFTER_THE_STEP`` is true of a file."""
     return qpos_dtype == "float32" and re.fullmatch(f"{MUJOCO}-.+-v2", name) is not None

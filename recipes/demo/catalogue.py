@@ -14,15 +14,7 @@ from datasets_cli.recipe import CatalogueEntry, Resource, Web, read_tsv
 
 
 class Sample(NamedTuple):
-    """One dataset of the demo.
-
-    Args:
-        id: the published dataset whose recipe reads it.
-        about: what its files are.
-        licence: of its files.
-        num_transitions: steps that are installed.
-        num_trajectories: trajectories that are installed.
-    """
+    """One dataset of the demo."""
 
     id: str
     about: str

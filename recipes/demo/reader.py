@@ -33,10 +33,10 @@ def deferred_frames(source: Source) -> DeferredFrames | None:
 
 
 def _published(source: Source) -> tuple[Recipe, Source]:
-    """Return the family's recipe, and the files as those of the dataset that they are a sample of.
-
-    Found by name: what one recipe imports of another would be imported by ``rlds list``.
+    """Return the family's recipe, and the files as those of the dataset that they are a sample
+    of.
     """
+    # Found by name: what one recipe imports of another would be imported by `rlds list`.
     family, _, name = SAMPLES[source.name].id.partition("/")
     recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
     entries = {entry.name: entry for entry in recipe.datasets(None)}

@@ -46,18 +46,7 @@ class _Array(NamedTuple):
 
 
 class ArrowStorage:
-    """A ``Storage`` that is a folder of Arrow or Parquet files.
-
-    Args:
-        files: by name; those of episodes are ``7/part-0.arrow``.
-        format: ``"arrow"`` or ``"parquet"``.
-        spaces: the parsed spaces of ``observations`` and ``actions``, None where unknown; they
-            have the shapes of arrays.
-        jpeg: whether bytes are JPEG files.
-
-    Raises:
-        SourceError: there is no episode.
-    """
+    """A ``Storage`` that is a folder of Arrow or Parquet files."""
 
     def __init__(
         self,
@@ -112,11 +101,11 @@ class ArrowStorage:
         return self._open[1]
 
     def _padding(self, table: pa.Table) -> int:
-        """Return 1 where the last row is an observation alone, 0 where a step was recorded in it.
-
-        An episode without an observation after its last step has no padding, and by Minari's own
-        reader loses that step; a flag in it tells.
+        """Return 1 where the last row is an observation alone, 0 where a step was recorded in
+        it.
         """
+        # An episode without an observation after its last step has no padding, and by Minari's own
+        # reader loses that step; a flag in it tells.
         last = table.slice(max(0, table.num_rows - 1))
         flags = [last.column(name).to_pylist() for name in FLAGS if name in table.column_names]
         return 0 if any(any(values) for values in flags) else 1

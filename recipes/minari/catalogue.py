@@ -35,10 +35,8 @@ ARROW_FORMATS = {"arrow": b"ARROW1", "parquet": b"PAR1"}
 
 
 def datasets(web: Web | None) -> list[CatalogueEntry]:
-    """Return the documented datasets; online those that Farama publishes now, and the community's.
-
-    Raises:
-        AccessError, NetworkError: the list of repositories is not available.
+    """Return the documented datasets; online those that Farama publishes now, and the
+    community's.
     """
     known = {row["name"]: _entry(row) for row in _table()}
     if web is None:
@@ -50,13 +48,7 @@ def datasets(web: Web | None) -> list[CatalogueEntry]:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the dataset's files, pinned to a commit where Hugging Face can be asked.
-
-    Raises:
-        SourceError: it is published in no form that is read.
-        UsageError: it is in the Arrow form, and pyarrow is not installed.
-        NetworkError: no answer.
-    """
+    """Return the dataset's files, pinned to a commit where Hugging Face can be asked."""
     repository, folder = _remote(name)
     listing = f"{HUGGING_FACE}api/datasets/{repository}"
     revision = "main"
@@ -87,12 +79,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
-    """Return the files of the form that ``metadata.json`` names in the place of ``--source``.
-
-    Raises:
-        UsageError: there is no ``metadata.json``; or the files are in the Arrow form, and pyarrow
-            is not installed.
-    """
+    """Return the files of the form that ``metadata.json`` names in the place of ``--source``."""
     try:
         published = place.json(METADATA)
     except (ValueError, NetworkError):

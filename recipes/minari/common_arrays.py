@@ -24,14 +24,7 @@ NUMBERS = ("rewards", "terminations", "truncations")
 
 @dataclass
 class CommonArrays:
-    """The arrays that the episodes have in common, as far as they have been looked at.
-
-    Args:
-        arrays: by path, of the common element type; ``rows`` is those beyond one a step, 0 or 1, or
-            None where there is not a row for each step.
-        types: by path, the element types found, where they differ and all are numbers.
-        varying: paths of what is not the same in every episode.
-    """
+    """The arrays that the episodes have in common, as far as they have been looked at."""
 
     arrays: dict[str, Stored] = field(default_factory=dict)
     types: dict[str, set[np.dtype]] = field(default_factory=dict)

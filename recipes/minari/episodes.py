@@ -34,16 +34,7 @@ class Piece(NamedTuple):
 def read_blocks(
     storage: Storage, episodes: Sequence[Episode], leaves: Sequence[Leaf]
 ) -> Iterator[Block]:
-    """Yield the transitions of the episodes, in order.
-
-    Args:
-        storage: of the dataset.
-        episodes: in order, each with at least one step.
-        leaves: the arrays to read.
-
-    Raises:
-        SourceError: a frame is not a whole JPEG, or not of its leaf's shape.
-    """
+    """Yield the transitions of the episodes, in order."""
     total_rows = sum(episode.steps for episode in episodes)
     for pieces in _pack(episodes, rows_per_block(sum(leaf.row_bytes for leaf in leaves))):
         yield replace(_read_block(storage, pieces, leaves), total_rows=total_rows)

@@ -23,17 +23,7 @@ EPISODE = re.compile(r"episode_(\d+)")
 
 
 class Hdf5Storage:
-    """A ``Storage`` that is one HDF5 file.
-
-    Args:
-        file: opened by ``open_hdf5``.
-        spaces: the parsed spaces of ``observations`` and ``actions``, None where unknown; by them
-            frames are told from other bytes.
-        jpeg: whether frames may be JPEG.
-
-    Raises:
-        SourceError: there is no episode.
-    """
+    """A ``Storage`` that is one HDF5 file."""
 
     def __init__(self, file: h5py.File, spaces: Mapping[str, Space | None], *, jpeg: bool) -> None:
         self._file = file
@@ -107,11 +97,9 @@ def _arrays(group: h5py.h5g.GroupID, above: str = "") -> Iterator[tuple[str, h5p
 
 
 def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) -> bool:
-    """Tell whether the rows are JPEG files, by what they are and not by what wrote them.
-
-    Minari 0.5.3 encoded small frames and infos too, though no space asks for it. Frames are rows
-    of variable length; where all of an episode have the same length, a matrix of bytes.
-    """
+    """Tell whether the rows are JPEG files, by what they are and not by what wrote them."""
+    # Minari 0.5.3 encoded small frames and infos too, though no space asks for it. Frames are rows
+    # of variable length; where all of an episode have the same length, a matrix of bytes.
     matrix = dtype == np.uint8 and array.rank == 2
     if matrix and space is not None and len(space.get("shape", ())) not in (2, 3):
         return False

@@ -30,11 +30,7 @@ SPEC = ("dataset_id", "combined_datasets", "total_episodes", "total_steps", "min
 
 
 def describe(source: Source) -> Description:
-    """Return what ``metadata.json`` says, what is left out of the file, and TorchRL's metadata.
-
-    Raises:
-        SourceError: the files are damaged, not Minari's, or those of another dataset.
-    """
+    """Return what ``metadata.json`` says, what is left out of the file, and TorchRL's metadata."""
     published, spaces = _read_metadata(source)
     with _open(source, published, spaces) as storage:
         structure = read_structure(storage)
@@ -54,11 +50,7 @@ def describe(source: Source) -> Description:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the transitions of all episodes, in the order of their numbers.
-
-    Raises:
-        SourceError: the files are damaged, or not Minari's.
-    """
+    """Yield the transitions of all episodes, in the order of their numbers."""
     published, spaces = _read_metadata(source)
     with _open(source, published, spaces) as storage:
         structure = read_structure(storage)

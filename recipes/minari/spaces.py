@@ -16,15 +16,7 @@ TUPLE_ITEM = re.compile(r"_index_(\d+)")
 
 
 def parse_space(text: Any, name: str) -> Space | None:
-    """Return a space as JSON values, or None where the publisher gives none.
-
-    Args:
-        text: what ``metadata.json`` has; infinite bounds are the bare word ``Infinity`` in it.
-        name: named in messages.
-
-    Raises:
-        SourceError: it is not a space.
-    """
+    """Return a space as JSON values, or None where the publisher gives none."""
     if text is None:
         return None
     space = read_json(text, f"metadata.json: {name}") if isinstance(text, str) else text
@@ -34,12 +26,7 @@ def parse_space(text: Any, name: str) -> Space | None:
 
 
 def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
-    """Return the space of an array in the file, or None where it is not known.
-
-    Args:
-        spaces: those of ``observations`` and ``actions``.
-        path: in an episode, such as ``observations/arm/_index_0``.
-    """
+    """Return the space of an array in the file, or None where it is not known."""
     root, *below = path.split("/")
     space = spaces.get(root)
     for part in below:
@@ -66,10 +53,8 @@ def space_shape(space: Space) -> tuple[int, ...] | None:
 
 
 def torchrl_form(space: Space | None) -> Space | None:
-    """Return a space as TorchRL's ``env_metadata.json`` has it; None for text, which it lacks.
-
-    MultiDiscrete, MultiBinary and Tuple, which it does not know, keep gymnasium's names.
-    """
+    """Return a space as TorchRL's ``env_metadata.json`` has it; None for text, which it lacks."""
+    # MultiDiscrete, MultiBinary and Tuple, which it does not know, keep gymnasium's names.
     kind = None if space is None else space["type"]
     if space is None or kind == "Text":
         return None

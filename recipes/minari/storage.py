@@ -18,14 +18,7 @@ TEXT = np.dtype(str)
 
 
 class Stored(NamedTuple):
-    """How an episode stores one array.
-
-    Args:
-        rows: its first dimension; None where it has none.
-        shape: of one row.
-        dtype: of its elements; ``TEXT``, or object where they are of variable length.
-        jpeg: whether each row is the bytes of a JPEG file; the shape and type are then the frame's.
-    """
+    """How an episode stores one array."""
 
     rows: int | None
     shape: tuple[int, ...]
@@ -39,13 +32,7 @@ class Stored(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """An episode, and its number of steps.
-
-    Args:
-        name: in the storage.
-        steps: those that are read.
-        lacks_successor: whether nothing is recorded after the last one.
-    """
+    """An episode, and its number of steps."""
 
     name: str
     steps: int
@@ -54,16 +41,7 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array that every episode has.
-
-    Args:
-        path: of its names in an episode, joined by slashes.
-        key: of its rows; the successors' is the same below ``next``.
-        successors: whether it has T + 1 rows.
-        shape: of one row; of the decoded frame where it is a JPEG.
-        dtype: of its elements; object where they are text.
-        jpeg: whether each row is the bytes of a JPEG file.
-    """
+    """An array that every episode has."""
 
     path: str
     key: Key
@@ -80,12 +58,7 @@ class Leaf:
 
 
 class Storage(Protocol):
-    """The files of one dataset.
-
-    Args:
-        names: of the episodes, by their numbers.
-        others: what is among them and no episode.
-    """
+    """The files of one dataset."""
 
     names: list[str]
     others: list[str]
@@ -107,11 +80,7 @@ def read_runs(
 
 
 def read_rows(storage: Storage, episode: str, leaf: Leaf, start: int, stop: int) -> np.ndarray:
-    """Return the rows ``start`` up to ``stop`` of an array, frames decoded; fewer at its end.
-
-    Raises:
-        SourceError: a frame is not a whole JPEG, or not of the leaf's shape.
-    """
+    """Return the rows ``start`` up to ``stop`` of an array, frames decoded; fewer at its end."""
     stored = storage.read(episode, leaf.path, start, stop)
     if not leaf.jpeg:
         return stored

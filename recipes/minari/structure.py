@@ -18,16 +18,7 @@ from .storage import TEXT, Episode, Leaf, Storage, Stored, read_runs
 
 @dataclass(frozen=True)
 class Structure:
-    """What a whole dataset holds.
-
-    Args:
-        episodes: those with steps to read, in the order of their numbers.
-        num_episodes: recorded, also those without a step.
-        num_empty: episodes recorded without a step.
-        num_steps: recorded, also those that are not read.
-        leaves: the arrays to read.
-        notes: what is left out or changed, and why.
-    """
+    """What a whole dataset holds."""
 
     episodes: tuple[Episode, ...]
     num_episodes: int
@@ -38,15 +29,7 @@ class Structure:
 
 
 def read_structure(storage: Storage) -> Structure:
-    """Return what the files hold, from the structure of every episode.
-
-    Args:
-        storage: of the dataset.
-
-    Raises:
-        SourceError: an episode is ragged or unlike the others, or nothing of the observation or
-            of the action can be stored.
-    """
+    """Return what the files hold, from the structure of every episode."""
     episodes: list[Episode] = []
     common = CommonArrays()
     short: dict[str, tuple[int, Mapping[str, Stored]]] = {}
@@ -147,14 +130,7 @@ def _beyond_steps(
     *,
     short: bool = False,
 ) -> dict[str, Stored]:
-    """Return arrays with the rows beyond one a step, 0 or 1, for ``rows``; None for any other.
-
-    Args:
-        arrays: of an episode.
-        steps: of the episode.
-        common: those of the other episodes.
-        short: whether the episode lacks the row after its last step, where others have it.
-    """
+    """Return arrays with the rows beyond one a step, 0 or 1, for ``rows``; None for any other."""
     found = {}
     for path, stored in arrays.items():
         extra = stored.rows - steps if stored.rows is not None else None

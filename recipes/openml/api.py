@@ -47,11 +47,9 @@ def is_true(entry: Entry, key: str) -> bool:
 
 
 def no_such_data(status: int, body: bytes) -> str | None:
-    """Return OpenML's words where its answer is that there is no such data.
-
-    A mirror that passes OpenML's answers on gives the same; a 412 without these words is that of a
-    server that knows nothing of OpenML, and an ordinary failure.
-    """
+    """Return OpenML's words where its answer is that there is no such data."""
+    # A mirror that passes OpenML's answers on gives the same; a 412 without these words is that of
+    # a server that knows nothing of OpenML, and an ordinary failure.
     if status != NO_SUCH_DATA:
         return None
     try:
@@ -61,22 +59,12 @@ def no_such_data(status: int, body: bytes) -> str | None:
 
 
 def ask(url: str, web: Web) -> Any:
-    """Return the document at one of the API's addresses.
-
-    Raises:
-        UnknownDataset: OpenML says that there is no such data.
-        AccessError, NetworkError: there is no answer.
-    """
+    """Return the document at one of the API's addresses."""
     return web.json(url, no_such_data)
 
 
 def description(data_id: str, web: Web) -> Entry:
-    """Return what OpenML says of a dataset.
-
-    Raises:
-        UnknownDataset: there is none of this id.
-        SourceError, AccessError, NetworkError: there is no such answer.
-    """
+    """Return what OpenML says of a dataset."""
     url = f"{API}/{data_id}"
     try:
         return content(ask(url, web), "data_set_description", url)
@@ -87,11 +75,7 @@ def description(data_id: str, web: Web) -> Entry:
 
 
 def content(document: Any, key: str, where: str) -> Entry:
-    """Return what stands below the only key of one of the API's answers.
-
-    Raises:
-        SourceError: it is no such answer.
-    """
+    """Return what stands below the only key of one of the API's answers."""
     try:
         return dict(document[key])
     except (KeyError, TypeError, ValueError) as error:
@@ -101,23 +85,12 @@ def content(document: Any, key: str, where: str) -> Entry:
 
 
 def read_document(path: Path) -> Any:
-    """Return one of the API's answers that was kept as a file.
-
-    Raises:
-        SourceError: it is not JSON, or beyond the limits.
-    """
+    """Return one of the API's answers that was kept as a file."""
     return read_json_file(path)
 
 
 def column_entries(path: Path) -> list[Entry]:
-    """Return what OpenML says of each column, in the order of their numbers.
-
-    Args:
-        path: the API's list of columns.
-
-    Raises:
-        SourceError: it is not OpenML's.
-    """
+    """Return what OpenML says of each column, in the order of their numbers."""
     where = path.name
     entries = as_list(content(read_document(path), "data_features", where).get("feature"))
     try:
@@ -142,11 +115,7 @@ def shown(names: Sequence[str]) -> str:
 
 
 def data_id(name: str, version: str, web: Web) -> str:
-    """Return the id of one version of a name, active or deactivated.
-
-    Raises:
-        UnknownDataset: there is none; names the versions that there are.
-    """
+    """Return the id of one version of a name, active or deactivated."""
     named = f"data_name/{quote(name.lower())}/limit/2/data_version/{version}"
     found = search(named, web) or search(f"{named}/status/deactivated", web)
     if found:
@@ -165,12 +134,7 @@ def versions(name: str, status: str, web: Web) -> list[int]:
 
 
 def search(filters: str, web: Web) -> list[Entry]:
-    """Return the datasets that the filters leave; OpenML answers 412 where they leave none.
-
-    Raises:
-        SourceError: the answer is not OpenML's.
-        AccessError, NetworkError: there is no answer.
-    """
+    """Return the datasets that the filters leave; OpenML answers 412 where they leave none."""
     url = f"{API}/list/{filters}"
     try:
         return [

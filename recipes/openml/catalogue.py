@@ -35,23 +35,14 @@ DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
 
 
 def datasets(web: Web | None) -> list[CatalogueEntry]:
-    """Return the named datasets; online also every active dataset of OpenML.
-
-    Raises:
-        AccessError, NetworkError: the list is not available.
-    """
+    """Return the named datasets; online also every active dataset of OpenML."""
     named = [_entry(row) for row in read_tsv(Path(__file__).with_suffix(".tsv"))]
     entries = (*(api.published(web) if web else ()), *named)
     return list({entry.name: entry for entry in entries}.values())
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
-    """Return what an id, a version of a name, or a bare name means; None where that is nothing.
-
-    Raises:
-        UnknownDataset: every version of the name is deactivated.
-        AccessError, NetworkError: OpenML is needed and does not answer.
-    """
+    """Return what an id, a version of a name, or a bare name means; None where that is nothing."""
     base, at, version = name.partition("@")
     if _is_number(name):
         same = (entry for entry in datasets(None) if entry.details["data_id"] == name)
@@ -75,17 +66,7 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the two documents on a dataset, and its file.
-
-    Args:
-        name: of the dataset.
-        web: OpenML.
-
-    Raises:
-        UnknownDataset: OpenML does not have it.
-        UsageError: it is Parquet alone, and no reader is installed.
-        SourceError, AccessError, NetworkError: what OpenML answers is of no use.
-    """
+    """Return the two documents on a dataset, and its file."""
     assert web is not None, "files under --source are found by resources_at"
     number = _data_id(name, web)
     return [
@@ -96,11 +77,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
-    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated.
-
-    Raises:
-        UsageError: the folder has no description; one that mirrors OpenML's paths has none.
-    """
+    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated."""
     names = place.names()
     if names is not None and DESCRIPTION not in names:
         raise UsageError(

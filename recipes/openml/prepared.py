@@ -34,13 +34,10 @@ Classes = list[str | None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table as TorchRL has it.
+    """A table as TorchRL has it."""
 
-    Args:
-        observation: float64 ``[N, F]``.
-        action: int64 ``[N]``.
-        metadata: names, means and scales of the features, categories and classes.
-    """
+    # observation: float64 `[N, F]`.
+    # action: int64 `[N]`.
 
     observation: np.ndarray
     action: np.ndarray
@@ -55,17 +52,7 @@ class Prepared:
 
 
 def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepared:
-    """Return the whole table, encoded and scaled.
-
-    Args:
-        source: its files.
-        table: what their documents say.
-        encoding: ``CODES``, ``ONE_HOT`` or ``NUMBERS``.
-        target: the feature that is the label; empty for OpenML's own.
-
-    Raises:
-        SourceError: the table does not have the one label, or has too many values.
-    """
+    """Return the whole table, encoded and scaled."""
     label = _label(table, target)
     features = [feature for feature in table.features if feature != label]
     blocks = _read(source, [*features, label], complete=bool(target))
@@ -91,11 +78,7 @@ def _label(table: Table, target: str) -> Column:
 
 
 def _read(source: Source, columns: Sequence[Column], *, complete: bool) -> list[np.ndarray]:
-    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``.
-
-    Raises:
-        SourceError: they have more values than are read.
-    """
+    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``."""
     blocks: list[np.ndarray] = []
     num_values = 0
     with open_rows(source) as rows:

@@ -17,11 +17,7 @@ STATED = ("name", "version", "status", "licence", "citation", "creator", "upload
 
 
 def describe(source: Source) -> Description:
-    """Return what OpenML says of the dataset and its columns, and what is left out.
-
-    Raises:
-        SourceError: the files are damaged, or those of another dataset.
-    """
+    """Return what OpenML says of the dataset and its columns, and what is left out."""
     table = read_table(source)
     _check_identity(source, table)
     stated = table.description
@@ -44,11 +40,7 @@ def describe(source: Source) -> Description:
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the rows in the file's order.
-
-    Raises:
-        SourceError: the files are damaged, or do not fit together.
-    """
+    """Yield the rows in the file's order."""
     table = read_table(source)
     prepared = _prepared(source, table)
     yield from prepared.blocks() if prepared else read_blocks(source, table)

@@ -33,21 +33,13 @@ class Rows(Protocol):
 
 @contextmanager
 def open_rows(source: Source) -> Iterator[Rows]:
-    """Open the dataset's file, whichever of the two it is.
-
-    Raises:
-        SourceError: it is damaged, or does not fit its document.
-    """
+    """Open the dataset's file, whichever of the two it is."""
     with _open(*_files(source)) as rows:
         yield rows
 
 
 def num_missing(source: Source, columns: Sequence[int]) -> int:
-    """Return how many values of some columns the file lacks, whatever OpenML counts.
-
-    Raises:
-        SourceError: the file is damaged.
-    """
+    """Return how many values of some columns the file lacks, whatever OpenML counts."""
     path, features = _files(source)
     stat = path.stat()
     stamp = (path, features, stat.st_size, stat.st_mtime_ns)

@@ -26,14 +26,7 @@ MARKED = {"is_row_identifier": "row numbers", "is_ignore": "to be ignored"}
 
 @dataclass(frozen=True)
 class Column:
-    """One feature or label.
-
-    Args:
-        index: its number in the file.
-        name: as OpenML has it.
-        labels: what a nominal column declares, else None.
-        num_missing: missing values, as OpenML counts them.
-    """
+    """One feature or label."""
 
     index: int
     name: str
@@ -43,15 +36,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """What a dataset's documents and its file's header say.
-
-    Args:
-        description: OpenML's.
-        features: columns to learn from, in the file's order.
-        targets: columns to be learned.
-        left_out: ``{why: names}`` of all others.
-        notes: what was odd about the file.
-    """
+    """What a dataset's documents and its file's header say."""
 
     description: Entry
     features: tuple[Column, ...]
@@ -66,20 +51,12 @@ class Table:
 
 
 def num_missing_labels(source: Source, table: Table) -> int:
-    """Return how many labels the file lacks.
-
-    Raises:
-        SourceError: the file is damaged.
-    """
+    """Return how many labels the file lacks."""
     return num_missing(source, [target.index for target in table.targets])
 
 
 def read_table(source: Source) -> Table:
-    """Return what a dataset's documents say.
-
-    Raises:
-        SourceError: they are not OpenML's, do not fit the file, or leave nothing to learn from.
-    """
+    """Return what a dataset's documents say."""
     document = read_document(source.files[DESCRIPTION])
     description = content(document, "data_set_description", DESCRIPTION)
     entries = column_entries(source.files[FEATURES])
@@ -106,11 +83,7 @@ def read_table(source: Source) -> Table:
 
 
 def read_blocks(source: Source, table: Table) -> Iterator[Block]:
-    """Yield the rows as one-step trajectories.
-
-    Raises:
-        SourceError: the file is damaged.
-    """
+    """Yield the rows as one-step trajectories."""
     # In float64 where a label is missing, which only the whole file tells: OpenML may count none.
     has_classes = bool(table.targets) and all(c.labels is not None for c in table.targets)
     has_classes = has_classes and not num_missing_labels(source, table)
@@ -157,10 +130,8 @@ def _plain(name: str) -> str:
 
 
 def _with_own_names(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the columns, those that share a name with their numbers after it.
-
-    What the manifest says of a column stands under its name.
-    """
+    """Return the columns, those that share a name with their numbers after it."""
+    # What the manifest says of a column stands under its name.
     counts = Counter(entry["name"] for entry in entries)
     return [
         {**entry, "name": f"{entry['name']} (column {number})"}

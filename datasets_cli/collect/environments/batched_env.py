@@ -23,11 +23,7 @@ Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class BatchedEnv(Environment):
-    """Several environments side by side.
-
-    Args:
-        description: the arguments of ``SerialEnv``, in its order.
-    """
+    """Several environments side by side."""
 
     def __init__(self, *description: Any) -> None:
         num_workers, functions, arguments, device, mode = description

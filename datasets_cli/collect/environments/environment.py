@@ -26,15 +26,7 @@ _CHUNK = 1024  # steps of a rollout for which room is made at once
 
 
 class Environment(ABC):
-    """Environments of gymnasium, one lane each, as functions of TensorDicts.
-
-    Args:
-        batch_size: ``(N,)`` lanes, or ``()`` of one environment that is not a batch.
-        device: of the tensors that it returns; they are on the processor, and their TensorDict
-            has no device, where None.
-        categorical_action_encoding: keep values of discrete spaces as numbers, not as one-hot
-            vectors.
-    """
+    """Environments of gymnasium, one lane each, as functions of TensorDicts."""
 
     def __init__(
         self,

@@ -25,16 +25,13 @@ SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
 
 
 class Step(NamedTuple):
-    """What one step of all lanes led to; valid until the next call of the lanes.
+    """What one step of all lanes led to; valid until the next call of the lanes."""
 
-    Args:
-        observation: as gymnasium gives it, an array or a tree of arrays ``[N, ...]``; where a lane
-            was reset by this step, the first one of its next trajectory.
-        last_observations: of lanes that were reset, the one that the step led to, by lane.
-        reward: ``[N]``.
-        terminated: ``[N]``.
-        truncated: ``[N]``.
-    """
+    # observation: as gymnasium gives it, an array or a tree of arrays `[N, ...]`; where a lane was
+    # reset by this step, the first one of its next trajectory.
+    # reward: `[N]`.
+    # terminated: `[N]`.
+    # truncated: `[N]`.
 
     observation: Any
     last_observations: dict[int, Any]
@@ -55,29 +52,19 @@ class Lanes(Protocol):
         """Begin a trajectory in every lane; return the first observations."""
 
     def restart(self, ended: Flags) -> Any:
-        """Begin a trajectory in some lanes; return the observation of every lane.
-
-        Args:
-            ended: which lanes, ``[N]``; at least one.
-        """
+        """Begin a trajectory in some lanes; return the observation of every lane."""
+        # ended: which lanes, `[N]`; at least one.
 
     def step(self, actions: Any) -> Step:
-        """Take a step in every lane.
-
-        Args:
-            actions: as gymnasium takes them, an array or a tree of arrays ``[N, ...]``.
-        """
+        """Take a step in every lane."""
+        # actions: as gymnasium takes them, an array or a tree of arrays `[N, ...]`.
 
     def close(self) -> None:
         """Close the environments, and end the processes that they run in."""
 
 
 class SingleLane:
-    """One environment of gymnasium, in this process.
-
-    Args:
-        environment: it is closed with this.
-    """
+    """One environment of gymnasium, in this process."""
 
     num_lanes = 1
 
@@ -113,11 +100,7 @@ def _first(actions: Any) -> Any:
 
 
 class VectorLanes:
-    """The environments of a ``SyncVectorEnv`` or an ``AsyncVectorEnv``.
-
-    Args:
-        environments: closed with this; made with ``copy=False`` or not.
-    """
+    """The environments of a ``SyncVectorEnv`` or an ``AsyncVectorEnv``."""
 
     def __init__(self, environments: gymnasium.vector.VectorEnv) -> None:
         self._environments = environments

@@ -19,14 +19,7 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array of an observation or an action.
-
-    Args:
-        key: where a TensorDict has it.
-        path: where gymnasium has it, below the keys of ``Dict`` spaces.
-        space: of one environment.
-        one_hot: whether the numbers of a discrete space are kept as one-hot vectors.
-    """
+    """One array of an observation or an action."""
 
     key: tuple[str, ...]
     path: tuple[str, ...]
@@ -61,12 +54,9 @@ class Leaf:
         return value
 
     def keep(self, value: Any, rows: NDArray[Any]) -> None:
-        """Write what gymnasium gives.
-
-        Args:
-            value: of one environment, or ``[N, ...]`` of several.
-            rows: where to, ``[N, *shape]``.
-        """
+        """Write what gymnasium gives."""
+        # value: of one environment, or `[N, ...]` of several.
+        # rows: where to, `[N, *shape]`.
         counts = self.counts
         if counts is None or not self.one_hot:
             rows[...] = value
@@ -96,32 +86,14 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def leaves_of(space: gymnasium.Space, name: str, *, one_hot: bool) -> list[Leaf]:
-    """Return the arrays of an observation space, at the root of a TensorDict.
-
-    Args:
-        space: of one environment.
-        name: of an array that is not below a ``Dict``.
-        one_hot: whether numbers of discrete spaces are kept as one-hot vectors.
-
-    Raises:
-        UsageError: a part of the space is not an array.
-    """
+    """Return the arrays of an observation space, at the root of a TensorDict."""
     if isinstance(space, spaces.Dict):
         return [*_leaves(space, (), (), one_hot)]
     return [*_leaves(space, (name,), (), one_hot)]
 
 
 def action_leaves_of(space: gymnasium.Space, name: str, *, one_hot: bool) -> list[Leaf]:
-    """Return the arrays of an action space, which are all below ``name``.
-
-    Args:
-        space: of one environment.
-        name: of the action.
-        one_hot: whether numbers of discrete spaces are kept as one-hot vectors.
-
-    Raises:
-        UsageError: a part of the space is not an array.
-    """
+    """Return the arrays of an action space, which are all below ``name``."""
     return [*_leaves(space, (name,), (), one_hot)]
 
 

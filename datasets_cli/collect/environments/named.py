@@ -14,12 +14,7 @@ from datasets_cli.gymnasium_extra import gymnasium
 
 @dataclass(frozen=True)
 class NamedEnvironment:
-    """Makes an environment of gymnasium.
-
-    Args:
-        registration: of the environment; sent along, since another process may not register it.
-        arguments: of ``gymnasium.make``.
-    """
+    """Makes an environment of gymnasium."""
 
     registration: gymnasium.envs.registration.EnvSpec
     arguments: Mapping[str, Any]
@@ -31,12 +26,7 @@ class NamedEnvironment:
 
 @dataclass(frozen=True)
 class MadeEnvironment:
-    """Makes an environment by a user's function.
-
-    Args:
-        function: returns an environment of gymnasium, or a ``GymEnv`` around one.
-        arguments: of the function, by keyword.
-    """
+    """Makes an environment by a user's function."""
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]

@@ -48,11 +48,7 @@ class Actor(Protocol):
 
 
 class RandomActor:
-    """Random actions, for which no TensorDict is made.
-
-    Args:
-        policy: whose spec they are drawn from.
-    """
+    """Random actions, for which no TensorDict is made."""
 
     def __init__(self, policy: RandomPolicy) -> None:
         self._policy = policy
@@ -65,12 +61,7 @@ class RandomActor:
 
 
 class StandInActor:
-    """Random actions in place of a policy, with the entries that it would write.
-
-    Args:
-        policy: random.
-        written: by the policy that it replaces, in one step. What is not of the action is zero.
-    """
+    """Random actions in place of a policy, with the entries that it would write."""
 
     def __init__(self, policy: RandomPolicy, written: Mapping[Key, torch.Tensor]) -> None:
         self._random = RandomActor(policy)
@@ -84,13 +75,7 @@ class StandInActor:
 
 
 class PolicyActor:
-    """The actions of a policy.
-
-    Args:
-        policy: a function of a TensorDict.
-        action_key: where the action is, in case the policy returns a tensor.
-        device: where the policy is; None where the environment is.
-    """
+    """The actions of a policy."""
 
     def __init__(
         self, policy: Callable[..., Any], action_key: str, device: torch.device | None
@@ -142,16 +127,7 @@ def flat_items(tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
 
 
 def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -> Actor:
-    """Return what chooses actions by a policy.
-
-    Args:
-        policy: a function of a TensorDict, a module of TensorDicts, or a module of the observation.
-        action_key: where the environment looks for the action.
-        device: where the policy is.
-
-    Raises:
-        UsageError: it cannot be called.
-    """
+    """Return what chooses actions by a policy."""
     if type(policy) is RandomPolicy and policy.action_key == action_key:
         return RandomActor(policy)
     if not callable(policy):

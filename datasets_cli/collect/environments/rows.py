@@ -19,13 +19,7 @@ FLAGS = ("done", "terminated", "truncated")
 
 
 class Rows:
-    """Room for the rows of all lanes.
-
-    Args:
-        leaves: of the observations.
-        batch: the shape of one step: ``(N,)``, or ``()`` of an environment that is not a batch.
-        num_steps: T.
-    """
+    """Room for the rows of all lanes."""
 
     def __init__(self, leaves: Sequence[Leaf], batch: tuple[int, ...], num_steps: int) -> None:
         self.num_steps = num_steps
@@ -61,27 +55,15 @@ class Rows:
         )
 
     def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
-        """Write what a step begins with.
-
-        Args:
-            step: its number.
-            observation: as gymnasium gives it.
-            ids: the number of each lane's trajectory, ``[N]``.
-        """
+        """Write what a step begins with."""
+        # ids: the number of each lane's trajectory, `[N]`.
         for leaf, array in self._root:
             leaf.keep(leaf.pick(observation), array[:, step])
         self.ids[:, step] = ids
 
     def write_action(self, step: int, written: Mapping[Key, torch.Tensor]) -> None:
-        """Write what the policy wrote in a step.
-
-        Args:
-            step: its number.
-            written: tensors ``[*batch, ...]``; the first step's keys are those of every step.
-
-        Raises:
-            UsageError: the keys, or a tensor's shape or element type, are not those of the first.
-        """
+        """Write what the policy wrote in a step."""
+        # written: tensors `[*batch, ...]`; the first step's keys are those of every step.
         found = {key: (value.shape, value.dtype) for key, value in written.items()}
         if not self._written:
             self._make_room(found)
@@ -124,10 +106,8 @@ class Rows:
         truncated[lanes, step] = True
 
     def to_tensordict(self, num_steps: int) -> TensorDict:
-        """Return the first rows as a TensorDict ``[*batch, num_steps]``.
-
-        It has the memory of this object, which is not written to again.
-        """
+        """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
+        # It has the memory of this object, which is not written to again.
         tree: dict[str, Any] = {}
         for key, tensor in self._tensors.items():
             branch = tree

@@ -21,13 +21,7 @@ Device = torch.device | None
 
 
 def tree_spec(leaves: Sequence[Leaf], batch: Shape, device: Device) -> Composite:
-    """Return the spec of what is at the root of a TensorDict.
-
-    Args:
-        leaves: its arrays.
-        batch: with which every shape begins.
-        device: of the values; the processor where None.
-    """
+    """Return the spec of what is at the root of a TensorDict."""
     tree: dict[str, Any] = {}
     for leaf in leaves:
         branch = tree

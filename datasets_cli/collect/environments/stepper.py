@@ -16,12 +16,7 @@ from datasets_cli.errors import UsageError
 
 
 class Stepper:
-    """Takes steps in all lanes, and knows where each of them stands.
-
-    Args:
-        lanes: of gymnasium; reset by ``begin``, before the first step.
-        action_leaves: of an action.
-    """
+    """Takes steps in all lanes, and knows where each of them stands."""
 
     def __init__(self, lanes: Lanes, action_leaves: Sequence[Leaf]) -> None:
         self._lanes = lanes
@@ -41,11 +36,8 @@ class Stepper:
         return self.num_ids > 0
 
     def begin(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a trajectory in every lane.
-
-        Args:
-            seeds: of the lanes, ``[N]``; their random numbers continue where None.
-        """
+        """Begin a trajectory in every lane."""
+        # seeds: of the lanes, `[N]`; their random numbers continue where None.
         self._observation = self._lanes.reset(seeds)
         self._began(np.ones(self._lanes.num_lanes, bool))
 
@@ -66,13 +58,7 @@ class Stepper:
         rows.write_root(step, self._observation, self.ids)
 
     def step(self, written: Mapping[Key, torch.Tensor], rows: Rows, step: int) -> None:
-        """Take a step, and write what it led to.
-
-        Args:
-            written: by the policy, the action among it.
-            rows: written to.
-            step: which of the rows.
-        """
+        """Take a step, and write what it led to."""
         result = self._lanes.step(to_gymnasium(self._action_leaves, written, rows.batch))
         self._observation = result.observation
         self._frames += 1
@@ -82,14 +68,7 @@ class Stepper:
     def roll(
         self, actor: Actor, rows: Rows, *, max_frames: int | None = None, until_done: bool = False
     ) -> int:
-        """Take steps until the rows are full; return how many were taken.
-
-        Args:
-            actor: chooses the actions.
-            rows: written from their first step on.
-            max_frames: after which a trajectory is cut: its last row is truncated.
-            until_done: stop after the first step that ends a trajectory, without a reset.
-        """
+        """Take steps until the rows are full; return how many were taken."""
         for step in range(rows.num_steps):
             self.write_root(rows, step)
             written = actor.act(rows, step)
@@ -108,16 +87,8 @@ class Stepper:
 def to_gymnasium(
     leaves: Sequence[Leaf], written: Mapping[Key, torch.Tensor], batch: tuple[int, ...]
 ) -> Any:
-    """Return an action as the lanes take it.
-
-    Args:
-        leaves: of the action.
-        written: by the policy: tensors ``[*batch, ...]`` by key.
-        batch: the shape of one step.
-
-    Raises:
-        UsageError: a part of the action is missing, or of another shape.
-    """
+    """Return an action as the lanes take it."""
+    # written: by the policy: tensors `[*batch, ...]` by key.
     tree: dict[str, Any] = {}
     for leaf in leaves:
         value = written.get(leaf.key)

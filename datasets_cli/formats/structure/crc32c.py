@@ -71,11 +71,7 @@ def _move(registers: np.ndarray, num_words: int) -> np.ndarray:
 
 @cache
 def _tables(num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what each low and each high half of a register becomes over ``num_words`` words.
-
-    Args:
-        num_words: a power of two.
-    """
+    """Return what each low and each high half of a register becomes over ``num_words`` words."""
     bits = np.uint32(1) << np.arange(32, dtype="<u4")
     if num_words > 1:
         images = _move(_move(bits, num_words // 2), num_words // 2)

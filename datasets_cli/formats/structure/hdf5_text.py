@@ -51,13 +51,7 @@ def _where(dataset: h5py.Dataset, start: int) -> str:
 
 
 def _lengths(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray | None:
-    """Return the length of each value, uint32 ``[n]``; None where references are not in one run.
-
-    Args:
-        dataset: of values of variable length.
-        start: the first row.
-        stop: one past the last row.
-    """
+    """Return the length of each value, uint32 ``[n]``; None where references are not in one run."""
     first, file = dataset.id.get_offset(), dataset.file
     # Another driver has no file, and other sizes of addresses would be other references.
     is_plain = file.driver == "sec2" and file.userblock_size == 0

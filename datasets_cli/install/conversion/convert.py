@@ -40,20 +40,7 @@ def convert(
     progress: Progress,
     workers: Workers,
 ) -> Manifest:
-    """Write the rows of a dataset into a folder; return its manifest.
-
-    Args:
-        resolved: the dataset.
-        files: what its recipe reads.
-        folder: new, or with a file of another name than any of a dataset's.
-        layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
-        progress: told of notes and of the rows done.
-        workers: who writes frames that are read apart.
-
-    Raises:
-        SourceError: the files are damaged or break an invariant of the format.
-        DiskFull: no room.
-    """
+    """Write the rows of a dataset into a folder; return its manifest."""
     source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
     writer: DatasetWriter | None = None
     try:
@@ -158,13 +145,8 @@ def _rows(
 def _with_room(
     blocks: Iterator[Block], id: str, folder: Path, layout: str | None
 ) -> Iterator[Block]:
-    """Yield blocks, once it is known that the disk has room for the rows that their files have.
-
-    A file of 2 kB can say that it has 10^9 rows, and each would be written.
-
-    Raises:
-        DiskFull: it does not.
-    """
+    """Yield blocks, once it is known that the disk has room for the rows that their files have."""
+    # A file of 2 kB can say that it has 10^9 rows, and each would be written.
     for number, block in enumerate(blocks):
         if number == 0 and block.total_rows:
             row_bytes = sum(_stored_bytes(key, rows, layout) for key, rows in block.columns.items())

@@ -59,22 +59,7 @@ def write_frames(
     workers: Workers,
     progress: Progress,
 ) -> None:
-    """Write every frame where it belongs.
-
-    Args:
-        id: named in messages.
-        deferred: what to read.
-        paths: of the raw files.
-        table: where the frames belong.
-        writer: has all other columns.
-        workers: who reads and writes the parts.
-        progress: told of the rows done.
-
-    Raises:
-        SourceError: a part cannot be read, or a frame is missing or there twice.
-        DiskFull: no room.
-        RldsError: a worker process died.
-    """
+    """Write every frame where it belongs."""
     column = Column(deferred.key, "uint8", deferred.shape)
     sample = partial(_sample, id, deferred, table)
     files = writer.add_frames(column, table.offsets, sample)

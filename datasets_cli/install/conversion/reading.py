@@ -22,11 +22,7 @@ READERS_RAISE = (
 
 
 def read_blocks(id: str, blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield the blocks that a recipe yields.
-
-    Raises:
-        SourceError: a file is damaged, or breaks an invariant of the format.
-    """
+    """Yield the blocks that a recipe yields."""
     while True:
         with source_errors(id):
             block = next(blocks, None)

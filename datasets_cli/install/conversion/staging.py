@@ -35,21 +35,7 @@ def stage(
     progress: Progress,
     workers: Workers = IN_THIS_PROCESS,
 ) -> tuple[Manifest, Path]:
-    """Write a dataset into a staging folder; return its manifest and the folder.
-
-    Args:
-        resolved: the dataset.
-        files: what its recipe reads.
-        root: where the folder is made.
-        layout: ``"ted"``, ``"compact"``, or None for what suits the rows.
-        progress: told of notes and of the rows done.
-        workers: who converts the dataset, or the parts of its frames that are read apart; the
-            bytes do not depend on it.
-
-    Raises:
-        SourceError: the files are damaged or break an invariant of the format.
-        DiskFull: no room.
-    """
+    """Write a dataset into a staging folder; return its manifest and the folder."""
     files = [replace(file, path=file.path.absolute()) for file in files]  # for other processes
     folder = root.new_staging(resolved.id)
     make_folder(folder.parent)
@@ -65,10 +51,8 @@ def stage(
 
 
 def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
-    """Tell whether a worker converts the dataset as a whole, beside what others convert.
-
-    Frames that are read apart have workers of their own.
-    """
+    """Tell whether a worker converts the dataset as a whole, beside what others convert."""
+    # Frames that are read apart have workers of their own.
     is_small = sum(file.size for file in files) < WORTH_A_WORKER
     return (
         not workers.end_with_the_call
@@ -79,21 +63,9 @@ def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers)
 
 @dataclass(frozen=True)
 class StagingTask:
-    """A dataset to be converted: everything that a worker needs.
+    """A dataset to be converted: everything that a worker needs."""
 
-    A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
-
-    Args:
-        family: of the recipe.
-        version: of the recipe.
-        name: of the dataset within the family.
-        entry: of the catalogue; None for an unlisted one.
-        files: what the recipe reads.
-        folder: where the rows are written.
-        layout: as for ``stage``.
-        limits: that hold.
-        needs: what a worker of another machine must have.
-    """
+    # A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
 
     family: str
     version: int
@@ -139,11 +111,7 @@ def _write_elsewhere(
 
 
 def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
-    """Write the rows of a dataset; return its manifest and the notes. Runs in a worker.
-
-    Raises:
-        RldsError: see ``stage``; or the worker has another version of the recipe.
-    """
+    """Write the rows of a dataset; return its manifest and the notes. Runs in a worker."""
     if task.needs:
         task.needs.check()
     _clear(task.folder)

@@ -31,12 +31,7 @@ _fit: set[str] = set()  # the secrets of the conversions that this process may w
 
 @dataclass(frozen=True)
 class ConversionNeeds:
-    """What every worker of a conversion must have and see.
-
-    Args:
-        expected: versions, the folder of the rows, and the text of the recipe.
-        files: the raw files.
-    """
+    """What every worker of a conversion must have and see."""
 
     expected: Expectation
     files: tuple[Path, ...]
@@ -48,11 +43,7 @@ class ConversionNeeds:
         return [*found, f"it does not see the file {unseen[0]}"] if unseen else found
 
     def check(self) -> None:
-        """Check this process, the first time.
-
-        Raises:
-            RldsError: it differs.
-        """
+        """Check this process, the first time."""
         if self.expected.secret not in _fit:
             if found := self.differences():
                 raise unfit_error(unfit(this_worker(), found), "")
@@ -63,21 +54,7 @@ class ConversionNeeds:
 def fit_workers(
     workers: Workers, family: str, folder: Path, files: Iterable[Path]
 ) -> Iterator[tuple[Executor, ConversionNeeds | None]]:
-    """Give workers for a conversion, none of whose tasks runs any more at the end.
-
-    Args:
-        workers: who converts.
-        family: of the recipe that they use.
-        folder: where they write; a token for them is in it meanwhile.
-        files: the raw files.
-
-    Yields:
-        The executor, and what its workers must check; None where they are processes of this
-        machine, which need no check.
-
-    Raises:
-        RldsError: a worker of a cluster cannot take part.
-    """
+    """Give workers for a conversion, none of whose tasks runs any more at the end."""
     with workers.pool() as pool:
         if isinstance(pool, CallingProcess | LocalWorkers):
             needs = None

@@ -12,22 +12,13 @@ from datasets_cli.store.schema.tree import entry
 
 
 class Casts:
-    """Casts columns: those that are named, and all others of floating-point numbers.
-
-    Args:
-        floats: what the others become; None leaves them.
-        named: what each of these becomes.
-    """
+    """Casts columns: those that are named, and all others of floating-point numbers."""
 
     def __init__(self, floats: torch.dtype | None, named: dict[Key, torch.dtype]) -> None:
         self._floats, self._named = floats, named
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Cast columns of the batch, and return it.
-
-        Raises:
-            UsageError: a finite number becomes infinite, or an integer or bool another number.
-        """
+        """Cast columns of the batch, and return it."""
         wanted = dict(self._named)
         for name, value in batch.items(include_nested=True, leaves_only=True):
             key = (name,) if isinstance(name, str) else name

@@ -17,18 +17,7 @@ from datasets_cli.store.rows.selection import Selection, whole_dataset
 def choose(
     dataset: Dataset, where: str | None, max_trajectories: int | None, seed: int, root: CacheRoot
 ) -> Selection | None:
-    """Return a view of some trajectories of a dataset; None where nothing leaves any out.
-
-    Args:
-        dataset: all of it.
-        where: a condition, as ``ExperienceReplay.filter`` takes it.
-        max_trajectories: how many of those at most; drawn at random, and in their order.
-        seed: draws them, the same on every machine.
-        root: keeps what is found out about the trajectories.
-
-    Raises:
-        UsageError: it is no condition, or holds for no trajectory.
-    """
+    """Return a view of some trajectories of a dataset; None where nothing leaves any out."""
     content, offsets = dataset.manifest.content, dataset.offsets.numpy()
     found = whole_dataset(content, offsets)
     if where is not None:

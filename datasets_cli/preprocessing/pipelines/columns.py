@@ -16,11 +16,7 @@ MOST_CHANNELS = 4
 
 
 class KnownColumns:
-    """The columns of a dataset, as the transforms of a pipeline find them.
-
-    Args:
-        manifest: of the dataset.
-    """
+    """The columns of a dataset, as the transforms of a pipeline find them."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.id = manifest.id
@@ -34,15 +30,7 @@ class KnownColumns:
         return [*self.numbers, *sorted(self.texts), *self.added]
 
     def of(self, text: str, owner: str) -> list[Key]:
-        """Return the column that a text names, or those of the group that it names.
-
-        Args:
-            text: with dots.
-            owner: the transform, for the message.
-
-        Raises:
-            UsageError: there is none; the nearest names are in the message.
-        """
+        """Return the column that a text names, or those of the group that it names."""
         found = [key for key in self.keys if f"{show_key(key)}.".startswith(f"{text}.")]
         if not found:
             names = [*map(show_key, self.keys)]
@@ -52,22 +40,14 @@ class KnownColumns:
         return found
 
     def of_numbers(self, text: str, owner: str) -> list[Column]:
-        """Return those of the same that are numbers; a group may have text beside them.
-
-        Raises:
-            UsageError: there are none.
-        """
+        """Return those of the same that are numbers; a group may have text beside them."""
         found = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
         if not found:
             raise UsageError(f"{owner}: {text} of {self.id} is text, not numbers.")
         return found
 
     def add(self, keys: Iterable[Key], owner: str) -> None:
-        """Take in columns that a transform adds.
-
-        Raises:
-            UsageError: the dataset has one of that name.
-        """
+        """Take in columns that a transform adds."""
         for key in keys:
             if key in self.keys:
                 raise UsageError(
@@ -77,11 +57,7 @@ class KnownColumns:
             self.added.append(key)
 
     def frames(self, owner: str) -> dict[bool, list[Key]]:
-        """Return the columns of frames, by whether their channels are last.
-
-        Raises:
-            UsageError: there are none, or their channels could be first or last.
-        """
+        """Return the columns of frames, by whether their channels are last."""
         found: dict[bool, list[Key]] = {}
         for column in self.numbers.values():
             if column.dtype == "uint8" and len(column.shape) in (2, 3):

@@ -34,16 +34,7 @@ SPANS: tuple[Key, ...] = (
 
 
 class PipelineFunction:
-    """A pipeline over one dataset, as a function of consecutive rows.
-
-    Args:
-        pipeline: the transforms.
-        dataset: that is read, or a view of it.
-        num_rows: how many of its rows are read; the statistics of ``normalise`` are of these.
-
-    Raises:
-        UsageError: the dataset does not have what a transform needs.
-    """
+    """A pipeline over one dataset, as a function of consecutive rows."""
 
     def __init__(self, pipeline: Pipeline, dataset: Dataset, num_rows: int) -> None:
         if pipeline.needs_trajectories:

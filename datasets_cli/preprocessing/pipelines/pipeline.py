@@ -140,11 +140,7 @@ NAMES = tuple(field.name for field in fields(Pipeline))
 
 
 def pipeline_of(table: Mapping[str, Any]) -> Pipeline:
-    """Return the pipeline that plain data are, such as a table of ``rlds.toml``.
-
-    Raises:
-        UsageError: a key is unknown, or a value is of another type or out of range.
-    """
+    """Return the pipeline that plain data are, such as a table of ``rlds.toml``."""
     if unknown := [name for name in table if name not in NAMES]:
         raise UsageError(f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}")
     return Pipeline(**table)

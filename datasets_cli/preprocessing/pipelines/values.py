@@ -17,23 +17,14 @@ _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 
 @dataclass(frozen=True)
 class Cast:
-    """One cast.
-
-    Args:
-        key: of a column or a group, with dots; None for all floating-point numbers.
-        dtype: one of ``TYPES``.
-    """
+    """One cast."""
 
     key: str | None
     dtype: str
 
     @classmethod
     def of(cls, text: str) -> Cast:
-        """Return the cast that ``float32`` or ``action=int64`` means.
-
-        Raises:
-            UsageError: there is no such type, or it is of integers and no column is named.
-        """
+        """Return the cast that ``float32`` or ``action=int64`` means."""
         key, equals, dtype = text.rpartition("=")
         if dtype not in TYPES or (equals and not key):
             raise UsageError(
@@ -49,11 +40,7 @@ class Cast:
 
 
 def texts_of(name: str, value: object) -> tuple[str, ...]:
-    """Return several texts; commas separate those of one text.
-
-    Raises:
-        UsageError: it is something else, or one of them is empty or there twice.
-    """
+    """Return several texts; commas separate those of one text."""
     several: Sequence[object] = value.split(",") if isinstance(value, str) else ()
     if isinstance(value, list | tuple):
         several = value
@@ -65,11 +52,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
 
 
 def size_of(name: str, value: object) -> tuple[int, int] | None:
-    """Return height and width of ``"HxW"``; None of None.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Return height and width of ``"HxW"``; None of None."""
     if value is None:
         return None
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
@@ -79,32 +62,20 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
 
 
 def checked_steps(value: object) -> None:
-    """Check a number of steps.
-
-    Raises:
-        UsageError: it is no whole number from 1 on.
-    """
+    """Check a number of steps."""
     if value is not None and (type(value) is not int or value < 1):
         raise UsageError(f"n_step is {value!r}; expected a whole number from 1 on")
 
 
 def checked_gamma(value: object) -> float:
-    """Return a discount as a float.
-
-    Raises:
-        UsageError: it is no number above 0 and up to 1.
-    """
+    """Return a discount as a float."""
     if type(value) not in (int, float) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
         raise UsageError(f"gamma is {value!r}; expected a number above 0 and up to 1")
     return float(value)  # type: ignore[arg-type]
 
 
 def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return old and new names.
-
-    Raises:
-        UsageError: a text is not OLD=NEW, or a name is there twice.
-    """
+    """Return old and new names."""
     pairs = []
     for text in texts:
         old, equals, new = text.partition("=")

@@ -14,12 +14,10 @@ from datasets_cli.store.schema.texts import AnyColumn, any_column, is_text
 
 
 class Returned(NamedTuple):
-    """What a function returned for some rows.
+    """What a function returned for some rows."""
 
-    Args:
-        rows: its columns ``[k, ...]``; text is an object array of str.
-        kept: which of the rows they are, bool ``[n]``; None for all.
-    """
+    # rows: its columns `[k, ...]`; text is an object array of str.
+    # kept: which of the rows they are, bool `[n]`; None for all.
 
     rows: dict[Key, np.ndarray]
     kept: np.ndarray | None
@@ -49,15 +47,7 @@ def kind_of(column: AnyColumn | None) -> str:
 
 
 def arrays_of(result: TensorDict, named: str) -> dict[Key, np.ndarray]:
-    """Return the entries of a result as arrays ``[k, ...]``; text as object arrays of str.
-
-    Args:
-        result: of a function.
-        named: the rows that it got, as messages name them.
-
-    Raises:
-        UsageError: an entry is neither numbers nor text, or none is numbers.
-    """
+    """Return the entries of a result as arrays ``[k, ...]``; text as object arrays of str."""
     keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     names = [(key,) if isinstance(key, str) else key for key in keys]
     rows = {name: _array(name, result.get(name)) for name in names}
@@ -67,11 +57,7 @@ def arrays_of(result: TensorDict, named: str) -> dict[Key, np.ndarray]:
 
 
 def _array(key: Key, entry: Any) -> np.ndarray:
-    """Return an entry of the result as an array ``[n, ...]``; text as an object array of str.
-
-    Raises:
-        UsageError: it is neither numbers nor text.
-    """
+    """Return an entry of the result as an array ``[n, ...]``; text as an object array of str."""
     if not is_non_tensor(entry):
         try:
             return np.ascontiguousarray(to_array(entry))

@@ -21,18 +21,7 @@ from datasets_cli.store.schema.columns import BLOCK_BYTES, Column
 def close_gaps(
     data: Path, closed: Path, columns: tuple[Column, ...], places: Bounds, what: str
 ) -> None:
-    """Copy the rows that are left into files of their own; memory does not grow with them.
-
-    Args:
-        data: folder of the files with gaps.
-        closed: folder of the new ones; it may have some of them, of a run that was killed.
-        columns: of the files.
-        places: for each chunk the row where it begins, and how many rows it has left.
-        what: needs the room; begins the message.
-
-    Raises:
-        DiskFull: no room for them.
-    """
+    """Copy the rows that are left into files of their own; memory does not grow with them."""
     num_rows = sum(count for _, count in places)
     missing = [
         column for column in columns if column.row_bytes and not (closed / column.filename).exists()

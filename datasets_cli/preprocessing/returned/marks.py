@@ -15,12 +15,8 @@ from datasets_cli.sources.disk import flush, replace_file
 
 
 def write_mark(mark: Path, kept: np.ndarray | None) -> None:
-    """Write the mark of a task whose rows are on the disk.
-
-    Args:
-        mark: its path.
-        kept: which rows are kept, bool ``[n]``; None for all.
-    """
+    """Write the mark of a task whose rows are on the disk."""
+    # kept: which rows are kept, bool `[n]`; None for all.
     if kept is None:
         mark.touch()
         return
@@ -31,11 +27,7 @@ def write_mark(mark: Path, kept: np.ndarray | None) -> None:
 
 
 def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:
-    """Return which of the rows that a task read are kept, bool ``[n]``; None for all.
-
-    Raises:
-        DamagedDataset: the file is of another task.
-    """
+    """Return which of the rows that a task read are kept, bool ``[n]``; None for all."""
     bits = np.fromfile(mark, np.uint8)
     if not len(bits):
         return None

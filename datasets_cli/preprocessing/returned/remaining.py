@@ -22,14 +22,10 @@ Bounds = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class RemainingRows:
-    """The rows of a result, in the order in which they were read.
+    """The rows of a result, in the order in which they were read."""
 
-    Args:
-        places: for each chunk the row where it begins in the files, and how many rows it has left.
-        offsets: of the trajectories, int64 ``[K + 1]``.
-        early_ends: rows that may end a trajectory too early, int64 ``[n]``.
-        dropped: what is not there any more, as people read it; empty where every row is there.
-    """
+    # offsets: of the trajectories, int64 `[K + 1]`.
+    # early_ends: rows that may end a trajectory too early, int64 `[n]`.
 
     places: Bounds
     offsets: np.ndarray
@@ -48,14 +44,10 @@ def remaining_rows(
     bounds: Bounds,
     kept_of: Callable[[int], np.ndarray | None],
 ) -> RemainingRows:
-    """Return what is left of rows; memory grows with trajectories, and not with rows.
-
-    Args:
-        offsets: of the trajectories that were read, int64 ``[K + 1]``.
-        early_ends: rows of them that may end a trajectory too early, int64 ``[n]``.
-        bounds: of the chunks.
-        kept_of: gives bool ``[n]``, which rows of a chunk are left, by its number; None for all.
-    """
+    """Return what is left of rows; memory grows with trajectories, and not with rows."""
+    # offsets: of the trajectories that were read, int64 `[K + 1]`.
+    # early_ends: rows of them that may end a trajectory too early, int64 `[n]`.
+    # kept_of: gives bool `[n]`, which rows of a chunk are left, by its number; None for all.
     places = []
     for number, (start, stop) in enumerate(bounds):
         kept = kept_of(number)
@@ -76,14 +68,7 @@ def remaining_rows(
 
 
 def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int) -> str:
-    """Return what is gone of the rows that were read.
-
-    Args:
-        offsets: of the trajectories that were read.
-        num_rows: that are left.
-        num_found: trajectories of which rows are left.
-        num_whole: trajectories of which all rows are left.
-    """
+    """Return what is gone of the rows that were read."""
     num_read, num_trajectories = int(offsets[-1]), len(offsets) - 1
     return (
         f"{num_read - num_rows:,} of {num_read:,} rows: {num_trajectories - num_found:,} of "
@@ -99,15 +84,8 @@ def _left(bounds: Bounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterab
 
 
 def _pieces(offsets: np.ndarray, left: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of consecutive rows of one trajectory begin.
-
-    Args:
-        offsets: of the trajectories that were read.
-        left: the numbers of the rows that are left.
-
-    Returns:
-        The number of each run's first row among all, and its place among those left: int64 ``[K]``.
-    """
+    """Return where runs of consecutive rows of one trajectory begin."""
+    # The number of each run's first row among all, and its place among those left: int64 `[K]`.
     firsts, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     previous, num_before = -2, 0
     for rows in left:

@@ -21,16 +21,8 @@ ROW_KEY: Key = (ROW,)
 
 
 def number_rows(batch: TensorDict, start: int, named: str) -> None:
-    """Add ``_row`` int64 ``[n]`` to a batch.
-
-    Args:
-        batch: consecutive rows ``[n]``.
-        start: the number of the first.
-        named: the rows, as messages name them.
-
-    Raises:
-        UsageError: the dataset has an entry of that name.
-    """
+    """Add ``_row`` int64 ``[n]`` to a batch."""
+    # batch: consecutive rows `[n]`.
     if batch.get(ROW, None) is not None:
         raise UsageError(
             f"The function must return one row for each of {named}: rows that are dropped are "
@@ -41,20 +33,8 @@ def number_rows(batch: TensorDict, start: int, named: str) -> None:
 
 
 def kept_rows(result: TensorDict, start: int, stop: int, named: str) -> np.ndarray | None:
-    """Return which of the rows that a function got are in its result, bool ``[stop - start]``.
-
-    Args:
-        result: ``[k]``, of a batch that had ``_row``; at most as many rows.
-        start: the number of the first row of the batch.
-        stop: one past the last.
-        named: the rows, as messages name them.
-
-    Returns:
-        None where they all are.
-
-    Raises:
-        UsageError: it does not say which, or they are in another order, or there twice.
-    """
+    """Return which of the rows that a function got are in its result, bool ``[stop - start]``."""
+    # result: `[k]`, of a batch that had `_row`; at most as many rows.
     numbers = result.get(ROW, None)
     problem = _problem(numbers, len(result), start, stop)
     if problem:

@@ -12,41 +12,23 @@ from datasets_cli.store.schema.tree import Tree
 
 
 class BatchFormat(Protocol):
-    """Makes nested dicts of arrays of batches; TensorDicts of torch need none.
-
-    Attributes:
-        name: as users write it.
-    """
+    """Makes nested dicts of arrays of batches; TensorDicts of torch need none."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self, storage: Storage) -> None:
-        """Check that the rows of a storage can be given as they are.
-
-        Raises:
-            UsageError: names the columns that cannot, or says that they are on another device.
-        """
+        """Check that the rows of a storage can be given as they are."""
 
     @abstractmethod
     def from_tree(self, tree: Tree) -> Tree:
-        """Return a nested dict of leaves that are ours, in this format; it is changed in place.
-
-        Args:
-            tree: leaves are arrays of numpy, tensors, and non-tensor entries.
-        """
+        """Return a nested dict of leaves that are ours, in this format; it is changed in place."""
 
     @abstractmethod
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
-        """Return a batch, a row or a column of torch in this format.
-
-        TensorDicts and tensorclasses become nested dicts, tensors arrays, and text str or lists of
-        them. Lists, tuples and dicts stay, and what is none of these.
-
-        Args:
-            batch: rows of any form.
-            key: of a column.
-        """
+        """Return a batch, a row or a column of torch in this format."""
+        # TensorDicts and tensorclasses become nested dicts, tensors arrays, and text str or lists
+        # of them. Lists, tuples and dicts stay, and what is none of these.
 
 
 def columns_of(storage: Storage) -> tuple[Column, ...]:

@@ -13,11 +13,7 @@ NAMES = ("torch", "numpy", "jax")
 
 
 def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
-    """Return the format that users call by a name; None for torch's.
-
-    Raises:
-        UsageError: there is no such format, jax is not installed, or nothing can be cast.
-    """
+    """Return the format that users call by a name; None for torch's."""
     if name not in NAMES:
         raise UsageError(f"format is one of {', '.join(map(repr, NAMES))}, not {name!r}.")
     if cast and name != "jax":

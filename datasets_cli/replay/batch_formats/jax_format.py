@@ -33,16 +33,11 @@ UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 
 
 class JaxFormat(BatchFormat):
-    """Gives arrays of jax, which are contiguous and copied where jax asks for it.
+    """Gives arrays of jax, which are contiguous and copied where jax asks for it."""
 
-    Where jax is set to 32 bits, which it is by default, ``index``, ``goal_row``, ``episode``,
-    ``timesteps`` and ``member`` are int32, which is enough for the numbers of 2**31 rows, and other
-    columns of 64 bits are refused.
-
-    Args:
-        cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; whole numbers that
-            32 bits cannot hold are refused, floats are rounded.
-    """
+    # Where jax is set to 32 bits, which it is by default, `index`, `goal_row`, `episode`,
+    # `timesteps` and `member` are int32, which is enough for the numbers of 2**31 rows, and other
+    # columns of 64 bits are refused.
 
     name: ClassVar[str] = "jax"
 
@@ -64,10 +59,8 @@ class JaxFormat(BatchFormat):
         return found
 
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
-        """Return a batch with arrays of jax in place of tensors.
-
-        They are copies: arrays of jax never change, and a transform may have kept the tensor.
-        """
+        """Return a batch with arrays of jax in place of tensors."""
+        # They are copies: arrays of jax never change, and a transform may have kept the tensor.
         return nest(batch, self._copy, key)
 
     def _copy(self, key: Key, leaf: Any) -> Any:
@@ -102,11 +95,7 @@ class JaxFormat(BatchFormat):
 
 
 def narrowed(key: Key, leaf: Any, dtype: str) -> np.ndarray:
-    """Return a leaf as one of 32 bits in numpy.
-
-    Raises:
-        UsageError: a number is beyond what 32 bits hold.
-    """
+    """Return a leaf as one of 32 bits in numpy."""
     wide = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().resolve_conj().numpy()
     target = np.dtype(dtype)
     if target.kind in "iu":

@@ -23,16 +23,7 @@ MakeLeaf = Callable[[Key, Any], Any]
 
 
 def nest(rows: Rows, make_leaf: MakeLeaf, key: Key = ()) -> Rows:
-    """Return rows with dicts in place of TensorDicts, and leaves that a function makes.
-
-    Args:
-        rows: of any form; see ``BatchFormat.from_batch``.
-        make_leaf: called with every tensor and array, and its key.
-        key: where the rows are in the whole.
-
-    Raises:
-        UsageError: rows of different shapes cannot be one array.
-    """
+    """Return rows with dicts in place of TensorDicts, and leaves that a function makes."""
     if isinstance(rows, torch.Tensor | np.ndarray):
         return make_leaf(key, rows)
     if is_tensor_collection(rows):

@@ -40,11 +40,7 @@ class NumpyFormat(BatchFormat):
 
 
 def as_array(key: Key, leaf: Any) -> np.ndarray:
-    """Return a tensor as an array of the same memory.
-
-    Raises:
-        UsageError: numpy does not have its element type, or it is on another device.
-    """
+    """Return a tensor as an array of the same memory."""
     if isinstance(leaf, np.ndarray):
         return leaf
     try:
@@ -59,11 +55,7 @@ def as_array(key: Key, leaf: Any) -> np.ndarray:
 
 
 def check_device(device: torch.device | None) -> None:
-    """Check that a device's memory is numpy's.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Check that a device's memory is numpy's."""
     if device is not None and device.type != "cpu":
         raise UsageError(
             f"Arrays of numpy are in the memory of the CPU, and the rows are on {device}. Leave "

@@ -282,17 +282,7 @@ class ReplayBuffer:
                 return
 
     def __getitem__(self, index: Index) -> Rows:
-        """Return copies of rows, or of a whole column.
-
-        Args:
-            index: an int, slice, list, mask or tensor of rows; or a key, for the whole column. With
-                several dimensions, one for each of them as ``extend`` takes them, time last.
-
-        Raises:
-            IndexError: a row does not exist.
-            KeyError: a key does not exist.
-            UsageError: the copy would take more than half of the free memory.
-        """
+        """Return copies of rows, or of a whole column."""
         if not is_key(index):
             with self.reader.lock:
                 rows = rows_at(self.reader.storage, index)
@@ -309,11 +299,7 @@ class ReplayBuffer:
         return rows if self._format is None else self._format.from_batch(rows, key)
 
     def __setitem__(self, index: Index, data: Rows) -> None:
-        """Write rows in place of others, which keep their priorities; see ``rows.write_at``.
-
-        Raises:
-            ImmutableError: the rows are a dataset.
-        """
+        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
         if is_key(index):
             raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
         self.row_writer.replace(index, data)
@@ -353,10 +339,8 @@ class ReplayBuffer:
             )
 
     def __getitems__(self, index: list[int]) -> Rows:
-        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for.
-
-        Give the loader ``collate_fn=loaders.whole_batch``.
-        """
+        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for."""
+        # Give the loader `collate_fn=loaders.whole_batch`.
         return self[index]
 
     def add(self, data: Rows) -> int | torch.Tensor | None:

@@ -15,11 +15,7 @@ from datasets_cli.replay.writers.protocol import Writer
 
 
 def as_storage(part: Any) -> Storage:
-    """Return a storage that has every member.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return a storage that has every member."""
     if original(part) is not part:  # what it lacks was added before
         known: Storage = part
         return known
@@ -35,11 +31,7 @@ def as_storage(part: Any) -> Storage:
 
 
 def as_sampler(part: Any) -> Sampler:
-    """Return a sampler that has every member.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return a sampler that has every member."""
     part = _made(part, "sample")
     if not callable(getattr(part, "sample", None)):
         raise UsageError(f"A sampler is expected, such as RandomSampler(), not {part!r}.")
@@ -54,11 +46,7 @@ def as_sampler(part: Any) -> Sampler:
 
 
 def check_room(sampler: Sampler, storage: Storage) -> None:
-    """Check that a sampler has room for all the rows that a storage may get.
-
-    Raises:
-        UsageError: it has priorities for fewer rows, or the storage has no limit.
-    """
+    """Check that a sampler has room for all the rows that a storage may get."""
     if isinstance(sampler, Prioritized):
         if is_writable(storage) and storage.max_size >= NO_LIMIT:
             raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
@@ -66,11 +54,7 @@ def check_room(sampler: Sampler, storage: Storage) -> None:
 
 
 def as_writer(part: Any) -> Writer:
-    """Return a writer that has every member.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return a writer that has every member."""
     part = _made(part, "write", "place")
     if not _has_any(part, "write", "place"):
         raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {part!r}.")
@@ -79,16 +63,7 @@ def as_writer(part: Any) -> Writer:
 
 
 def _complete(part: Any, protocol: type, **known: bool) -> Any:
-    """Return a part if it has every member of a protocol, and else with what it lacks added.
-
-    Args:
-        part: a storage, sampler or writer.
-        protocol: what it is to be.
-        known: members that follow from the part's methods, whatever a base class says.
-
-    Raises:
-        UsageError: it lacks a member that has no default.
-    """
+    """Return a part if it has every member of a protocol, and else with what it lacks added."""
     if not lacks(part, protocol) and all(
         getattr(part, name) == value for name, value in known.items()
     ):
@@ -106,15 +81,7 @@ def _complete(part: Any, protocol: type, **known: bool) -> Any:
 
 
 def _made(part: Any, *members: str) -> Any:
-    """Return a part that is given as such, or as a class or a function that makes it.
-
-    Args:
-        part: what the user gave.
-        members: of which a part has one, and what makes it has none.
-
-    Raises:
-        UsageError: what makes it needs arguments.
-    """
+    """Return a part that is given as such, or as a class or a function that makes it."""
     if not isinstance(part, type) and (not callable(part) or _has_any(part, *members)):
         return part
     try:

@@ -15,10 +15,8 @@ MOST_SHOWN = 20  # entries that a message lists
 
 
 def plain_leaves(batch: Rows) -> dict[Key, torch.Tensor] | None:
-    """Return the leaves of a batch that is tensors in plain TensorDicts of one batch size.
-
-    None for any other: with text, tensorclasses, or nested batch sizes of their own.
-    """
+    """Return the leaves of a batch that is tensors in plain TensorDicts of one batch size."""
+    # None for any other: with text, tensorclasses, or nested batch sizes of their own.
     if type(batch) is not TensorDict:
         return None
     found: dict[Key, torch.Tensor] = {}
@@ -64,13 +62,7 @@ def _fit(leaf: Any, other: Any) -> bool:
 
 
 def table(keys: Sequence[Key], names: Sequence[str], batches: Sequence[Rows]) -> str:
-    """Return what leaves are in each batch, a line for each leaf.
-
-    Args:
-        keys: of the leaves; of many the first are shown.
-        names: of the batches.
-        batches: of rows.
-    """
+    """Return what leaves are in each batch, a line for each leaf."""
     found = [leaves_of(batch) for batch in batches]
     lines = [
         f"  {show_key(key)}: "

@@ -208,10 +208,8 @@ class ReplayBufferEnsemble:
                 return
 
     def __getitem__(self, index: Any) -> Rows:
-        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all.
-
-        Of several members, as a slice, ``...`` or a list names them, a list or a stack.
-        """
+        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all."""
+        # Of several members, as a slice, `...` or a list names them, a list or a stack.
         if isinstance(index, tuple) and len(index) > 1:
             return self._formatted(self._rows(index))
         return self._rows(index)

@@ -28,15 +28,9 @@ from datasets_cli.store.schema.tree import grow_tree
 
 @dataclass(frozen=True)
 class MemberBatch:
-    """What one member gives to a batch.
+    """What one member gives to a batch."""
 
-    Args:
-        member: which one.
-        rows: a batch of its own; of TensorDicts with ``index`` as one of ``buffer_ids`` and
-            ``index``.
-        marks: what its sampler says of the n rows it drew, ``[n, ...]``, with their ``index``.
-        is_last: whether its epoch ended.
-    """
+    # marks: what its sampler says of the n rows it drew, `[n, ...]`, with their `index`.
 
     member: int
     rows: Any
@@ -54,14 +48,9 @@ class MemberBatch:
 
 
 def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -> MemberBatch:
-    """Return a member's part of a batch, ``size`` rows.
-
-    Where an epoch of rows ends within the part, the next one fills it up. Slices cannot be cut to
-    what is missing, so theirs stays short.
-
-    Raises:
-        UsageError: its rows have something else than tensors, or it cannot give that many.
-    """
+    """Return a member's part of a batch, ``size`` rows."""
+    # Where an epoch of rows ends within the part, the next one fills it up. Slices cannot be cut to
+    # what is missing, so theirs stays short.
     part = _sampled(buffers[member], member, size)
     while len(part) < size and part.is_last and not _has_slices(buffers[member]):
         rest = _sampled(buffers[member], member, size - len(part))
@@ -72,11 +61,7 @@ def draw_member_batch(buffers: Sequence[ReplayBuffer], member: int, size: int) -
 
 
 def check_sizes(parts: Iterable[MemberBatch]) -> None:
-    """Check that parts can be stacked.
-
-    Raises:
-        UsageError: they do not have the same size.
-    """
+    """Check that parts can be stacked."""
     sizes = [_size(part.rows) for part in parts]
     if len(set(sizes)) > 1:
         raise UsageError(
@@ -87,21 +72,12 @@ def check_sizes(parts: Iterable[MemberBatch]) -> None:
 
 
 def stacked(parts: list[Rows]) -> Rows:
-    """Return what members gave side by side, ``[members, B]``: a lazy stack of TensorDicts.
-
-    Raises:
-        UsageError: some are TensorDicts and others are not, or tensors differ in their shapes.
-    """
+    """Return what members gave side by side, ``[members, B]``: a lazy stack of TensorDicts."""
     return _each(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
 
 
 def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
-    """Return what members gave as one, ``[B]``.
-
-    Raises:
-        UsageError: they do not have the same keys, or not the same shapes after the rows and
-            element types.
-    """
+    """Return what members gave as one, ``[B]``."""
     for member, part in zip(members[1:], parts[1:], strict=True):
         if odd := differing(parts[0], part):
             names = ", ".join(map(show_key, odd))
@@ -114,11 +90,7 @@ def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
 
 
 def concatenated(parts: Sequence[Rows]) -> Rows:
-    """Return batches one after the other; those of TensorDicts have the same entries.
-
-    Raises:
-        UsageError: some are TensorDicts and others are not, or tensors do not fit together.
-    """
+    """Return batches one after the other; those of TensorDicts have the same entries."""
     if len(parts) == 1:
         return parts[0]
     plain = [leaves for leaves in map(plain_leaves, parts) if leaves is not None]
@@ -144,16 +116,7 @@ def _each(
     parts: list[Rows],
     of_tensors: Callable[[list[Any]], Any] | None = None,
 ) -> Rows:
-    """Return a function of TensorDicts, or of the tensors at each place of equal structures.
-
-    Args:
-        function: of a list of TensorDicts.
-        parts: rows of several members.
-        of_tensors: of a list of tensors; the same function by default.
-
-    Raises:
-        UsageError: the structures differ, or the shapes of tensors do.
-    """
+    """Return a function of TensorDicts, or of the tensors at each place of equal structures."""
     if all(is_tensor_collection(part) for part in parts):
         return function(_of_one_device(parts))
 

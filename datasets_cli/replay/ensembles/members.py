@@ -179,11 +179,7 @@ class WriterEnsemble:
 
 
 def refuse_for_all() -> NoReturn:
-    """Refuse rows that are not for one member.
-
-    Raises:
-        ImmutableError: always.
-    """
+    """Refuse rows that are not for one member."""
     raise ImmutableError("Write to a member: ensemble[0].extend(rows).")
 
 
@@ -193,11 +189,7 @@ def members_of(
     writers: WriterEnsemble | None,
     collate_fns: Sequence[CollateFunction | None] | None,
 ) -> tuple[TensorDictReplayBuffer, ...]:
-    """Return the buffers that the parts make.
-
-    Raises:
-        UsageError: their numbers differ.
-    """
+    """Return the buffers that the parts make."""
     count = len(storages.storages)
     columns = (
         storages.storages,

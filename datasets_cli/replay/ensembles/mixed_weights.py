@@ -19,22 +19,12 @@ WEIGHT = "priority_weight"
 def balance_weights(
     buffers: Sequence[ReplayBuffer], parts: Sequence[MemberBatch], drawn: Sequence[int]
 ) -> None:
-    """Make the importance weights of parts comparable, in place.
-
-    A row that its part's sampler draws with probability p, of n, has the weight ``(n * p)^-beta``
-    divided by the greatest one of all rows of all parts. A sampler by itself divides by the
-    greatest of its own part, which would weigh whole parts against each other by how uneven their
-    priorities are. Rows that are drawn uniformly have ``n * p = 1``. How much of the batch a part
-    is does not enter: that is chosen, and no bias to correct.
-
-    Args:
-        buffers: all that may be drawn from.
-        parts: of one batch.
-        drawn: the buffers that rows are drawn from now, those without a part in it among them.
-
-    Raises:
-        UsageError: a sampler of the user's own gives weights, and not what they were divided by.
-    """
+    """Make the importance weights of parts comparable, in place."""
+    # A row that its part's sampler draws with probability p, of n, has the weight `(n * p)^-beta`
+    # divided by the greatest one of all rows of all parts. A sampler by itself divides by the
+    # greatest of its own part, which would weigh whole parts against each other by how uneven their
+    # priorities are. Rows that are drawn uniformly have `n * p = 1`. How much of the batch a part
+    # is does not enter: that is chosen, and no bias to correct.
     samplers = [buffer.reader.sampler for buffer in buffers]
     for part in parts:
         if WEIGHT in part.marks and not isinstance(samplers[part.member], Prioritized):

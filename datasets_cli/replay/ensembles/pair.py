@@ -24,17 +24,7 @@ NAMES = ("offline", "online")
 
 
 def check_pair(offline: Any, online: Any, min_online: int) -> None:
-    """Check that two buffers can be an offline and an online one.
-
-    Args:
-        offline: what was given as the first.
-        online: what was given as the second.
-        min_online: rows that this must have to be drawn from.
-
-    Raises:
-        UsageError: one is no buffer, or the second cannot be written or has no room for so many
-            rows, or they are the same.
-    """
+    """Check that two buffers can be an offline and an online one."""
     for name, buffer in zip(NAMES, (offline, online), strict=True):
         if not isinstance(buffer, ReplayBuffer):
             raise UsageError(
@@ -57,12 +47,7 @@ def check_pair(offline: Any, online: Any, min_online: int) -> None:
 
 
 def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
-    """Return the rows that a batch is shared out by: 1, or the length of slices.
-
-    Raises:
-        UsageError: one buffer draws slices and the other does not, or of another length; or slices
-            have no length of their own; or the batch is no whole number of them.
-    """
+    """Return the rows that a batch is shared out by: 1, or the length of slices."""
     samplers = [buffer.reader.sampler for buffer in buffers]
     if not any(sampler.has_slices for sampler in samplers):
         return 1
@@ -97,17 +82,7 @@ def join_pair(
     drawn: Sequence[int],
     keys: Sequence[Key] | None,
 ) -> Rows:
-    """Return the rows of parts as one batch ``[B]``; their weights are made comparable in place.
-
-    Args:
-        buffers: the two.
-        parts: of the batch, offline first.
-        drawn: the buffers that rows are drawn from now, those without a part in it among them.
-        keys: the entries to keep; None for all.
-
-    Raises:
-        UsageError: the parts do not have the same entries, element types and shapes.
-    """
+    """Return the rows of parts as one batch ``[B]``; their weights are made comparable in place."""
     for part in parts:
         _flatten_numbers(buffers[part.member], part)
     balance_weights(buffers, parts, drawn)

@@ -26,13 +26,7 @@ SHARE = "share.json"
 
 
 def dump_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, folder: Path) -> None:
-    """Write two buffers and their share; see ``OfflineToOnline.dumps``.
-
-    Args:
-        buffers: the two.
-        share: of offline rows.
-        folder: where they are written.
-    """
+    """Write two buffers and their share; see ``OfflineToOnline.dumps``."""
     made = folder / PARTIAL
     shutil.rmtree(made, ignore_errors=True)  # of a dump that was killed
     try:
@@ -49,17 +43,7 @@ def dump_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, folder: Path
 
 
 def load_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, folder: Path) -> None:
-    """Read what ``dump_pair`` wrote; see ``OfflineToOnline.loads``.
-
-    Args:
-        buffers: the two.
-        share: of offline rows.
-        folder: where they were written.
-
-    Raises:
-        FileNotFoundError: nothing was written there, or only a part.
-        UsageError: it was written with another fraction.
-    """
+    """Read what ``dump_pair`` wrote; see ``OfflineToOnline.loads``."""
     state = read_state(folder / SHARE, SETTINGS_BYTES)
     plan_share = partial(share.plan_restore, state, str(folder))
     _change(
@@ -79,16 +63,7 @@ def pair_state(buffers: Sequence[ReplayBuffer], share: OfflineShare) -> StateDic
 
 
 def restore_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, state: Any) -> None:
-    """Continue where ``pair_state`` was called; see ``OfflineToOnline.load_state_dict``.
-
-    Args:
-        buffers: the two.
-        share: of offline rows.
-        state: what ``pair_state`` returned.
-
-    Raises:
-        UsageError: it is something else, or of another fraction.
-    """
+    """Continue where ``pair_state`` was called; see ``OfflineToOnline.load_state_dict``."""
     found = state.keys() if isinstance(state, dict) else set()
     if not {*NAMES, "share"} <= found:
         raise UsageError(

@@ -18,13 +18,7 @@ from datasets_cli.replay.persistence.draws import GENERATOR, read_generator, wri
 
 
 def dump_members(buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path) -> None:
-    """Write members into folders of their own; see ``ReplayBufferEnsemble.dumps``.
-
-    Args:
-        buffers: the members.
-        generator: what members are drawn from; its state is written unless it is torch's global.
-        folder: where they are written.
-    """
+    """Write members into folders of their own; see ``ReplayBufferEnsemble.dumps``."""
     for number, buffer in enumerate(buffers):
         buffer.dumps(folder / str(number))
     shutil.rmtree(folder / GENERATOR, ignore_errors=True)  # of an older dump
@@ -35,14 +29,7 @@ def dump_members(buffers: Sequence[ReplayBuffer], generator: torch.Generator, fo
 def load_members(
     buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path, tensorclass: Any
 ) -> None:
-    """Read what ``dump_members`` wrote; see ``ReplayBufferEnsemble.loads``.
-
-    Args:
-        buffers: the members.
-        generator: what members are drawn from.
-        folder: where they were written.
-        tensorclass: the class that rows become; None for TensorDicts.
-    """
+    """Read what ``dump_members`` wrote; see ``ReplayBufferEnsemble.loads``."""
     is_own = generator is not torch.default_generator
     state = read_generator(folder, generator) if is_own else None
     with all_or_none(buffers) as plans:
@@ -64,17 +51,7 @@ def restore_members(
     state: StateDict,
     tensorclass: Any,
 ) -> None:
-    """Continue where ``members_state`` was called; see ``ReplayBufferEnsemble.load_state_dict``.
-
-    Args:
-        buffers: the members.
-        generator: what members are drawn from.
-        state: what ``members_state`` returned.
-        tensorclass: the class that rows become, where they were of one.
-
-    Raises:
-        UsageError: it is no state of as many such members.
-    """
+    """Continue where ``members_state`` was called; see ``ReplayBufferEnsemble.load_state_dict``."""
     found = state.get("members") if isinstance(state, dict) else None
     if not isinstance(found, list) or len(found) != len(buffers):
         count = len(found) if isinstance(found, list) else "no"

@@ -58,15 +58,7 @@ def _own_numbers(buffer: ReplayBuffer, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _numbers_of(batch: TensorDictBase | Tree, buffers: Sequence[ReplayBuffer]) -> TensorDict:
-    """Return what priorities need of a batch, in its shape.
-
-    Args:
-        batch: of several buffers.
-        buffers: those, whose priorities are taken along.
-
-    Raises:
-        UsageError: the batch does not say which rows it has.
-    """
+    """Return what priorities need of a batch, in its shape."""
     own = ("index", "buffer_ids"), ("index", "index")
     keys = {key_of(getattr(buffer, "priority_key", own[0])) for buffer in buffers}
     entries = {key: entry(batch, key) for key in {*own, *keys}}

@@ -54,17 +54,6 @@ class OfflineShare:
 
     So after any number of batches at most half a unit more or less was offline than the fractions
     of these batches add up to, and nothing is drawn by chance.
-
-    Args:
-        fraction: of the units, from 0 to 1.
-        anneal: moves it.
-        min_online: rows online below which all units are offline.
-
-    Raises:
-        UsageError: a number is out of its range.
-
-    Attributes:
-        carried: units that are still due, from -0.5 to 0.5.
     """
 
     def __init__(self, fraction: float, anneal: Anneal | None, min_online: int) -> None:
@@ -79,15 +68,7 @@ class OfflineShare:
         self.carried = 0.0
 
     def fraction(self, num_online: int, num_written: int) -> float:
-        """Return the fraction of a batch that is drawn now.
-
-        Args:
-            num_online: rows that the online part has.
-            num_written: rows that were written there, those replaced since among them.
-
-        Raises:
-            UsageError: a function of the user's own returned no number from 0 to 1.
-        """
+        """Return the fraction of a batch that is drawn now."""
         if num_online < self.min_online:
             return 1.0
         if self.anneal is None:
@@ -106,15 +87,7 @@ class OfflineShare:
         return {**self._settings(), "carried": self.carried}
 
     def plan_restore(self, state: Any, what: str) -> Callable[[], None]:
-        """Return what continues where ``state`` was taken; what may be refused is refused here.
-
-        Args:
-            state: what ``state`` returned.
-            what: has it; begins the message.
-
-        Raises:
-            UsageError: it is something else, or was taken with other arguments.
-        """
+        """Return what continues where ``state`` was taken; what may be refused is refused here."""
         carried = state.get("carried") if isinstance(state, dict) else None
         if not isinstance(carried, float) or not abs(carried) <= 0.5:
             raise UsageError(
@@ -140,11 +113,7 @@ class OfflineShare:
 
 
 def checked_fraction(name: str, value: float) -> float:
-    """Return a number from 0 to 1.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Return a number from 0 to 1."""
     if isinstance(value, str | bool) or not _is_part(value):
         raise UsageError(f"{name} must be a number from 0 to 1, not {value!r}.")
     return float(value)

@@ -21,10 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
-    """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view; see ``_of_dataset``.
-
-    Of a view it is that of the dataset's trajectories, but of those that it has cut.
-    """
+    """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view; see ``_of_dataset``."""
+    # Of a view it is that of the dataset's trajectories, but of those that it has cut.
     selection = dataset.selection
     if selection is None:
         return _of_dataset(dataset, column, reduction, root)
@@ -42,17 +40,7 @@ def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRo
 
 
 def _of_dataset(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
-    """Return a reduction of a leaf ``[K, *shape]``, as it was kept or worked out now.
-
-    Args:
-        dataset: whose leaf.
-        column: the leaf, of numbers.
-        reduction: one of ``REDUCTIONS``.
-        root: where it is kept; where that cannot be written it is not.
-
-    Raises:
-        UsageError: it would take more than half of the free memory.
-    """
+    """Return a reduction of a leaf ``[K, *shape]``, as it was kept or worked out now."""
     content, name = dataset.manifest.content, _name(column.key, reduction)
     dtype = _dtype(column, reduction)
     shape = (dataset.manifest.num_trajectories, *column.shape)

@@ -30,13 +30,8 @@ def block_dtype(column: Column) -> np.dtype | None:
 def leaf_blocks(
     dataset: Dataset, column: Column, rows: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the rows of a leaf in blocks ``[n, *shape]`` of a few megabytes.
-
-    Args:
-        dataset: whose leaf.
-        column: the leaf.
-        rows: which rows, int64 ``[B]``; all in order where None.
-    """
+    """Yield the rows of a leaf in blocks ``[n, *shape]`` of a few megabytes."""
+    # rows: which rows, int64 `[B]`; all in order where None.
     reader = dataset.rows_of(frozenset({column.key}))
     num_rows = len(dataset) if rows is None else len(rows)
     # By the size of whole rows: the compact layout copies records to give one leaf of them. It is

@@ -11,11 +11,8 @@ SHOWN = 4
 
 
 def list_rows(columns: Mapping[str, np.ndarray]) -> str:
-    """Return a table as lines; "..." stands for the rows between the first and the last ones.
-
-    Args:
-        columns: of one length, ``[K, ...]`` each, by name.
-    """
+    """Return a table as lines; "..." stands for the rows between the first and the last ones."""
+    # columns: of one length, `[K, ...]` each, by name.
     num_rows = len(next(iter(columns.values())))
     is_whole = num_rows <= 2 * SHOWN + 1
     rows = [*range(num_rows)] if is_whole else [*range(SHOWN), *range(num_rows - SHOWN, num_rows)]

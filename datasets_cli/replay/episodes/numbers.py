@@ -15,16 +15,7 @@ TrajectoryNumbers = Iterable[int] | np.ndarray | torch.Tensor
 
 
 def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int) -> np.ndarray:
-    """Return which of K trajectories are meant, int64 ``[n]``, in the order given.
-
-    Args:
-        numbers: some of them, any one as often as wanted; all in order where None.
-        num_trajectories: K.
-
-    Raises:
-        UsageError: they are no numbers, or a mask of another length.
-        IndexError: there is no such trajectory.
-    """
+    """Return which of K trajectories are meant, int64 ``[n]``, in the order given."""
     if numbers is None:
         return np.arange(num_trajectories)
     found = _array(numbers)

@@ -39,14 +39,10 @@ def reduced_dtype(reduction: str, dtype: np.dtype) -> np.dtype:
 def reduce_blocks(
     reduction: str, blocks: Iterable[np.ndarray], offsets: np.ndarray, reduced: np.ndarray
 ) -> None:
-    """Put a reduction of the rows of each trajectory into an array.
-
-    Args:
-        reduction: any but ``"first"`` and ``"last"``, for which not all rows are needed.
-        blocks: all rows in order, each ``[n, *shape]``.
-        offsets: of trajectories, int64 ``[K + 1]``.
-        reduced: ``[K, *shape]``, of the type that ``reduced_dtype`` gives; it is written.
-    """
+    """Put a reduction of the rows of each trajectory into an array."""
+    # blocks: all rows in order, each `[n, *shape]`.
+    # offsets: of trajectories, int64 `[K + 1]`.
+    # reduced: `[K, *shape]`, of the type that `reduced_dtype` gives; it is written.
     ufunc = _UFUNCS[reduction]
     row = 0
     for block in blocks:

@@ -73,11 +73,7 @@ class Trajectories:
         return ["number", "start", "length", *reduced]
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each.
-
-        Raises:
-            KeyError: there is none of that name.
-        """
+        """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each."""
         if not isinstance(name, str):
             raise KeyError(
                 f"The trajectories of {self._id} are read by column, not by {name!r}: "

@@ -29,11 +29,7 @@ SETTINGS_BYTES = 16 << 20
 
 
 def write_state(path: Path, state: StateDict) -> None:
-    """Write a state into a file, whose folder is made; tensors become lists.
-
-    Raises:
-        UsageError: there is something else in it than JSON can hold.
-    """
+    """Write a state into a file, whose folder is made; tensors become lists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     plain = {name: _plain(value) for name, value in state.items()}
     try:
@@ -47,16 +43,7 @@ def write_state(path: Path, state: StateDict) -> None:
 
 
 def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
-    """Return what ``write_state``, or TorchRL, wrote into a file.
-
-    Args:
-        path: the file.
-        most_bytes: a larger file is not read.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedDataset: it is no regular file, or too large, or not a JSON object.
-    """
+    """Return what ``write_state``, or TorchRL, wrote into a file."""
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -82,13 +69,7 @@ def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file of a dump for reading.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedDataset: it is a link, a folder, a pipe or a device, which is not opened, or its name
-            is no file name.
-    """
+    """Open a file of a dump for reading."""
     try:
         return open_regular(path)
     except (FileNotFoundError, PermissionError):
@@ -101,12 +82,7 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def check_folder(path: Path) -> None:
-    """Check that a folder of a dump is one, and no link.
-
-    Raises:
-        FileNotFoundError: it is missing.
-        DamagedDataset: it is something else.
-    """
+    """Check that a folder of a dump is one, and no link."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError as error:
@@ -120,17 +96,7 @@ def check_folder(path: Path) -> None:
 
 
 def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
-    """Return a whole number of a state that was read.
-
-    Args:
-        state: what ``read_state`` returned.
-        name: of the entry.
-        path: of the file, for the message.
-        most: the most that it may be; the least is 0.
-
-    Raises:
-        DamagedDataset: it is missing, or something else.
-    """
+    """Return a whole number of a state that was read."""
     found: Any = state.get(name)
     is_whole = type(found) is int or (type(found) is float and found.is_integer())  # TorchRL's
     if not is_whole or not 0 <= found <= most:

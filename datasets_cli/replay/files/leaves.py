@@ -23,12 +23,7 @@ DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE
 
 
 def check_leaf(name: str, rows: torch.Tensor) -> None:
-    """Check that a tensor can be written.
-
-    Raises:
-        UsageError: its element type has no bytes of its own, or it is sparse or nested, or has
-            more dimensions than are read again.
-    """
+    """Check that a tensor can be written."""
     if rows.ndim > MOST_DIMENSIONS:
         raise UsageError(
             f"{name} has {rows.ndim} dimensions; expected at most {MOST_DIMENSIONS}. Reshape it."
@@ -54,18 +49,7 @@ def write_leaf(path: Path, rows: torch.Tensor) -> None:
 
 
 def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
-    """Return the tensor of a file.
-
-    Args:
-        path: the file.
-        entry: what ``leaf_json`` returned.
-        mapped: map the file, so that only what is used is read; a write into such a tensor would
-            kill the process. It is read into memory otherwise.
-
-    Raises:
-        DamagedDataset: the file is missing, too short, or no regular file; or the entry is wrong.
-        UsageError: it is a nested tensor, or does not fit into memory.
-    """
+    """Return the tensor of a file."""
     dtype, shape = _form(path, entry)
     size = math.prod(shape) * dtype.itemsize
     if not size:
@@ -91,11 +75,7 @@ def _form(path: Path, entry: dict[str, Any]) -> tuple[torch.dtype, list[int]]:
 
 
 def shape_of(path: Path, shape: Any) -> list[int]:
-    """Return a shape that was read.
-
-    Raises:
-        DamagedDataset: it is none.
-    """
+    """Return a shape that was read."""
     if (
         not isinstance(shape, list)
         or len(shape) > MOST_DIMENSIONS

@@ -6,15 +6,8 @@ from datasets_cli.store.schema.columns import encode_name, escape_key
 
 
 def stored_name(name: str, depth: int, is_folder: bool) -> str:
-    """Return the name under which an entry is stored, which no other entry of its level has.
-
-    A name that tensordict keeps for itself, or that a file could have, gets one ``~`` more.
-
-    Args:
-        name: of the entry.
-        depth: levels above the one that it is in.
-        is_folder: whether it becomes a folder, and not a file, which gets an ending of its own.
-    """
+    """Return the name under which an entry is stored, which no other entry of its level has."""
+    # A name that tensordict keeps for itself, or that a file could have, gets one `~` more.
     key = (*[""] * depth, name, *([""] if is_folder else []))
     return escape_key(key)[depth]
 

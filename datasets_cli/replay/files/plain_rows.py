@@ -36,15 +36,7 @@ DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered"}
 
 
 def to_plain(rows: Rows, name: str = "rows") -> Any:
-    """Return rows as plain values.
-
-    Args:
-        rows: a TensorDict, a tensorclass, tensors in tuples, lists and dicts, or a list of rows.
-        name: what messages call them.
-
-    Raises:
-        UsageError: there is something else among them.
-    """
+    """Return rows as plain values."""
     rows = plain_scalar(rows)
     kind = type(rows)
     if isinstance(rows, torch.Tensor):
@@ -80,11 +72,7 @@ def _tensordict_to_plain(rows: Any, name: str) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Rows:
-    """Return the rows that ``to_plain`` made plain.
-
-    Raises:
-        KeyError, TypeError, ValueError, RuntimeError: it did not make these.
-    """
+    """Return the rows that ``to_plain`` made plain."""
     if isinstance(plain, list | tuple):
         return type(plain)(from_plain(item) for item in plain)
     return _KINDS[plain["kind"]](plain) if isinstance(plain, dict) else plain

@@ -41,15 +41,7 @@ CLASS_FOLDER = "_tensordict"
 
 @dataclass(frozen=True)
 class _Level:
-    """One folder.
-
-    Args:
-        folder: where it is.
-        batch: the leading dimensions that everything in it must have.
-        depth: folders above it.
-        mapped: map the leaves instead of reading them.
-        escaped: names are those of ``stored_name``.
-    """
+    """One folder."""
 
     folder: Path
     batch: tuple[int, ...]
@@ -65,19 +57,7 @@ class _Level:
 
 
 def read_tensordict(folder: Path, *, mapped: bool = False, escaped: bool = False) -> TensorDictBase:
-    """Return the TensorDict of a folder; a tensorclass comes as a TensorDict.
-
-    Args:
-        folder: the folder.
-        mapped: map the files, so that nothing is read before it is used; the tensors must not be
-            written to. They are read into memory otherwise.
-        escaped: names are those that ``write_folder`` gives.
-
-    Raises:
-        FileNotFoundError: there is no such folder, or it does not have its JSON.
-        DamagedDataset: a file is missing, too short, no regular file, or not what it should be.
-        UsageError: something in it is pickled, or of a class that is not read.
-    """
+    """Return the TensorDict of a folder; a tensorclass comes as a TensorDict."""
     found = _read(_Level(folder, (), 0, mapped, escaped))
     if not isinstance(found, TensorDictBase) or isinstance(found, NonTensorStack):
         raise UsageError(f"{folder} is not a TensorDict but a {type(found).__name__}.")
@@ -132,11 +112,7 @@ def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
 
 
 def _check_named(level: _Level, meta: dict[str, Any]) -> None:
-    """Check that every leaf and folder of a level is an entry of its JSON.
-
-    Raises:
-        DamagedDataset: the JSON lost one, so that its rows would lack a column.
-    """
+    """Check that every leaf and folder of a level is an entry of its JSON."""
     entries = {name: entry for name, entry in meta.items() if isinstance(entry, dict)}
     known = {
         file_name(name) if "type" in entry else f"{file_name(name)}.memmap"

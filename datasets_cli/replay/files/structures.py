@@ -24,15 +24,7 @@ _MOST_LEVELS = MOST_DEPTH // 4
 
 
 def to_numbered(rows: Rows, ndim: int) -> tuple[TensorDict, Any]:
-    """Return the tensors of rows under their numbers ``[*rows]``, and the structure they are in.
-
-    Args:
-        rows: tensors that have the same leading dimensions, in lists, tuples and dicts.
-        ndim: how many of these there are.
-
-    Raises:
-        UsageError: there is something else among them, or a tensor has other leading dimensions.
-    """
+    """Return the tensors of rows under their numbers ``[*rows]``, and the structure they are in."""
     leaves: list[torch.Tensor] = []
     structure = _structure(rows, leaves, "rows", 0)
     sizes = {tuple(leaf.shape[:ndim]) for leaf in leaves}
@@ -43,11 +35,7 @@ def to_numbered(rows: Rows, ndim: int) -> tuple[TensorDict, Any]:
 
 
 def from_numbered(structure: Any, rows: TensorDictBase) -> Rows:
-    """Return the rows that ``to_numbered`` took apart.
-
-    Raises:
-        ValueError: the structure is not of these tensors.
-    """
+    """Return the rows that ``to_numbered`` took apart."""
     used: list[str] = []
     found = _rows(structure, rows, used)
     if sorted(used) != sorted(map(str, rows.keys())):

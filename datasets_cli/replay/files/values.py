@@ -29,16 +29,7 @@ _VALUE_DEPTH = MOST_DEPTH // 4
 
 
 def to_json(value: Any, name: str, depth: int = 0) -> Any:
-    """Return a value as JSON.
-
-    Args:
-        value: text, bytes, a number, bool, None, or a list, tuple or dict of such.
-        name: what messages call it.
-        depth: levels above it.
-
-    Raises:
-        UsageError: it is something else, or nested too deep.
-    """
+    """Return a value as JSON."""
     value = plain_scalar(value)
     kind = type(value)
     if value is None or kind in (str, bool):
@@ -67,11 +58,7 @@ def plain_scalar(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Return the value that ``to_json`` made JSON of.
-
-    Raises:
-        ValueError: a tag is wrong.
-    """
+    """Return the value that ``to_json`` made JSON of."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

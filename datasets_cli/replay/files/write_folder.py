@@ -37,16 +37,7 @@ Planned = tuple[str, dict[str, Any] | torch.Tensor]
 
 
 def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
-    """Yield the files of a TensorDict.
-
-    Args:
-        rows: a TensorDict, a lazy stack of them, or a tensorclass, which becomes a TensorDict.
-        key: where it is, for messages.
-        folder: the path of its level, ending in ``/`` unless it is the root.
-
-    Raises:
-        UsageError: an entry is neither a tensor nor a value that JSON can hold.
-    """
+    """Yield the files of a TensorDict."""
     rows = as_tensordict(rows)
     if isinstance(rows, LazyStackedTensorDict):
         members = rows.unbind(rows.stack_dim)
@@ -78,11 +69,7 @@ def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
 
 
 def write_files(folder: Path, files: list[Planned]) -> None:
-    """Write files that were planned into a folder, which is made.
-
-    Raises:
-        UsageError: one is larger than can be read again.
-    """
+    """Write files that were planned into a folder, which is made."""
     for name, content in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,11 +94,7 @@ def as_tensordict(rows: Any) -> TensorDictBase:
 
 
 def as_class(rows: Any, tensorclass: Any) -> Any:
-    """Return rows of TensorDicts as a tensorclass; as they are where that is None.
-
-    Raises:
-        UsageError: the class does not have these entries, or is none.
-    """
+    """Return rows of TensorDicts as a tensorclass; as they are where that is None."""
     if tensorclass is None:
         return rows
     try:

@@ -39,11 +39,7 @@ def _content(form: Form) -> dict[str, Any]:
 
 
 def from_description(known: dict[str, Any] | None) -> RowsForm:
-    """Return the form that was described.
-
-    Raises:
-        UsageError: it could not be.
-    """
+    """Return the form that was described."""
     if known is None:
         raise UsageError(
             "Another process wrote the first rows of this storage, and they are of classes that "
@@ -67,15 +63,7 @@ def _pytree_form(structure: str, num_leaves: int) -> PytreeForm:
 
 
 def share_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
-    """Return shared columns of those leaves that are tensors; tell the other processes of them.
-
-    Args:
-        sharing: has no columns yet.
-        rows: what the rows are.
-
-    Raises:
-        UsageError: a name is not possible as that of a file, or memory has no room.
-    """
+    """Return shared columns of those leaves that are tensors; tell the other processes of them."""
     numbered = [(str(number),) for number, _ in enumerate(rows.row_types)]
     keys = rows.form.keys if isinstance(rows.form, TensorDictForm) else numbered
     leaves = [

@@ -24,12 +24,7 @@ from datasets_cli.store.schema.tree import Tree, TreePlan, entry
 
 @dataclass(frozen=True)
 class Node:
-    """A TensorDict of rows that is more than a dict of its entries.
-
-    Args:
-        inner: the batch size that each row has in it.
-        kind: its class, where that is a tensorclass.
-    """
+    """A TensorDict of rows that is more than a dict of its entries."""
 
     inner: tuple[int, ...]
     kind: type | None = None
@@ -46,17 +41,7 @@ class Node:
 
 
 class TensorDictForm:
-    """The form of a TensorDict, or of a tensorclass.
-
-    Args:
-        keys: its tensors.
-        values: its leaves that are no tensors; their columns come after those of the tensors.
-        nodes: its TensorDicts that are more than a dict, by key; the root has the key ``()``.
-
-    Attributes:
-        leaves: its tensors, and then what is none.
-        is_plain: whether every TensorDict in it has the batch size of the rows and no class.
-    """
+    """The form of a TensorDict, or of a tensorclass."""
 
     def __init__(
         self,
@@ -89,11 +74,8 @@ class TensorDictForm:
         return TensorDictForm((*self.keys, *keys), (*self.values, *values), nodes)
 
     def flatten(self, rows: Rows) -> list[Column]:
-        """Return the leaves in the order of the keys, those that are no tensors after the others.
-
-        Raises:
-            UsageError: the rows have other keys, or an entry is a tensor in one and a value in the
-                other.
+        """Return the leaves in the order of the keys, those that are no tensors after the
+        others.
         """
         if not is_tensor_collection(rows):
             raise UsageError(
@@ -132,11 +114,7 @@ class TensorDictForm:
 
 
 class PytreeForm:
-    """The form of a tensor, or of tensors in tuples, lists and dicts.
-
-    Args:
-        rows: an example.
-    """
+    """The form of a tensor, or of tensors in tuples, lists and dicts."""
 
     def __init__(self, rows: Rows) -> None:
         leaves, self.structure = _pytree.tree_flatten(rows)
@@ -165,12 +143,7 @@ Form = TensorDictForm | PytreeForm
 
 
 def form_of(rows: Rows, ndim: int) -> Form:
-    """Return the form of some rows.
-
-    Args:
-        rows: an example.
-        ndim: its leading dimensions that are rows.
-    """
+    """Return the form of some rows."""
     if not is_tensor_collection(rows):
         return PytreeForm(rows)
     leaves = leaves_of(rows)
@@ -205,11 +178,7 @@ def _names(rows: Rows, count: int) -> list[str]:
 
 
 def check_leading(form: Form, columns: Sequence[Column], ndim: int) -> None:
-    """Check that there are columns, and that their first ``ndim`` dimensions are the same.
-
-    Raises:
-        UsageError: there are none, or they have fewer dimensions, or are of different lengths.
-    """
+    """Check that there are columns, and that their first ``ndim`` dimensions are the same."""
     if not columns:
         raise UsageError("These rows have no tensor: there is nothing to store.")
     leading = columns[0].shape[:ndim]

@@ -21,11 +21,7 @@ from datasets_cli.store.schema.columns import Key, show_key
 
 
 def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:
-    """Return the leaves of a TensorDict or a tensorclass.
-
-    Raises:
-        UsageError: one is neither a tensor nor a value.
-    """
+    """Return the leaves of a TensorDict or a tensorclass."""
     found: dict[Key, Column] = {}
     for name, item in _items(rows, above):
         key = (*above, name)
@@ -41,11 +37,7 @@ def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:
 
 
 def _items(rows: Rows, above: Key) -> list[tuple[str, Any]]:
-    """Return the entries of a TensorDict or a tensorclass, by name.
-
-    Raises:
-        UsageError: rows differ in their shapes, so that they have no columns.
-    """
+    """Return the entries of a TensorDict or a tensorclass, by name."""
     shared: dict[str, Any] = {}  # by all rows of a tensorclass; None is what it has by itself
     if is_tensorclass(rows):
         others = rows._non_tensordict.items()

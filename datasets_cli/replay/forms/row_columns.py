@@ -19,13 +19,7 @@ from datasets_cli.store.schema.columns import Key, show_key
 
 
 class RowColumns:
-    """Rows as flat columns ``[capacity, ...]``: a batch is one ``index_select`` a column.
-
-    Args:
-        form: what the rows are.
-        tensors: the columns that are tensors, as bits where torch cannot move their type.
-        values: those that are none.
-    """
+    """Rows as flat columns ``[capacity, ...]``: a batch is one ``index_select`` a column."""
 
     def __init__(
         self, form: RowsForm, tensors: list[torch.Tensor], values: list[ValueColumn]
@@ -35,10 +29,10 @@ class RowColumns:
         self.values = values
 
     def gather(self, index: torch.Tensor) -> Rows:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, which is on their device.
-
-        A nested dict where rows are TensorDicts.
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, which is on their
+        device.
         """
+        # A nested dict where rows are TensorDicts.
         form = self.form
         columns = [column.index_select(0, index) for column in self.tensors]
         if not self.values and not form.has_bits:
@@ -56,10 +50,8 @@ class RowColumns:
         self.values = [ValueColumn.empty(tuple(column.shape)) for column in self.values]
 
     def by_environment(self, num_rows: int) -> tuple[Rows, torch.Size]:
-        """Return copies of the first rows ``[environments..., time, ...]``, and their shape.
-
-        A nested dict where rows are TensorDicts.
-        """
+        """Return copies of the first rows ``[environments..., time, ...]``, and their shape."""
+        # A nested dict where rows are TensorDicts.
         # By column: reshaped in a TensorDict, values that are no tensors get lost.
         side = self.form.grid[1:]
         time, steps = len(side), num_rows // self.form.width
@@ -75,12 +67,7 @@ class RowColumns:
         return self.form.unflatten(columns, values), shape
 
     def extended(self, form: RowsForm, device: torch.device) -> RowColumns:
-        """Return columns of these rows with more leaves, of which nothing is known yet.
-
-        Args:
-            form: that of these, with others after its own tensors and after its own values.
-            device: of the rows.
-        """
+        """Return columns of these rows with more leaves, of which nothing is known yet."""
         num_tensors = len(self.tensors)
         types = form.tensor_types[num_tensors:]
         tensors = [*self.tensors, *empty_tensors(types, form.capacity, device)]
@@ -96,11 +83,7 @@ class RowColumns:
         return isinstance(self.form.form, TensorDictForm) and key in self.form.form.keys
 
     def leaf(self, key: Key, num_rows: int) -> torch.Tensor:
-        """Return the first rows of a column ``[num_rows, ...]``: not a copy.
-
-        Raises:
-            KeyError: there is no such tensor.
-        """
+        """Return the first rows of a column ``[num_rows, ...]``: not a copy."""
         form = self.form.form
         if isinstance(form, TensorDictForm) and key in form.keys:
             number = form.keys.index(key)
@@ -108,12 +91,7 @@ class RowColumns:
         raise KeyError(f"The storage has no {show_key(key)}. It has: {', '.join(form.names)}")
 
     def numbers(self, key: Key, num_rows: int) -> torch.Tensor:
-        """Return a column of one number a row, ``[T, W]``: T steps of W environments.
-
-        Raises:
-            KeyError: there is none.
-            UsageError: it has more numbers a row.
-        """
+        """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
         column = self.leaf(key, num_rows)
         if column.numel() != num_rows:
             raise UsageError(
@@ -154,15 +132,10 @@ def empty_values(form: RowsForm) -> list[ValueColumn]:
 
 @dataclass(frozen=True)
 class RowsSnapshot:
-    """Rows on their way to a copy, perhaps in another process.
+    """Rows on their way to a copy, perhaps in another process."""
 
-    Args:
-        form: what the rows are.
-        columns: the bytes of each tensor, uint8 ``[n]``: multiprocessing would share the memory of
-            tensors instead of copying it.
-        values: the columns that are no tensors.
-        num_rows: rows in the tensors.
-    """
+    # columns: the bytes of each tensor, uint8 `[n]`: multiprocessing would share the memory of
+    # tensors instead of copying it.
 
     form: RowsForm
     columns: list[np.ndarray]

@@ -30,15 +30,7 @@ RowType = tuple[Any, torch.Size]
 
 @dataclass(frozen=True)
 class RowsForm:
-    """What it takes to keep rows as flat columns, and to read these as rows.
-
-    Args:
-        form: how a row is put together.
-        grid: the rows that fit, as a grid: steps, then the environments side by side.
-        row_batch_size: batch size of each row by itself.
-        row_types: the element type of each column as it was written, and its shape a row; of the
-            columns that are no tensors last.
-    """
+    """What it takes to keep rows as flat columns, and to read these as rows."""
 
     form: Form
     grid: tuple[int, ...]
@@ -76,11 +68,7 @@ class RowsForm:
         return math.prod(self.grid)
 
     def check(self, columns: Sequence[Column]) -> None:
-        """Check that columns ``[environments..., time, ...]`` are as those of these rows.
-
-        Raises:
-            UsageError: they are of another number of environments, or of other types or shapes.
-        """
+        """Check that columns ``[environments..., time, ...]`` are as those of these rows."""
         ndim = len(self.grid)
         if (found := side_of(columns[0], ndim)) != self.grid[1:]:
             raise UsageError(
@@ -96,13 +84,8 @@ class RowsForm:
         return is_tensor_collection(data) and leaves_of(data).keys() == set(self.leaves)
 
     def extended(self, data: Rows) -> RowsForm | None:
-        """Return the form of these rows with the keys that others have beside theirs.
-
-        None where the others have no other keys, or not all of these.
-
-        Raises:
-            UsageError: an entry of the others is not as in these rows, or of another length.
-        """
+        """Return the form of these rows with the keys that others have beside theirs."""
+        # None where the others have no other keys, or not all of these.
         ndim = len(self.grid)
         if not isinstance(self.form, TensorDictForm) or not isinstance(data, TensorDictBase):
             return None
@@ -116,10 +99,8 @@ class RowsForm:
         return replace(self, form=whole, row_types=row_types_of(columns, ndim))
 
     def as_kept(self, columns: list[Column], device: torch.device) -> list[Column]:
-        """Return columns as they are written: flat, time first, on the storage's device.
-
-        Of types that torch cannot move, they are the bits.
-        """
+        """Return columns as they are written: flat, time first, on the storage's device."""
+        # Of types that torch cannot move, they are the bits.
         if self.has_bits:
             columns = [
                 bits_of(column) if isinstance(column, torch.Tensor) else column
@@ -141,10 +122,8 @@ class RowsForm:
         return self.form.unflatten([*tensors, *(column.as_entry() for column in values)])
 
     def batch(self, tree: Tree, shape: torch.Size, device: torch.device) -> Rows:
-        """Return the nested dict of rows ``[*shape]`` as TensorDicts or tensorclasses.
-
-        Nested ones have the batch sizes and classes that were written.
-        """
+        """Return the nested dict of rows ``[*shape]`` as TensorDicts or tensorclasses."""
+        # Nested ones have the batch sizes and classes that were written.
         form = self.form
         assert isinstance(form, TensorDictForm)
         if form.is_plain:
@@ -153,27 +132,15 @@ class RowsForm:
 
 
 def row_types_of(columns: Sequence[Column], ndim: int) -> list[RowType]:
-    """Return what a row of each column is.
-
-    Args:
-        columns: of rows.
-        ndim: their leading dimensions that are rows.
-    """
+    """Return what a row of each column is."""
     return [(column.dtype, torch.Size(column.shape[ndim:])) for column in columns]
 
 
 def rows_form(
     form: Form, data: Rows, columns: Sequence[Column], ndim: int, max_size: int
 ) -> RowsForm:
-    """Return what the rows of a storage are, of which these are the first.
-
-    Args:
-        form: of the data.
-        data: the first rows, ``[environments..., time, ...]``.
-        columns: of these.
-        ndim: their leading dimensions that are rows.
-        max_size: rows that are to fit; rounded up to whole steps.
-    """
+    """Return what the rows of a storage are, of which these are the first."""
+    # data: the first rows, `[environments..., time, ...]`.
     side = side_of(columns[0], ndim)
     grid = (-(-max_size // max(1, math.prod(side))), *side)
     return RowsForm(form, grid, inner_shape(data, ndim), row_types_of(columns, ndim))
@@ -185,11 +152,7 @@ def side_of(column: Column, ndim: int) -> tuple[int, ...]:
 
 
 def with_time(leaf: Rows, ndim: int) -> Rows:
-    """Return a tensor or TensorDict of one row, or one step of all environments, as of several.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Return a tensor or TensorDict of one row, or one step of all environments, as of several."""
     if not isinstance(leaf, torch.Tensor) and not is_tensor_collection(leaf):
         raise UsageError(
             f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "

@@ -37,14 +37,9 @@ def batch_size_of(row: Rows) -> tuple[int, ...] | None:
 
 
 def as_one(items: list[Rows]) -> Rows:
-    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are.
-
-    Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors stay
-    one value a row.
-
-    Raises:
-        UsageError: rows have different batch sizes.
-    """
+    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are."""
+    # Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors
+    # stay one value a row.
     if not items or not all(isinstance(i, TensorDictBase) or is_tensorclass(i) for i in items):
         return items
     rows = [item._tensordict if is_tensorclass(item) else item for item in items]
@@ -83,13 +78,8 @@ def _joined_entry(column: list[Rows]) -> Rows | None:
 
 
 def stack_rows(items: list[Rows]) -> Rows:
-    """Return rows of tensors, or of tensors in tuples and dicts, as one batch.
-
-    Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
-
-    Raises:
-        UsageError: they hold anything else, or differ in their keys or shapes.
-    """
+    """Return rows of tensors, or of tensors in tuples and dicts, as one batch."""
+    # Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
     if all(is_tensorclass(item) for item in items):
         return _stack_tensors(items)
     for kind, stack in _STACKS.items():

@@ -28,11 +28,9 @@ def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) 
 
 
 def stack_texts(values: Values, shape: tuple[int, ...]) -> NonTensorStack:
-    """Return texts ``[B, *shape]``, lists nested in this way, as one non-tensor entry.
-
-    Every text is an object of its own: tensordict assigns into such objects, and two rows that
-    share one would change together.
-    """
+    """Return texts ``[B, *shape]``, lists nested in this way, as one non-tensor entry."""
+    # Every text is an object of its own: tensordict assigns into such objects, and two rows that
+    # share one would change together.
     entries = [stack_texts(value, shape[1:]) for value in values] if shape else map(_entry, values)
     stack: NonTensorStack = object.__new__(NonTensorStack)
     sizes = torch.Size([len(values), *shape])

@@ -17,11 +17,7 @@ from datasets_cli.replay.forms.texts import stack_texts
 
 
 class ValueColumn:
-    """Values ``[n, ...]`` that are no tensors, with what storages and writers do with a tensor.
-
-    Args:
-        values: an array of objects, which is not copied.
-    """
+    """Values ``[n, ...]`` that are no tensors, with what storages and writers do with a tensor."""
 
     dtype = "values that are no tensors"
     device = torch.device("cpu")

@@ -61,11 +61,7 @@ def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBas
 
 
 def own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
-    """Return the rule of the dataset whose rows these are.
-
-    Raises:
-        UsageError: they are of none, or its rule is not known, or its rewards follow another one.
-    """
+    """Return the rule of the dataset whose rows these are."""
     dataset: Dataset | None = getattr(storage, "dataset", None)
     if dataset is None:
         raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
@@ -76,11 +72,7 @@ def own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
 
 
 def _check(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
-    """Check that the rewards of up to 1,000 rows follow from their goals by a rule.
-
-    Raises:
-        UsageError: one does not.
-    """
+    """Check that the rewards of up to 1,000 rows follow from their goals by a rule."""
     rows = torch.arange(0, len(storage), -(-len(storage) // 1000))
     batch = storage.as_batch(storage.gather(rows), rows.shape)
     desired = batch.get(("next", *keys.desired), None)  # the goal when the reward was given

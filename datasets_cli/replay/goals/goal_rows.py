@@ -12,17 +12,7 @@ from datasets_cli.replay.trajectories.places import TrajectoryPlaces
 
 
 class GoalRows:
-    """Draws the rows that give goals to others.
-
-    Args:
-        storage: whose rows; they stay as they are as long as this is used.
-        strategy: which step gives a goal.
-        gamma: of ``geometric``.
-        trajectories: where they are.
-
-    Raises:
-        UsageError: there are no rows, or no column tells trajectories apart.
-    """
+    """Draws the rows that give goals to others."""
 
     def __init__(
         self,
@@ -41,18 +31,9 @@ class GoalRows:
     def draw(
         self, rows: torch.Tensor, ratio: float, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them.
-
-        The latter are -1 where there is none.
-
-        Args:
-            rows: int64 ``[S]``.
-            ratio: how likely each gets one.
-            generator: what to draw from.
-
-        Raises:
-            UsageError: a row is in none of the trajectories that were given.
-        """
+        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them."""
+        # The latter are -1 where there is none.
+        # rows: int64 `[S]`.
         chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
         is_new = chance < ratio
         return is_new, torch.where(is_new, self._given(rows, uniform), -1)

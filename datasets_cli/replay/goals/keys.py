@@ -20,15 +20,7 @@ SUCCESS = ("next", "info", "success")
 
 @dataclass(frozen=True)
 class GoalKeys:
-    """Where goals and what follows from them are.
-
-    Args:
-        achieved: what was achieved; below ``next`` what the step achieved.
-        desired: the goal; below ``next`` too, where it is there.
-        reward: the reward.
-        success: whether the step was a success.
-        needs_success: whether rows must have that; otherwise it is changed where it is there.
-    """
+    """Where goals and what follows from them are."""
 
     achieved: Key
     desired: Key
@@ -42,11 +34,7 @@ class GoalKeys:
         return ("next", *self.achieved)
 
     def check(self, storage: Storage, rule: GoalRule) -> None:
-        """Check that rows have what is read and changed.
-
-        Raises:
-            UsageError: they do not.
-        """
+        """Check that rows have what is read and changed."""
         if self.achieved == self.desired:
             raise UsageError(
                 f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; what "
@@ -78,11 +66,7 @@ class GoalKeys:
             )
 
     def goals(self, storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-        """Return what the steps of the rows int64 ``[M]`` achieved, ``[M, ...]``.
-
-        Raises:
-            UsageError: some of them do not have it.
-        """
+        """Return what the steps of the rows int64 ``[M]`` achieved, ``[M, ...]``."""
         found = storage.entry(self.reached, rows)
         if found is None:
             raise UsageError(f"Some rows do not have {show_key(self.reached)}. Write it with each.")

@@ -25,23 +25,13 @@ def relabel(
     keys: GoalKeys,
     rule: GoalRule,
 ) -> None:
-    """Put goals into gathered rows, and what follows from them.
-
-    A trajectory still ends where it did: where its last step terminated and does not with the new
-    goal, it is truncated. One that now terminates earlier is done there.
-
-    Args:
-        rows: the batch, or the nested dict of its leaves ``[B, ...]``; other leaves are put in
-            place of those that change.
-        is_new: which rows get a goal, bool ``[B]``.
-        goals: of these rows, ``[M, ...]``.
-        keys: where things are.
-        rule: what follows.
-
-    Raises:
-        UsageError: goals have another form than those in the rows, or the rule returned something
-            else than is expected.
-    """
+    """Put goals into gathered rows, and what follows from them."""
+    # A trajectory still ends where it did: where its last step terminated and does not with the new
+    # goal, it is truncated. One that now terminates earlier is done there.
+    # rows: the batch, or the nested dict of its leaves `[B, ...]`; other leaves are put in place of
+    # those that change.
+    # is_new: which rows get a goal, bool `[B]`.
+    # goals: of these rows, `[M, ...]`.
     stored = _leaf(rows, keys.desired)
     is_new = is_new.to(stored.device)  # goals are drawn on the CPU
     desired = _with_goals(stored, is_new, goals.to(stored.device), keys)
@@ -59,14 +49,11 @@ def relabel(
 
 
 class _Consequences:
-    """Entries of rows that follow from goals.
+    """Entries of rows that follow from goals."""
 
-    Args:
-        rows: with the new goals.
-        is_new: which rows have one, bool ``[B]``.
-        achieved: what their steps achieved, ``[B, ...]``.
-        desired: their goals ``[B, ...]``.
-    """
+    # is_new: which rows have one, bool `[B]`.
+    # achieved: what their steps achieved, `[B, ...]`.
+    # desired: their goals `[B, ...]`.
 
     def __init__(
         self,
@@ -120,13 +107,9 @@ def _with_goals(
 
 
 def _mend_ends(rows: Tree | TensorDictBase, is_new: torch.Tensor, before: torch.Tensor) -> None:
-    """Let the other flags be what they must beside other terminations.
-
-    Args:
-        rows: with the new ``terminated``.
-        is_new: which rows have a new goal, bool ``[B]``.
-        before: the stored ``terminated`` ``[B, ...]``.
-    """
+    """Let the other flags be what they must beside other terminations."""
+    # is_new: which rows have a new goal, bool `[B]`.
+    # before: the stored `terminated` `[B, ...]`.
     terminated, done = _flags(rows, TERMINATED), _flags(rows, DONE)
     put(rows, DONE, done | terminated & _beside(is_new, done))
     if entry(rows, TRUNCATED) is not None:
@@ -139,11 +122,7 @@ def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    """Return a leaf as a tensor, where it is an array of numpy too.
-
-    Raises:
-        UsageError: it is none, or some rows do not have it.
-    """
+    """Return a leaf as a tensor, where it is an array of numpy too."""
     found = _tensor(entry(rows, key))
     if not isinstance(found, torch.Tensor):
         kind = "missing from some rows" if found is None else type(found).__name__
@@ -152,11 +131,7 @@ def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
 
 
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    """Return a leaf of flags.
-
-    Raises:
-        UsageError: they are no bool.
-    """
+    """Return a leaf of flags."""
     found = _leaf(rows, key)
     if found.dtype != torch.bool:
         raise UsageError(f"{show_key(key)} is {found.dtype}, which is no flag. Write it as bool.")

@@ -67,11 +67,7 @@ class GoalRule:
 
 @dataclass(frozen=True)
 class Near:
-    """Tells whether goals were reached, bool ``[B]``: up to some Euclidean distance.
-
-    Args:
-        threshold: that distance, which counts as reached.
-    """
+    """Tells whether goals were reached, bool ``[B]``: up to some Euclidean distance."""
 
     threshold: float
 

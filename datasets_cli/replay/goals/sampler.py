@@ -184,10 +184,8 @@ class HERSampler(Sampler):
         return self._prepared
 
     def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return where in the batch slices end, int64 ``[S]``, and the slice of each row ``[B]``.
-
-        Raises:
-            UsageError: the sampler does not say where its slices end.
+        """Return where in the batch slices end, int64 ``[S]``, and the slice of each row
+        ``[B]``.
         """
         key = self.sampler.truncated_key
         if key is None or key not in info:

@@ -37,15 +37,10 @@ def goal_steps(
     uniform: torch.Tensor,
     gamma: float,
 ) -> torch.Tensor:
-    """Return the steps int64 ``[B]`` that give goals, each of the trajectory of its row.
-
-    Args:
-        strategy: any but ``random``, which takes rows of other trajectories.
-        step: of each row in its trajectory, int64 ``[B]``.
-        lengths: steps of the trajectory of each row, int64 ``[B]``.
-        uniform: float64 ``[B]`` in [0, 1), which decides.
-        gamma: of ``geometric``.
-    """
+    """Return the steps int64 ``[B]`` that give goals, each of the trajectory of its row."""
+    # step: of each row in its trajectory, int64 `[B]`.
+    # lengths: steps of the trajectory of each row, int64 `[B]`.
+    # uniform: float64 `[B]` in [0, 1), which decides.
     if strategy is HindsightStrategy.FINAL:
         return lengths - 1
     if strategy is HindsightStrategy.EPISODE:

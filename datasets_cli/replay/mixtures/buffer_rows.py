@@ -13,11 +13,7 @@ from datasets_cli.store.schema.tree import Tree
 
 
 class BufferRows(Storage):
-    """The rows that a buffer has at the time; none is written while some are gathered.
-
-    Args:
-        reader: of the buffer.
-    """
+    """The rows that a buffer has at the time; none is written while some are gathered."""
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader

@@ -18,14 +18,7 @@ from datasets_cli.replay.samplers.slicing import Slicing
 
 @dataclass(frozen=True)
 class EpochOptions:
-    """How the epochs of a mixture are ordered and shared.
-
-    Args:
-        seed: orders the epochs.
-        num_replicas: ranks.
-        rank: which one this is.
-        drop_last: leave out what the processes do not divide.
-    """
+    """How the epochs of a mixture are ordered and shared."""
 
     seed: int
     num_replicas: int | None
@@ -40,18 +33,7 @@ def choose_sampler(
     end: EpochEnd | None,
     options: EpochOptions,
 ) -> Sampler:
-    """Return the sampler for some weights.
-
-    Args:
-        rows: of the mixture.
-        weights: of the members.
-        slicing: how slices are cut; None for single rows.
-        end: when an epoch ends, see ``epoch_counts``; None for draws with replacement.
-        options: of epochs.
-
-    Raises:
-        UsageError: there is no such epoch of these members, or weights that it does not keep.
-    """
+    """Return the sampler for some weights."""
     if end is None:
         if slicing is not None:
             return WeightedSlices(weights, slicing)

@@ -22,14 +22,7 @@ EpochEnd = Literal["all", "first", "last"]
 
 
 def epoch_counts(lengths: Sequence[int], shares: Sequence[float], end: EpochEnd) -> list[int]:
-    """Return how many items of each member an epoch has.
-
-    Args:
-        lengths: items of each member.
-        shares: the part of each; does not matter for ``"all"``.
-        end: when it ends. ``"first"``: one member has each item drawn once, and none has one drawn
-            twice. ``"last"``: one member has each drawn once, and every other at least once.
-    """
+    """Return how many items of each member an epoch has."""
     if end == "all":
         return list(lengths)
     drawn = [member for member, share in enumerate(shares) if share > 0]
@@ -44,12 +37,7 @@ def epoch_counts(lengths: Sequence[int], shares: Sequence[float], end: EpochEnd)
 
 
 class EpochMix:
-    """Of what an epoch of a mixture is made: its order, and what a state says of it.
-
-    Args:
-        weights: of the members.
-        end: when an epoch ends.
-    """
+    """Of what an epoch of a mixture is made: its order, and what a state says of it."""
 
     def __init__(self, weights: Weights, end: EpochEnd) -> None:
         self.weights = weights
@@ -67,11 +55,7 @@ class EpochMix:
         return {"weights": self.weights.state(), "end": self.end}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Check that a state is of the same.
-
-        Raises:
-            UsageError: it is of other weights, or of epochs that end at another time.
-        """
+        """Check that a state is of the same."""
         self.weights.check_state(state)
         if (found := state.get("end")) != self.end:
             raise UsageError(
@@ -81,16 +65,7 @@ class EpochMix:
 
 
 class MixtureEpochs(SharedRows):
-    """Draws rows of the members without replacement, in epochs shared among processes.
-
-    Args:
-        mix: of what an epoch is made.
-        num_replicas: as for ``DistributedSampler``, and so are the others.
-        rank: which one this is.
-        seed: orders the epochs.
-        drop_last: leave out the last rows where the processes do not divide them; otherwise some
-            draw one less than others, and none is drawn again.
-    """
+    """Draws rows of the members without replacement, in epochs shared among processes."""
 
     def __init__(
         self, mix: EpochMix, num_replicas: int | None, rank: int | None, seed: int, drop_last: bool
@@ -105,11 +80,7 @@ class MixtureEpochs(SharedRows):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
-
-        Raises:
-            UsageError: there are fewer rows than processes.
-        """
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch."""
         mixture = mixture_of(storage)
         self._of = mixture.lengths.tolist(), self.mix.weights.shares(mixture)
         return self._take(batch_size, len(storage)), {}
@@ -125,10 +96,8 @@ class MixtureEpochs(SharedRows):
         return super().state_dict() | self.mix.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names, with as many processes or not.
-
-        Raises:
-            UsageError: it is of other weights, or a number is out of its range.
+        """Continue in the middle of the epoch that ``state`` names, with as many processes or
+        not.
         """
         self.mix.check_state(state)
         super().load_state_dict(state)

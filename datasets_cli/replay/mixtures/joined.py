@@ -15,12 +15,9 @@ from datasets_cli.store.schema.tree import Tree
 
 
 def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:
-    """Return rows of several nested dicts with the same keys as one nested dict.
-
-    Args:
-        trees: leaves ``[n, ...]`` each.
-        order: for each row wanted its number among those of the trees, int64 ``[B]``.
-    """
+    """Return rows of several nested dicts with the same keys as one nested dict."""
+    # trees: leaves `[n, ...]` each.
+    # order: for each row wanted its number among those of the trees, int64 `[B]`.
     return {name: _join([tree[name] for tree in trees], order) for name in trees[0]}
 
 

@@ -63,16 +63,7 @@ Source = ReplayBuffer | Storage | Member
 
 
 def mixture_storage(sources: Sequence[Source], accept: Sequence[str]) -> MixtureStorage:
-    """Return the rows of members as one storage.
-
-    Args:
-        sources: the members.
-        accept: what is known of them in which they may differ; see ``differences.check_facts``.
-
-    Raises:
-        UsageError: there are none; one cannot be a member, has no rows, or has other columns than
-            the others; or they mean different things by their numbers.
-    """
+    """Return the rows of members as one storage."""
     members = [one if isinstance(one, Member) else Member(one) for one in sources]
     if not members:
         raise UsageError("A mixture needs members: Mixture({buffer: weight, another: weight}).")

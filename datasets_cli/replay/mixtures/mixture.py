@@ -156,13 +156,7 @@ def _split(
 def _check_drawing(
     drawing: Mapping[str, bool], sampler: Sampler | None, generator: torch.Generator | None
 ) -> None:
-    """Check that no argument on draws is without an effect.
-
-    Args:
-        drawing: the arguments by name, and whether they are given.
-        sampler: takes the place of them all.
-        generator: draws rows.
-    """
+    """Check that no argument on draws is without an effect."""
     found = [name for name, is_given in drawing.items() if is_given]
     if sampler is not None and found:
         raise UsageError(

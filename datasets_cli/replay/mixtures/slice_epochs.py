@@ -20,18 +20,9 @@ from datasets_cli.replay.storages.protocol import Storage
 
 
 class MixtureSliceEpochs(Sliced, SharedEpochs):
-    """Draws a random slice of trajectories, which are drawn without replacement in epochs.
+    """Draws a random slice of trajectories, which are drawn without replacement in epochs."""
 
-    The epochs are shared among processes as those of ``MixtureEpochs`` are.
-
-    Args:
-        mix: of what an epoch is made, in trajectories.
-        slicing: how slices are cut.
-        num_replicas: as for ``MixtureEpochs``, and so are the others.
-        rank: which one this is.
-        seed: orders the epochs.
-        drop_last: leave out the last trajectories where the processes do not divide them.
-    """
+    # The epochs are shared among processes as those of `MixtureEpochs` are.
 
     def __init__(
         self,
@@ -54,11 +45,7 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, slice after slice; fewer slices at an epoch's end.
-
-        Raises:
-            UsageError: as ``WeightedSlices.sample``; or fewer trajectories than processes.
-        """
+        """Return row numbers int64 ``[B]``, slice after slice; fewer slices at an epoch's end."""
         mixture, slicing = mixture_of(storage), self.slicing
         num_slices, slice_len = slicing.shape(batch_size)
         windows = slicing.windows(storage, slice_len)
@@ -72,11 +59,7 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
         return super().state_dict() | self.mix.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names.
-
-        Raises:
-            UsageError: it is of other weights, or a number is out of its range.
-        """
+        """Continue in the middle of the epoch that ``state`` names."""
         self.mix.check_state(state)
         super().load_state_dict(state)
 

@@ -23,19 +23,9 @@ from datasets_cli.replay.storages.protocol import Storage
 def windows_by_member(
     mixture: MixtureStorage, windows: SliceWindows, shares: torch.Tensor
 ) -> torch.Tensor:
-    """Return where the trajectories of each member begin among those that slices are drawn from.
-
-    Args:
-        mixture: whose rows.
-        windows: of the trajectories of all members, in their order.
-        shares: the part of each member, float64 ``[M]``.
-
-    Returns:
-        int64 ``[M + 1]``.
-
-    Raises:
-        UsageError: a member that is to be drawn has no trajectory that is long enough.
-    """
+    """Return where the trajectories of each member begin among those that slices are drawn from."""
+    # shares: the part of each member, float64 `[M]`.
+    # int64 `[M + 1]`.
     first_rows = windows.first_rows()
     begins = torch.searchsorted(first_rows, mixture.bounds)
     lacking = (begins.diff() == 0) & (shares > 0)
@@ -49,12 +39,7 @@ def windows_by_member(
 
 
 class WeightedSlices(Sliced, AheadSampler):
-    """Draws a member by its weight, then a slice of it as ``UniformSlices`` does.
-
-    Args:
-        weights: of the members.
-        slicing: how slices are cut.
-    """
+    """Draws a member by its weight, then a slice of it as ``UniformSlices`` does."""
 
     def __init__(self, weights: Weights, slicing: Slicing) -> None:
         self.weights = weights
@@ -66,12 +51,7 @@ class WeightedSlices(Sliced, AheadSampler):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, slice after slice, and the marks of slice ends.
-
-        Raises:
-            UsageError: the batch is not a whole number of slices, or no trajectory of a member is
-                long enough.
-        """
+        """Return row numbers int64 ``[B]``, slice after slice, and the marks of slice ends."""
         num_slices, slice_len = self.slicing.shape(batch_size)
         windows = self.slicing.windows(storage, slice_len)
         return self._cut(storage, windows, num_slices, generator)
@@ -84,10 +64,8 @@ class WeightedSlices(Sliced, AheadSampler):
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, Info] | None:
-        """Return the rows of ``count`` batches; see ``AheadSampler.ahead``.
-
-        None where slices may be shorter than others.
-        """
+        """Return the rows of ``count`` batches; see ``AheadSampler.ahead``."""
+        # None where slices may be shorter than others.
         if generator is None:
             return None
         num_slices, slice_len = self.slicing.shape(batch_size)
@@ -114,9 +92,5 @@ class WeightedSlices(Sliced, AheadSampler):
         return {"weights": self.weights.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: it is of other weights.
-        """
+        """Continue where ``state`` was taken."""
         self.weights.check_state(state)

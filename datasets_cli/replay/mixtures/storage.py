@@ -38,11 +38,6 @@ class MixtureStorage(Storage):
 
     Each row also has the number of its member, in ``"member"``. Trajectories are the members': none
     goes from one to another. ``"episode"`` stays the number of a trajectory in its member.
-
-    Args:
-        storages: the members, with the same columns.
-        names: of the members.
-        written: names of the members whose rows may change.
     """
 
     def __init__(
@@ -71,11 +66,7 @@ class MixtureStorage(Storage):
 
     @property
     def reference(self) -> StateDict:
-        """The datasets of the members, which a state names in place of their rows.
-
-        Raises:
-            UsageError: a member has rows of its own.
-        """
+        """The datasets of the members, which a state names in place of their rows."""
         found = [dataset_of(storage) for storage in self.storages]
         own = [name for name, each in zip(self.names, found, strict=True) if each is None]
         if own:
@@ -110,11 +101,7 @@ class MixtureStorage(Storage):
         return key == MEMBER or self.storages[0].has(key)
 
     def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
-
-        Raises:
-            IndexError: there is no such row.
-        """
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
         member, order, parts = self._parts(index)
         trees = [self.storages[number].gather(rows) for number, rows in parts]
         # One member's rows are in their order already.
@@ -123,10 +110,8 @@ class MixtureStorage(Storage):
         return tree
 
     def read(self, index: torch.Tensor) -> GatheredRows | None:
-        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory.
-
-        None where a member has no faster way to arrays than by tensors.
-        """
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory."""
+        # None where a member has no faster way to arrays than by tensors.
         if not self.row_bytes:
             return None
         member, order, parts = self._parts(index)
@@ -144,15 +129,10 @@ class MixtureStorage(Storage):
     def _parts(
         self, index: torch.Tensor
     ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, torch.Tensor]]]:
-        """Return what each member is asked for.
-
-        Args:
-            index: row numbers int64 ``[B]``.
-
-        Returns:
-            the member of each row, int64 ``[B]``; its number among the rows of all parts, one part
-            after the other, int64 ``[B]``; and the parts: a member and its rows int64 ``[n]``.
-        """
+        """Return what each member is asked for."""
+        # index: row numbers int64 `[B]`.
+        # the member of each row, int64 `[B]`; its number among the rows of all parts, one part
+        # after the other, int64 `[B]`; and the parts: a member and its rows int64 `[n]`.
         rows, bounds = index.cpu().numpy(), self.bounds.numpy()
         # What is beyond the rows is so for the first or the last member, too, which refuses it.
         member = bounds_reached(rows, bounds[1:-1])
@@ -169,11 +149,7 @@ class MixtureStorage(Storage):
         return member.astype(np.int64), order, parts
 
     def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
-
-        Raises:
-            UsageError: they would take more than half of the free memory.
-        """
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
         row = self.gather(index[:1])
         row_bytes = sum(leaf.nbytes for _, leaf in flat(row) if isinstance(leaf, torch.Tensor))
         check_memory(len(index) * row_bytes, "The mixture")
@@ -190,12 +166,7 @@ class MixtureStorage(Storage):
         return torch.cat(parts)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``.
-
-        Raises:
-            KeyError: there is none.
-            UsageError: it has more numbers a row.
-        """
+        """Return a column of one number a row, ``[rows, 1]``."""
         if key == MEMBER:
             return torch.repeat_interleave(self.lengths).unsqueeze(1)
         parts = [storage.scalar_column(key) for storage in self.storages]

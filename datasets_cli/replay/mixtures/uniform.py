@@ -18,11 +18,7 @@ from datasets_cli.replay.storages.protocol import Storage
 
 
 class WeightedRows(AheadSampler):
-    """Draws a member by its weight, then a row of it uniformly, with replacement.
-
-    Args:
-        weights: of the members.
-    """
+    """Draws a member by its weight, then a row of it uniformly, with replacement."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -33,12 +29,7 @@ class WeightedRows(AheadSampler):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``.
-
-        Raises:
-            EmptyBuffer: a member that is to be drawn does not have rows.
-            UsageError: the storage is not that of a mixture.
-        """
+        """Return row numbers int64 ``[B]``."""
         mixture = mixture_of(storage)
         shares = self.weights.shares(mixture).numpy()
         bounds = mixture.bounds.numpy()
@@ -59,32 +50,21 @@ class WeightedRows(AheadSampler):
         return {"weights": self.weights.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: it is of other weights.
-        """
+        """Continue where ``state`` was taken."""
         self.weights.check_state(state)
 
 
 def draw_members(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return a member for each number: whole numbers ``[B]`` of a small type.
-
-    Args:
-        shares: the part of each member, float64 ``[M]`` with the sum 1.
-        uniform: float64 ``[B]`` in [0, 1).
-    """
+    """Return a member for each number: whole numbers ``[B]`` of a small type."""
+    # shares: the part of each member, float64 `[M]` with the sum 1.
+    # uniform: float64 `[B]` in [0, 1).
     ends = shares.cumsum()
     last = shares.nonzero()[0][-1]  # none after it is drawn, whatever is lost by rounding
     return bounds_reached(uniform, ends[:last])
 
 
 def mixture_of(storage: Storage) -> MixtureStorage:
-    """Return the storage of a mixture as one.
-
-    Raises:
-        UsageError: it is another storage.
-    """
+    """Return the storage of a mixture as one."""
     if not isinstance(storage, MixtureStorage):
         raise UsageError(
             f"Weights are those of the members of a Mixture, which a {type(storage).__name__} is "

@@ -17,17 +17,7 @@ WeightsLike = Literal["rows", "trajectories"] | Sequence[float]
 
 
 class Weights:
-    """How likely a row of a draw is of each member.
-
-    Args:
-        given: ``"rows"`` or ``"trajectories"``, of which a member has so many more than another;
-            or a number for each member, of which only the proportions count. A member of weight 0
-            is never drawn.
-        names: of the members.
-
-    Raises:
-        UsageError: they are none of this.
-    """
+    """How likely a row of a draw is of each member."""
 
     def __init__(self, given: WeightsLike, names: Sequence[str]) -> None:
         self._names = tuple(names)
@@ -43,11 +33,7 @@ class Weights:
         self._known: tuple[MixtureStorage, int, torch.Tensor] | None = None
 
     def shares(self, storage: MixtureStorage) -> torch.Tensor:
-        """Return the part of each member, float64 ``[M]`` with the sum 1.
-
-        Raises:
-            EmptyBuffer: a member that is to be drawn does not have rows.
-        """
+        """Return the part of each member, float64 ``[M]`` with the sum 1."""
         known = self._known
         if known is None or known[:2] != (storage, storage.revision):
             self._known = known = (storage, storage.revision, self._shares(storage))
@@ -76,11 +62,7 @@ class Weights:
         return self.given if isinstance(self.given, str) else list(self.given)
 
     def check_state(self, state: Mapping[str, Any]) -> None:
-        """Check that a state is of draws by the same weights.
-
-        Raises:
-            UsageError: it is of others.
-        """
+        """Check that a state is of draws by the same weights."""
         if (found := state.get("weights")) != self.state():
             raise UsageError(
                 f"The state is of a mixture with the weights {found}, not {self.state()}. Give the "

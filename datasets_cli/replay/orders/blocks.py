@@ -19,13 +19,7 @@ from datasets_cli.replay.orders.words import random_words
 
 
 class BlockOrder:
-    """Blocks of consecutive items in random order; the last, which may be shorter, among them.
-
-    Args:
-        num_items: at least 1.
-        block_len: items in a block.
-        key: gives the order.
-    """
+    """Blocks of consecutive items in random order; the last, which may be shorter, among them."""
 
     def __init__(self, num_items: int, block_len: int, key: int) -> None:
         self._num_items = num_items
@@ -51,13 +45,7 @@ class BlockOrder:
 
 
 class WindowOrder:
-    """Items shuffled within windows: each stays among some items that follow one another.
-
-    Args:
-        num_items: in all windows; the last one may be shorter.
-        window_len: items in a window.
-        key: gives the order.
-    """
+    """Items shuffled within windows: each stays among some items that follow one another."""
 
     def __init__(self, num_items: int, window_len: int, key: int) -> None:
         self._num_items = num_items
@@ -87,13 +75,7 @@ class WindowOrder:
 
 
 class SharedParts:
-    """An order cut into equal parts, from which items are taken in turn: one part a process.
-
-    Args:
-        whole: the order.
-        parts: the order of the places in each part; their lengths are equal. Where they have more
-            places than the whole, the first items fill them up.
-    """
+    """An order cut into equal parts, from which items are taken in turn: one part a process."""
 
     def __init__(self, whole: Order, parts: Sequence[Order]) -> None:
         self._whole = whole

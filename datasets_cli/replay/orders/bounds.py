@@ -10,12 +10,9 @@ processor guesses half of the branches wrongly."""
 
 
 def bounds_reached(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return how many bounds are not above each value, whole numbers ``[B]`` of a small type.
-
-    Args:
-        values: ``[B]``.
-        bounds: in ascending order, ``[n]``.
-    """
+    """Return how many bounds are not above each value, whole numbers ``[B]`` of a small type."""
+    # values: `[B]`.
+    # bounds: in ascending order, `[n]`.
     if len(bounds) <= FEW_BOUNDS:
         reached: np.ndarray = (values >= bounds[:, None]).sum(0, dtype=np.uint8)
         return reached

@@ -21,12 +21,6 @@ class MixedOrder:
 
     Of two items of a member one is there at most once more than the other. Every place costs the
     same, as in the permutations that this is made of.
-
-    Args:
-        lengths: items of each member, which are numbered one member after the other.
-        counts: how many of each are drawn.
-        key: gives the order.
-        version: of the permutations; see ``shuffled_order``.
     """
 
     def __init__(

@@ -18,11 +18,7 @@ class Order(Protocol):
 
 
 class StorageOrder:
-    """Every item at the place of its number.
-
-    Args:
-        num_items: how many.
-    """
+    """Every item at the place of its number."""
 
     def __init__(self, num_items: int) -> None:
         self._num_items = num_items
@@ -36,11 +32,9 @@ class StorageOrder:
 
 
 class ListedOrder:
-    """Items in an order that is kept as a whole.
+    """Items in an order that is kept as a whole."""
 
-    Args:
-        items: int64 ``[N]``.
-    """
+    # items: int64 `[N]`.
 
     def __init__(self, items: np.ndarray) -> None:
         self._items = items

@@ -16,12 +16,7 @@ on; of 3 from 1,000 on, and of 2 not even among 65,000."""
 
 
 def permutation(num_items: int, key: int) -> Order:
-    """Return a random order of the items 0 ... N - 1.
-
-    Args:
-        num_items: N.
-        key: gives the order; any whole number.
-    """
+    """Return a random order of the items 0 ... N - 1."""
     if num_items <= SORTED_ITEMS:
         return ListedOrder(random_words(key, num_items).argsort(kind="stable"))
     return FeistelOrder(num_items, key)
@@ -39,10 +34,6 @@ class FeistelOrder:
     Both steps can be undone, so that every cell becomes another one. A cell that is no item is
     permuted again until it is one. All places cost the same, and what is kept are some random
     numbers for each row and column of the table, not for each item.
-
-    Args:
-        num_items: N.
-        key: gives the order; any whole number.
     """
 
     def __init__(self, num_items: int, key: int) -> None:

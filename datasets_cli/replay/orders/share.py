@@ -12,14 +12,7 @@ READ_ITEMS = 8192
 
 
 class Share:
-    """Every k-th item of an order, from a place on; after the last item of the order its first.
-
-    Args:
-        order: has at least one item.
-        begin: the place of the share's first item.
-        step: k, the number of places from one item of the share to the next.
-        num_items: how many there are in the share.
-    """
+    """Every k-th item of an order, from a place on; after the last item of the order its first."""
 
     def __init__(self, order: Order, num_items: int, begin: int = 0, step: int = 1) -> None:
         self._order = order

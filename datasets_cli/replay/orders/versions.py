@@ -20,13 +20,7 @@ RANDPERM, PERMUTATION = 1, 2
 
 
 def shuffled_order(num_items: int, seed: int, version: int) -> Order:
-    """Return a random order of the items 0 ... N - 1.
-
-    Args:
-        num_items: N.
-        seed: gives the order.
-        version: ``PERMUTATION``, or that of an epoch which an earlier program began.
-    """
+    """Return a random order of the items 0 ... N - 1."""
     if version == PERMUTATION:
         return permutation(num_items, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -34,11 +28,7 @@ def shuffled_order(num_items: int, seed: int, version: int) -> Order:
 
 
 def version_in(state: Mapping[str, Any]) -> int:
-    """Return of which version the order of a state is.
-
-    Raises:
-        UsageError: it is of none that this program knows.
-    """
+    """Return of which version the order of a state is."""
     version = whole_number(ORDER_VERSION, state.get(ORDER_VERSION, RANDPERM))
     if version not in (RANDPERM, PERMUTATION):
         raise UsageError(

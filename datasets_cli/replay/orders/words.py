@@ -11,12 +11,7 @@ _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
 def random_words(key: int, count: int) -> np.ndarray:
-    """Return random words uint64 ``[count]``.
-
-    Args:
-        key: any whole number; of a number and its sum with 2**64 the words are the same.
-        count: how many.
-    """
+    """Return random words uint64 ``[count]``."""
     # Mixed first, because the words of key 1 would otherwise be those of key 0 one word later.
     start = _mix(np.array([key % 2**64], np.uint64))
     return _mix(start + _STEP * np.arange(1, count + 1, dtype=np.uint64))

@@ -31,16 +31,7 @@ AGAIN = "Save the state again."
 
 
 def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
-    """Return copies of the rows there are, and where the next one goes.
-
-    Args:
-        reader: of the buffer; of a dataset its id, content and number of rows are returned, and of
-            other rows that cannot be written nothing.
-        writer: of the buffer.
-
-    Raises:
-        UsageError: a row is something that ``torch.load`` does not take by default.
-    """
+    """Return copies of the rows there are, and where the next one goes."""
     storage = reader.storage
     if dataset := dataset_of(storage):
         return {"dataset": dataset}
@@ -58,21 +49,8 @@ def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
 def plan_restore(
     reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any = None
 ) -> Callable[[], None]:
-    """Return what continues with the rows and draws of a state, in place of a buffer's own.
-
-    Whatever may be refused is refused here, with the buffer as it was.
-
-    Args:
-        reader: of the buffer.
-        writer: of the buffer.
-        state: that of the draws, and what ``rows_state`` returned.
-        tensorclass: the class that rows become, where they were of one.
-
-    Raises:
-        ImmutableError: the state has rows and the buffer's are a dataset.
-        UsageError: it is no state of such a buffer: of a storage of another size, or of rows of
-            another form; or of another dataset.
-    """
+    """Return what continues with the rows and draws of a state, in place of a buffer's own."""
+    # Whatever may be refused is refused here, with the buffer as it was.
     found = state.keys() if isinstance(state, Mapping) else set()
     if not {"sampler", "generator"} <= found:
         raise UsageError(
@@ -131,11 +109,7 @@ def _plan_rows(
 
 
 def _counted(storage: WritableStorage, rows: Rows) -> tuple[int, int]:
-    """Return how many rows of a state there are, and how many are written side by side.
-
-    Raises:
-        UsageError: they are no rows, or more than the storage has room for.
-    """
+    """Return how many rows of a state there are, and how many are written side by side."""
     if rows is None:
         return 0, 1
     width = 1

@@ -13,10 +13,8 @@ from datasets_cli.replay.storages.protocol import Storage
 
 
 def dataset_of(storage: Storage) -> StateDict | None:
-    """Return id, content and number of rows of a storage's dataset; None if it has rows of its own.
-
-    Args:
-        storage: of a dataset, perhaps with stacked frames or as sequences, of several, or of rows.
+    """Return id, content and number of rows of a storage's dataset; None if it has rows of its
+    own.
     """
     if isinstance(storage, Sequences):
         return dataset_of(storage.rows)
@@ -32,16 +30,7 @@ def dataset_of(storage: Storage) -> StateDict | None:
 
 
 def check_dataset(storage: Storage, expected: Any, what: str) -> None:
-    """Check that a storage has the dataset that a dump or a state names, in any layout.
-
-    Args:
-        storage: of the buffer that is to continue.
-        expected: what ``dataset_of`` returned.
-        what: is to be loaded; begins the message.
-
-    Raises:
-        UsageError: it has another one, or rows of its own.
-    """
+    """Check that a storage has the dataset that a dump or a state names, in any layout."""
     found = dataset_of(storage)
     if not isinstance(expected, dict) or not isinstance(expected.get("content"), str):
         raise UsageError(f"{what} does not name the content of a dataset. Save or dump it again.")

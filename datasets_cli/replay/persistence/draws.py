@@ -38,14 +38,7 @@ AGAIN = "Dump the buffer again."
 
 
 def write_draws(reader: BatchReader, folder: Path, *, dumps_global: bool) -> None:
-    """Write where a buffer's draws stand into the folder of a dump.
-
-    Args:
-        reader: of the buffer.
-        folder: of the dump.
-        dumps_global: write the state of torch's global generator, too, where the buffer draws from
-            that.
-    """
+    """Write where a buffer's draws stand into the folder of a dump."""
     # The reader's: its sampler may have drawn batches ahead, which were not sampled yet.
     state = reader.draw_state()
     if has_priorities(reader.sampler):
@@ -66,13 +59,8 @@ def write_generator(folder: Path, generator: torch.Generator, state: torch.Tenso
 
 
 def read_generator(folder: Path, generator: torch.Generator) -> torch.Tensor | None:
-    """Return the state that the folder of a dump has for a generator, uint8 ``[n]``.
-
-    None where there is none, or only that of a generator on another kind of device.
-
-    Raises:
-        DamagedDataset: it is no state of a generator.
-    """
+    """Return the state that the folder of a dump has for a generator, uint8 ``[n]``."""
+    # None where there is none, or only that of a generator on another kind of device.
     path = folder / GENERATOR
     if not os.path.lexists(path):
         return None
@@ -93,17 +81,7 @@ def read_generator(folder: Path, generator: torch.Generator) -> torch.Tensor | N
 
 
 def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
-    """Return the state of a sampler that was dumped, or None where it was of another kind.
-
-    Args:
-        sampler: of the buffer that is to continue; it stays as it is.
-        folder: of the sampler in the dump.
-
-    Raises:
-        FileNotFoundError: nothing was dumped there.
-        DamagedDataset: a file is not what it should be.
-        UsageError: priorities were dumped with another capacity.
-    """
+    """Return the state of a sampler that was dumped, or None where it was of another kind."""
     if os.path.lexists(folder):
         check_folder(folder)
     if has_priorities(sampler):

@@ -52,22 +52,9 @@ TORCHRLS_OWN = ("transform.t", "prefetch.pkl")
 
 
 def dump(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
-    """Write the rows there are, or the name of their dataset, and where the draws stand.
-
-    Nothing of an older dump is left, nor anything else touched that is in the folder. A dump that
-    is killed leaves the older one, or none.
-
-    Args:
-        reader: of a buffer of TensorDicts, of tensorclasses, which become TensorDicts, or of
-            tensors in lists, tuples and dicts.
-        writer: of the buffer.
-        path: a folder; made with those above it.
-        hooks: called one after the other with the rows; what the last one returns is written. Not
-            called where the rows are a dataset, or there are none.
-
-    Raises:
-        UsageError: rows are something else, or hold what no file can.
-    """
+    """Write the rows there are, or the name of their dataset, and where the draws stand."""
+    # Nothing of an older dump is left, nor anything else touched that is in the folder. A dump that
+    # is killed leaves the older one, or none.
     dataset = dataset_of(reader.storage)
     rows, structure = (None, None) if dataset else _rows_of(reader.storage, hooks)
     files = [] if rows is None else list(plan_files(rows))  # refuses before anything is written
@@ -89,10 +76,10 @@ def dump(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook
 
 
 def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Any]:
-    """Return the rows ``[steps, ...]`` that are dumped, time first, and the structure they are in.
-
-    None for no rows; without a structure where they are TensorDicts.
+    """Return the rows ``[steps, ...]`` that are dumped, time first, and the structure they are
+    in.
     """
+    # None for no rows; without a structure where they are TensorDicts.
     if not len(storage):
         return None, None
     rows = storage.contents() if is_writable(storage) else storage.run(0, len(storage))

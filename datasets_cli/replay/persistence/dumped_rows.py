@@ -31,16 +31,7 @@ def read_counts(folder: Path) -> StateDict:
 
 
 def in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
-    """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from.
-
-    Args:
-        folder: of the rows.
-        structure: what its description says of these.
-        rows: the tensors.
-
-    Raises:
-        DamagedDataset: the structure has other tensors.
-    """
+    """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from."""
     try:
         return from_numbered(structure, rows)
     except ValueError as error:
@@ -56,18 +47,7 @@ def is_ours(known: StateDict) -> bool:
 
 
 def read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
-    """Return the rows ``[steps, ...]`` that were dumped, time first.
-
-    Args:
-        folder: of the rows.
-        known: what ``read_counts`` returned.
-        ndim: dimensions of rows.
-        mapped: map the files instead of reading them.
-
-    Raises:
-        DamagedDataset: a file is missing, too short, or not what it should be.
-        UsageError: the rows are not TensorDicts.
-    """
+    """Return the rows ``[steps, ...]`` that were dumped, time first."""
     path = folder / ROWS_META
     if known.get("is_pytree"):
         raise UsageError(
@@ -85,16 +65,7 @@ def read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> Tensor
 
 
 def read_writer(folder: Path, writer: Writer, *, must_tell: bool) -> StateDict:
-    """Return where the writer stood; of version 1, a dataset's may have told nothing.
-
-    Args:
-        folder: of the writer in the dump.
-        writer: of the buffer that is to continue.
-        must_tell: whether nothing told is damage.
-
-    Raises:
-        DamagedDataset: a file is missing, or not what it should be.
-    """
+    """Return where the writer stood; of version 1, a dataset's may have told nothing."""
     check_folder(folder)
     path = folder / WRITER_META
     state = read_state(path)
@@ -114,16 +85,7 @@ def oldest_step(state: StateDict, num_steps: int) -> int:
 
 
 def ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
-    """Return the ranks that were dumped; None where there are none, or those of other rows.
-
-    Args:
-        state: what ``read_writer`` returned.
-        folder: of the writer in the dump.
-        num_rows: rows that are loaded.
-
-    Raises:
-        DamagedDataset: they are no numbers.
-    """
+    """Return the ranks that were dumped; None where there are none, or those of other rows."""
     ranks = state.get("ranks")
     if ranks is None:
         return None

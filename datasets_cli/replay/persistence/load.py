@@ -58,30 +58,13 @@ def plan_load(
     hooks: list[Hook],
     tensorclass: Any = None,
 ) -> Callable[[], None]:
-    """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called.
-
-    Whatever may be refused is refused here, with the buffer as it was.
-
-    A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
-    starts again. An epoch also starts again where another kind of sampler was dumped, or TorchRL's
-    sampler of slices, which counts trajectories differently. Ranks that TorchRL's writer kept are
-    computed from the rows again. A generator continues where it was dumped; torch's global one
-    does only for a dataset.
-
-    Args:
-        reader: of a buffer of the same parts.
-        writer: of the buffer.
-        path: the folder.
-        hooks: called one after the other with the rows; what the last one returns is stored.
-        tensorclass: the class that rows become; they are TensorDicts where it is None.
-
-    Raises:
-        FileNotFoundError: nothing was written there, or a part of it is missing.
-        DamagedDataset: a file is missing, too short, or not what it should be.
-        ImmutableError: rows were dumped, and the buffer's are a dataset.
-        UsageError: there are more rows than the storage can have, or they are not TensorDicts, or
-            of another dataset.
-    """
+    """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called."""
+    # Whatever may be refused is refused here, with the buffer as it was.
+    # A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
+    # starts again. An epoch also starts again where another kind of sampler was dumped, or
+    # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
+    # writer kept are computed from the rows again. A generator continues where it was dumped;
+    # torch's global one does only for a dataset.
     folder = Path(path)
     seal = read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
     size = seal.get("batch_size")
@@ -165,14 +148,8 @@ def _plan_rows(
 def _hooked(
     folder: Path, rows: TensorDictBase, structure: Any, hooks: list[Hook], ndim: int
 ) -> tuple[TensorDictBase, Any]:
-    """Return what hooks made of the rows that were dumped, and of their structure if they have one.
-
-    Args:
-        folder: of the rows.
-        rows: as they were dumped, time first.
-        structure: in which they are tensors; None for TensorDicts.
-        hooks: called one after the other.
-        ndim: dimensions of rows.
+    """Return what hooks made of the rows that were dumped, and of their structure if they have
+    one.
     """
     given: Rows = rows if structure is None else in_structure(folder, structure, rows)
     for hook in hooks:

@@ -15,16 +15,7 @@ from datasets_cli.replay.rows.row_writer import RowWriter
 
 
 class Persistence:
-    """Dumps and states of a replay buffer; ``ReplayBuffer`` says what they hold.
-
-    Args:
-        reader: of the buffer.
-        row_writer: of the buffer.
-
-    Attributes:
-        save_hooks: called one after the other with the rows that are dumped.
-        load_hooks: called one after the other with the rows that were read.
-    """
+    """Dumps and states of a replay buffer; ``ReplayBuffer`` says what they hold."""
 
     def __init__(self, reader: BatchReader, row_writer: RowWriter) -> None:
         self._reader = reader

@@ -17,18 +17,7 @@ WRONG_STATE = (
 def try_state(
     part: Sampler | Writer, state: Any, what: str, kind: type[RldsError], remedy: str
 ) -> None:
-    """Check that a sampler or writer takes a state; it stays as it was.
-
-    Args:
-        part: of the buffer that is to continue.
-        state: what its ``load_state_dict`` will be given.
-        what: names the state; begins the message.
-        kind: of the error.
-        remedy: what to do; ends the message.
-
-    Raises:
-        RldsError: of this kind; the part does not take the state.
-    """
+    """Check that a sampler or writer takes a state; it stays as it was."""
     before = part.state_dict()
     try:
         part.load_state_dict(state)

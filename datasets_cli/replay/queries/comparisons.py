@@ -56,12 +56,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Reduced:
-    """All numbers of an entry in all rows of each trajectory, reduced to one.
-
-    Args:
-        key: the entry.
-        reduction: ``"first"`` and ``"last"`` are of an entry of one number a row.
-    """
+    """All numbers of an entry in all rows of each trajectory, reduced to one."""
 
     key: Key
     reduction: Reduction
@@ -72,12 +67,7 @@ class Reduced:
         return frozenset({nested(self.key)})
 
     def values(self, leaves: Leaves) -> np.ndarray:
-        """Return it of each trajectory, ``[K]``.
-
-        Raises:
-            UsageError: there is no such entry, or it has several numbers a row, or none, where one
-                is needed.
-        """
+        """Return it of each trajectory, ``[K]``."""
         key = find_leaf(leaves, self.key)
         found = leaves.reduce(key, self.reduction)
         shape = found.shape[1:]
@@ -123,14 +113,7 @@ class Compared:
 
 @dataclass(frozen=True, eq=False)
 class RowsCompared:
-    """The numbers of each row against others: whether that is true of any, or of all.
-
-    Args:
-        key: the entry.
-        sign: how they are compared.
-        other: one number, or numbers that broadcast to those of a row.
-        reduction: any, or all.
-    """
+    """The numbers of each row against others: whether that is true of any, or of all."""
 
     key: Key
     sign: Sign
@@ -144,11 +127,7 @@ class RowsCompared:
         return frozenset({nested(self.key)})
 
     def mask(self, leaves: Leaves) -> np.ndarray:
-        """Return which trajectories it is true of, bool ``[K]``.
-
-        Raises:
-            UsageError: rows have other shapes than what they are compared with.
-        """
+        """Return which trajectories it is true of, bool ``[K]``."""
         key = find_leaf(leaves, self.key)
         found = np.empty(len(leaves.lengths), np.bool_)
         offsets = np.concatenate(([0], leaves.lengths.cumsum()))
@@ -177,11 +156,7 @@ def nested(key: Key) -> NestedKey:
 
 
 def values_of(other: Any) -> Values:
-    """Return what a user compares with: a number, or an array of several.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Return what a user compares with: a number, or an array of several."""
     if isinstance(other, torch.Tensor):
         other = other.detach().cpu().numpy()
     if isinstance(other, np.ndarray | np.generic) and other.dtype.kind in "biuf":

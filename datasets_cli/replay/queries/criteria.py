@@ -121,20 +121,12 @@ class FunctionCriterion:
         )
 
     def holds(self, trajectory: Trajectory) -> bool:
-        """Tell what the function says of one trajectory.
-
-        Raises:
-            UsageError: it says neither true nor false.
-        """
+        """Tell what the function says of one trajectory."""
         return is_true(self.function(trajectory), self.function)
 
 
 def is_true(found: Any, function: Callable[..., Any]) -> bool:
-    """Return what a user's function says as a bool.
-
-    Raises:
-        UsageError: it is several values, or nothing.
-    """
+    """Return what a user's function says as a bool."""
     size = math.prod(found.shape) if isinstance(found, np.ndarray | torch.Tensor) else 1
     if found is None or size != 1:
         shown = "None" if found is None else f"{type(found).__name__} of {size} values"

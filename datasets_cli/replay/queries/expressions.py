@@ -33,11 +33,7 @@ from datasets_cli.store.schema.columns import Key
 
 
 class Expression:
-    """What is no condition yet.
-
-    Attributes:
-        hint: how it becomes one.
-    """
+    """What is no condition yet."""
 
     __hash__ = None  # type: ignore[assignment]  # == makes a condition
     __array_ufunc__ = None  # so that numpy's numbers leave 3 < traj.length to it
@@ -90,12 +86,7 @@ class Comparable(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Number(Comparable):
-    """One number of each trajectory.
-
-    Args:
-        name: how it is written.
-        measure: what it is.
-    """
+    """One number of each trajectory."""
 
     hint: ClassVar[str] = "compare it with a number, such as traj.length > 50."
     name: str
@@ -116,14 +107,10 @@ class Number(Comparable):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Field(Comparable):
-    """An entry of the rows: that of the root, or else that below ``"next"``.
+    """An entry of the rows: that of the root, or else that below ``"next"``."""
 
-    Reductions are of all numbers in all rows; sums and means are worked out in float64. The first
-    and the last are of entries that are one number a row.
-
-    Args:
-        key: where it is.
-    """
+    # Reductions are of all numbers in all rows; sums and means are worked out in float64. The first
+    # and the last are of entries that are one number a row.
 
     hint: ClassVar[str] = (
         "reduce it and compare the number, such as traj.reward.sum() > 100, or compare its rows, "
@@ -213,14 +200,15 @@ class RowComparison(Expression):
 
 
 class TrajectoryFields:
-    """Conditions on trajectories begin here: ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
-
-    ``traj.reward`` is the entry ``reward`` of the rows, at the root or else below ``"next"``;
-    ``traj["next", "terminated"]`` is exactly that entry. Reduced by ``sum()``, ``mean()``,
-    ``max()``, ``min()``, ``first()`` or ``last()`` and compared it is a condition; so are
-    ``(traj.reward > 3).any()`` and ``.all()``, and ``traj.success.any()`` of flags. Conditions are
-    joined by ``&``, ``|`` and ``~``.
+    """Conditions on trajectories begin here: ``(traj.reward.sum() > 100) & (traj.length >=
+    50)``.
     """
+
+    # `traj.reward` is the entry `reward` of the rows, at the root or else below `"next"`;
+    # `traj["next", "terminated"]` is exactly that entry. Reduced by `sum()`, `mean()`, `max()`,
+    # `min()`, `first()` or `last()` and compared it is a condition; so are `(traj.reward >
+    # 3).any()` and `.all()`, and `traj.success.any()` of flags. Conditions are joined by `&`, `|`
+    # and `~`.
 
     @property
     def length(self) -> Number:

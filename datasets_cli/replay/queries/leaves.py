@@ -46,11 +46,7 @@ class Entries(Protocol):
 
 
 class TableLeaves:
-    """Those of a dataset or a view: what its table has reduced already is not read again.
-
-    Args:
-        table: of the trajectories.
-    """
+    """Those of a dataset or a view: what its table has reduced already is not read again."""
 
     def __init__(self, table: Trajectories) -> None:
         self.lengths = table["length"]
@@ -60,13 +56,10 @@ class TableLeaves:
 
 
 class RowLeaves:
-    """Those of rows that are read now, a few megabytes at a time.
+    """Those of rows that are read now, a few megabytes at a time."""
 
-    Args:
-        entries: the rows.
-        rows: which ones, trajectory after trajectory, int64 ``[N]``.
-        lengths: of the trajectories, int64 ``[K]``.
-    """
+    # rows: which ones, trajectory after trajectory, int64 `[N]`.
+    # lengths: of the trajectories, int64 `[K]`.
 
     def __init__(self, entries: Entries, rows: torch.Tensor, lengths: np.ndarray) -> None:
         self.lengths = lengths
@@ -94,11 +87,7 @@ class RowLeaves:
             yield self._read(key, rows)
 
     def _read(self, key: Key, rows: torch.Tensor) -> np.ndarray:
-        """Return a leaf of some rows ``[n, ...]``.
-
-        Raises:
-            UsageError: it is not real numbers.
-        """
+        """Return a leaf of some rows ``[n, ...]``."""
         leaf = self._entries.entry(key, rows)
         if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
             kind = (
@@ -110,11 +99,9 @@ class RowLeaves:
 
 
 class Rollout:
-    """The entries of a TensorDict of rows.
+    """The entries of a TensorDict of rows."""
 
-    Args:
-        data: ``[N]``.
-    """
+    # data: `[N]`.
 
     def __init__(self, data: TensorDictBase) -> None:
         self._data = data
@@ -131,11 +118,7 @@ class Rollout:
         return take(self._data.get(key), rows) if self.has(key) else None
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry with one number a row, ``[N, 1]``.
-
-        Raises:
-            UsageError: it has more than one number a row.
-        """
+        """Return an entry with one number a row, ``[N, 1]``."""
         column: torch.Tensor = self._data.get(key)
         if column.numel() != len(self._data):
             raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
@@ -143,11 +126,7 @@ class Rollout:
 
 
 def find_leaf(leaves: Leaves, key: Key) -> Key:
-    """Return the leaf that a name means: that of the root, or else that below ``"next"``.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """Return the leaf that a name means: that of the root, or else that below ``"next"``."""
     names = (key, ("next", *key))
     found = next((name for name in names if leaves.has(name)), None)
     if found is None:

@@ -43,21 +43,8 @@ def query(
     transform: Callable[[Rows], Rows] | None = None,
     table: Trajectories | None = None,
 ) -> list[Trajectory]:
-    """Return the trajectories for which a condition holds, the oldest first.
-
-    With several environments side by side they are those of the first, then of the second.
-
-    Args:
-        storage: the rows.
-        predicate: a condition of ``traj``, or a function of a trajectory; all where None.
-        trajectory_key: where numbers of trajectories are; where None, see ``_keys``.
-        transform: applied to each trajectory, before the condition sees it.
-        table: what is known of the storage's trajectories already.
-
-    Raises:
-        UsageError: what is given is no condition, or reads what rows do not have; nothing tells
-            trajectories apart; or rows are no TensorDicts.
-    """
+    """Return the trajectories for which a condition holds, the oldest first."""
+    # With several environments side by side they are those of the first, then of the second.
     criterion = _criterion(predicate)
     if not len(storage):
         return []
@@ -130,11 +117,7 @@ def filter_trajectories(
 
 
 def _criterion(predicate: Predicate | None) -> Criterion | None:
-    """Return what a condition, or a function, says of trajectories.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """Return what a condition, or a function, says of trajectories."""
     if isinstance(predicate, Expression):
         raise predicate.unfinished
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
@@ -148,11 +131,7 @@ def _criterion(predicate: Predicate | None) -> Criterion | None:
 
 
 def _check_rows(storage: Storage) -> None:
-    """Check that rows have entries.
-
-    Raises:
-        UsageError: they are no TensorDicts.
-    """
+    """Check that rows have entries."""
     if not storage.is_tensordict and not isinstance(row := storage.item(0), TensorDictBase):
         raise UsageError(
             "Trajectories are made of rows that are TensorDicts; those of this storage are "
@@ -163,16 +142,7 @@ def _check_rows(storage: Storage) -> None:
 def _keys(
     rows: Entries, trajectory_key: NestedKey | None, *, knows: bool = False
 ) -> TrajectoryKeys:
-    """Return the columns that tell trajectories apart; see ``iter_trajectories``.
-
-    Args:
-        rows: whose columns.
-        trajectory_key: the column that was asked for.
-        knows: the rows know their trajectories where no column was asked for.
-
-    Raises:
-        UsageError: there is no such column.
-    """
+    """Return the columns that tell trajectories apart; see ``iter_trajectories``."""
     if trajectory_key is not None:
         if not rows.has(key := key_of(trajectory_key)):
             raise UsageError(f"Rows have no {show_key(key)} that tells trajectories apart.")

@@ -14,23 +14,12 @@ from datasets_cli.replay.arguments import (
 
 
 class DrawGenerator:
-    """The generator of a buffer.
+    """The generator of a buffer."""
 
-    With neither argument, rows that never change are drawn from a generator of the buffer's own,
-    which torch's global one seeds at the first draw, as ``torch.utils.data.DataLoader`` does; rows
-    that can be written are drawn from the global one. A copy in another process is then seeded
-    there, so that processes do not draw the same.
-
-    Args:
-        generator: what to draw from.
-        seed: seeds a generator of the buffer's own.
-
-    Raises:
-        UsageError: both are given.
-
-    Attributes:
-        is_private: whether nobody else draws from it, so that rows may be drawn ahead.
-    """
+    # With neither argument, rows that never change are drawn from a generator of the buffer's own,
+    # which torch's global one seeds at the first draw, as `torch.utils.data.DataLoader` does; rows
+    # that can be written are drawn from the global one. A copy in another process is then seeded
+    # there, so that processes do not draw the same.
 
     def __init__(self, generator: torch.Generator | None, seed: int | None) -> None:
         self._seed = seed
@@ -47,10 +36,10 @@ class DrawGenerator:
         return self._generator
 
     def again(self) -> DrawGenerator:
-        """Return what another buffer draws from: a seed begins again, a given generator is shared.
-
-        With neither, it has a generator of its own too.
+        """Return what another buffer draws from: a seed begins again, a given generator is
+        shared.
         """
+        # With neither, it has a generator of its own too.
         if self._is_seeded_here or self._seed is not None:
             return DrawGenerator(None, self._seed)
         return DrawGenerator(self._generator, None)

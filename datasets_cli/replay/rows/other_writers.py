@@ -12,17 +12,12 @@ from datasets_cli.store.schema.columns import Key
 
 
 class OtherWriters:
-    """What other processes did with shared rows since this one last looked.
+    """What other processes did with shared rows since this one last looked."""
 
-    Priorities are not shared: a tree of sums that several processes change would need the lock for
-    every draw. They belong to the process that made the buffer, which draws and updates. The others
-    write rows, and these get their priorities there before the next draw, as its own rows do:
-    those that they come with, or the default.
-
-    Attributes:
-        maker: the process that made the buffer.
-        priority_key: the entry of rows that has their priorities; None for none.
-    """
+    # Priorities are not shared: a tree of sums that several processes change would need the lock
+    # for every draw. They belong to the process that made the buffer, which draws and updates. The
+    # others write rows, and these get their priorities there before the next draw, as its own rows
+    # do: those that they come with, or the default.
 
     def __init__(self) -> None:
         self.maker = this_process()
@@ -67,11 +62,7 @@ class OtherWriters:
                 sampler.update_priority(rows, priority)
 
     def check_draws(self, storage: Storage, sampler: Sampler) -> None:
-        """Check that this process may draw by a sampler, and change its priorities.
-
-        Raises:
-            UsageError: the sampler has priorities, and they are those of another process.
-        """
+        """Check that this process may draw by a sampler, and change its priorities."""
         is_shared = storage.sharing is not None and has_priorities(sampler)
         if is_shared and self.maker != this_process():
             raise UsageError(
@@ -81,15 +72,7 @@ class OtherWriters:
             )
 
     def check_writes(self, storage: Storage, *, writer: str | None) -> None:
-        """Check that this process may write rows.
-
-        Args:
-            storage: where they are.
-            writer: the name of a writer that is not shared; None for one that is.
-
-        Raises:
-            UsageError: the rows, or the writer, are a copy of those of another process.
-        """
+        """Check that this process may write rows."""
         if self.maker == this_process():
             return
         if storage.sharing is None:

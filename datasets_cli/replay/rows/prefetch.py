@@ -19,16 +19,9 @@ STALE = object()
 
 @dataclass(frozen=True)
 class Draw:
-    """The rows of one batch.
+    """The rows of one batch."""
 
-    Args:
-        index: row numbers int64 ``[B]``.
-        info: what the sampler says of them.
-        is_last: whether they end an epoch.
-        revision: that of the storage they were drawn from.
-        state_before: what it takes to draw them once more.
-        rows: what was gathered already, because other processes write too; None otherwise.
-    """
+    # index: row numbers int64 `[B]`.
 
     index: torch.Tensor
     info: Info
@@ -39,21 +32,12 @@ class Draw:
 
 
 class Prefetch:
-    """Keeps a number of batches under way.
+    """Keeps a number of batches under way."""
 
-    Rows are drawn in the calling thread, in order, so the same seed gives the same batches with and
-    without it. One thread gathers, decodes, moves and transforms them, in that order too: a
-    transform never runs twice at once. Nothing is drawn past the end of an epoch before its last
-    batch was taken, so that the next one can be set up.
-
-    Args:
-        depth: batches under way.
-        size: rows of each.
-        draw: draws the rows of a batch of some size.
-        make: makes the batch of what was drawn, or returns ``STALE``.
-        give_back: takes back a draw whose batch is not wanted, and those after it.
-        lock: held while rows are drawn, and by who writes rows.
-    """
+    # Rows are drawn in the calling thread, in order, so the same seed gives the same batches with
+    # and without it. One thread gathers, decodes, moves and transforms them, in that order too: a
+    # transform never runs twice at once. Nothing is drawn past the end of an epoch before its last
+    # batch was taken, so that the next one can be set up.
 
     def __init__(
         self,
@@ -74,10 +58,8 @@ class Prefetch:
         self._pool: ThreadPoolExecutor | None = None
 
     def take(self, size: int) -> tuple[Draw, Rows]:
-        """Return the oldest batch under way, and begin others; or one of another size.
-
-        Before one of another size, what is under way must be given back.
-        """
+        """Return the oldest batch under way, and begin others; or one of another size."""
+        # Before one of another size, what is under way must be given back.
         while True:
             with self._lock:
                 if size == self.size:

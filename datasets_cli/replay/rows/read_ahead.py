@@ -22,19 +22,8 @@ MOST_BATCHES = 32
 class DrawnBlock:
     """Batches that were drawn and gathered at once, and which of them were handed out.
 
-        rows         | batch 0 | batch 1 | batch 2 | batch 3 |
-        num_handed 2                     ^ the next one
-
-    Args:
-        sampler: who drew the rows.
-        generator: what it drew them from; None where it needed none.
-        state_before: that of the generator before.
-        size: rows of a batch.
-        index: their numbers int64 ``[n * size]``.
-        info: what the sampler says of them.
-        rows: what was gathered.
-        place: where the sampler must stand for the next batch to be the one that it draws.
-        num_handed: batches that were handed out.
+    rows         | batch 0 | batch 1 | batch 2 | batch 3 |
+    num_handed 2                     ^ the next one
     """
 
     sampler: AheadSampler
@@ -49,17 +38,15 @@ class DrawnBlock:
 
 
 class ReadAhead:
-    """Hands out batches of rows that never change, several of which are drawn and gathered at once.
-
-    A batch is a view of its own part of the memory that they were gathered into. Whoever asks where
-    the draws stand is told as if batches were made one by one: the generator is private, and
-    ``give_back`` turns it back; the sampler stays where it is until a batch is handed out. After
-    that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that who wants
-    few of them does not wait for many.
-
-    Args:
-        storage: whose rows.
+    """Hands out batches of rows that never change, several of which are drawn and gathered at
+    once.
     """
+
+    # A batch is a view of its own part of the memory that they were gathered into. Whoever asks
+    # where the draws stand is told as if batches were made one by one: the generator is private,
+    # and `give_back` turns it back; the sampler stays where it is until a batch is handed out.
+    # After that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that who
+    # wants few of them does not wait for many.
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -69,17 +56,8 @@ class ReadAhead:
     def take(
         self, sampler: Sampler, size: int, source: DrawGenerator
     ) -> tuple[torch.Tensor, Info, GatheredRows, int] | None:
-        """Return the next batch: its rows' numbers, what is said of them, and where they are.
-
-        Args:
-            sampler: draws them; the same as before, unless ``give_back`` was called.
-            size: of the batch.
-            source: what to draw from.
-
-        Returns:
-            the numbers int64 ``[B]``, info, the block and the batch's first row in it; None where
-            the batch must be drawn by itself.
-        """
+        """Return the next batch: its rows' numbers, what is said of them, and where they are."""
+        # the numbers int64 `[B]`, info, the block and the batch's first row in it; None where
         block = self._block
         if block is None or block.size != size or block.place != block.sampler.place:
             if block is not None:

@@ -33,24 +33,7 @@ CollateFunction = Callable[[Rows], Rows]
 
 
 class BatchReader:
-    """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered.
-
-    Args:
-        storage: where the rows are.
-        sampler: how rows are drawn.
-        transform: applied to every batch.
-        batch_size: rows in a batch where ``sample`` is not given another size.
-        collate_fn: makes a batch of what the storage gathers; None takes the storage's own way.
-        pin_memory: put batches into page-locked memory.
-        prefetch: batches that a thread makes ahead of time; None or 0 for none.
-        generator: what rows are drawn from; None for one of the reader's own.
-        seed: seeds that; None lets rows that never change be drawn from one that torch's global
-            generator seeds, and others from the global one itself.
-        sample_info: what batches carry of how they were drawn.
-
-    Raises:
-        UsageError: batches are to be made ahead, and their size is not known.
-    """
+    """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered."""
 
     def __init__(
         self,
@@ -126,10 +109,8 @@ class BatchReader:
         return generator
 
     def over(self, storage: Storage) -> BatchReader:
-        """Return what makes the same batches of other rows, by draws of its own.
-
-        Epochs and priorities begin; a given generator and the steps of the transform are shared.
-        """
+        """Return what makes the same batches of other rows, by draws of its own."""
+        # Epochs and priorities begin; a given generator and the steps of the transform are shared.
         sampler = copy.deepcopy(self.sampler)
         sampler.on_clear()
         found = BatchReader(
@@ -170,13 +151,7 @@ class BatchReader:
         return_info: bool,
         batch_format: BatchFormat | None = None,
     ) -> Rows:
-        """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``.
-
-        Args:
-            batch_size: rows to draw; the reader's own by default.
-            return_info: return ``(batch, info)``.
-            batch_format: what they are made of; TensorDicts and tensors by default.
-        """
+        """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
         size = self.batch_size if batch_size is None else batch_size
         if size is None:
             raise UsageError(
@@ -204,11 +179,7 @@ class BatchReader:
         return batch, details if batch_format is None else batch_format.from_batch(details)
 
     def check_format(self, batch_format: BatchFormat) -> None:
-        """Check that batches can be had in a format, as far as is known before they are made.
-
-        Raises:
-            UsageError: they cannot; see ``BatchFormat.check``.
-        """
+        """Check that batches can be had in a format, as far as is known before they are made."""
         if self._is_direct:  # a transform may give other types than the storage
             batch_format.check(self.storage)
             self._checked = batch_format
@@ -350,10 +321,8 @@ class BatchReader:
         return batch if batch_format is None else batch_format.from_batch(batch)
 
     def _draws(self) -> StateDict:
-        """Return what it takes to draw the same once more.
-
-        Priorities are no part of it: they belong to the rows, not to the draws.
-        """
+        """Return what it takes to draw the same once more."""
+        # Priorities are no part of it: they belong to the rows, not to the draws.
         sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
         return {"sampler": sampler, "generator": self.generator.get_state()}
 

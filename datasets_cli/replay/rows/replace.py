@@ -23,12 +23,7 @@ BLOCK = 4096  # rows that are copied at once where some of their entries are rep
 
 
 def writable(reader: BatchReader) -> WritableStorage:
-    """Return the storage of a buffer to write to.
-
-    Raises:
-        ImmutableError: its rows are a dataset.
-        UsageError: they are a copy of those of another process.
-    """
+    """Return the storage of a buffer to write to."""
     if not is_writable(reader.storage):
         refuse_to_write()
     reader.others.check_writes(reader.storage, writer=None)
@@ -36,18 +31,7 @@ def writable(reader: BatchReader) -> WritableStorage:
 
 
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
-    """Write rows in place of those that an index means.
-
-    Args:
-        storage: whose rows; of one dimension.
-        index: see ``row_numbers``; an int means one row.
-        data: the same number of rows. Those that replace all rows, ``rb[:] = rows``, may have more
-            keys than are there: the rows have these, too, from then on, until ``empty``.
-
-    Raises:
-        IndexError: a row does not exist.
-        UsageError: the rows are of another number or form, or of several dimensions.
-    """
+    """Write rows in place of those that an index means."""
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")
     rows = row_numbers(index, storage)
@@ -65,17 +49,9 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
 def write_entries(
     storage: WritableStorage, rows: torch.Tensor, entries: Mapping[Key, Rows]
 ) -> None:
-    """Replace some entries of rows, block by block: no copy of all rows is made.
-
-    Args:
-        storage: whose rows; of one dimension.
-        rows: int64 ``[n]``.
-        entries: what the rows get, ``[n, ...]`` each.
-
-    Raises:
-        UsageError: rows have no such entry, or one of another shape or element type; nothing is
-            written then.
-    """
+    """Replace some entries of rows, block by block: no copy of all rows is made."""
+    # rows: int64 `[n]`.
+    # entries: what the rows get, `[n, ...]` each.
     if storage.ndim > 1:
         raise UsageError("Rows of several dimensions can only be written by extend().")
     for key, values in entries.items():
@@ -100,15 +76,7 @@ def write_entries(
 def entries_by_key(
     entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
 ) -> dict[Key, Rows]:
-    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys.
-
-    Args:
-        entries: the dict; a key may be nested.
-        only: the leaves that are wanted, or groups of them; all of them where None.
-
-    Raises:
-        UsageError: a key that is wanted is not there.
-    """
+    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys."""
     found: dict[Key, Rows] = {}
     for name, value in entries.items():
         is_group = isinstance(value, Mapping | TensorDictBase)
@@ -129,14 +97,8 @@ def replace_rows(
     columns: list[Any] | None,
     writer_state: StateDict,
 ) -> None:
-    """Forget a buffer's rows for others, and continue after these where the writer stood.
-
-    Args:
-        reader: of the buffer.
-        writer: of the buffer.
-        columns: of the other rows ``[n, ...]``, as the storage flattens them; None for none.
-        writer_state: where its writer continues; ``cursor`` counts rows.
-    """
+    """Forget a buffer's rows for others, and continue after these where the writer stood."""
+    # columns: of the other rows `[n, ...]`, as the storage flattens them; None for none.
     storage = writable(reader)
     clear_rows(reader, writer)
     if columns is not None:

@@ -21,16 +21,7 @@ def is_key(index: Index) -> TypeGuard[NestedKey]:
 
 
 def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
-    """Return the rows int64 that an index means, in its shape.
-
-    Args:
-        index: an int, slice, list, mask or tensor of rows; with a storage of several dimensions
-            whatever indexes a tensor of these dimensions as ``extend`` takes them, time last.
-        storage: whose rows.
-
-    Raises:
-        IndexError: a row does not exist, or a mask has another length.
-    """
+    """Return the rows int64 that an index means, in its shape."""
     num_rows = len(storage)
     if storage.ndim > 1:
         by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
@@ -57,12 +48,7 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
 
 
 def rows_at(storage: Storage, index: Index) -> Rows:
-    """Return copies of the rows that an index means, as they are stored.
-
-    Args:
-        storage: whose rows.
-        index: see ``row_numbers``; an int, or one for each dimension, means one row.
-    """
+    """Return copies of the rows that an index means, as they are stored."""
     if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
         start, stop, _ = index.indices(len(storage))
         return storage.run(start, max(start, stop))
@@ -76,11 +62,9 @@ def rows_at(storage: Storage, index: Index) -> Rows:
 
 
 def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-    """Return what a storage calls its flat rows int64 ``[B]``.
-
-    The rows themselves, or their place in each dimension, int64 ``[B, ndim]``; -1, which is no row,
-    stays.
-    """
+    """Return what a storage calls its flat rows int64 ``[B]``."""
+    # The rows themselves, or their place in each dimension, int64 `[B, ndim]`; -1, which is no row,
+    # stays.
     if storage.ndim == 1:
         return rows
     places = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)

@@ -23,15 +23,7 @@ from datasets_cli.store.schema.columns import Key, show_key
 
 
 class RowWriter:
-    """Writes the rows of a replay buffer, and tells its sampler of them.
-
-    Args:
-        reader: of the buffer; it has the storage, the sampler and the transform.
-        writer: where rows are written; None takes the default for the storage.
-
-    Attributes:
-        writer: where rows are written.
-    """
+    """Writes the rows of a replay buffer, and tells its sampler of them."""
 
     def __init__(self, reader: BatchReader, writer: Writer | None) -> None:
         self._reader = reader
@@ -60,16 +52,7 @@ class RowWriter:
         return True
 
     def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
-        """Write rows and return their numbers; see ``ReplayBuffer.extend``.
-
-        Args:
-            data: rows.
-            priority_key: the entry that has the rows' priorities, where it is there.
-
-        Raises:
-            UsageError: the rows are of another form than those that are there, or a priority is no
-                finite number. Then nothing was written.
-        """
+        """Write rows and return their numbers; see ``ReplayBuffer.extend``."""
         reader = self._reader
         is_list = isinstance(data, list) and bool(data)
         if is_list and (reader.transform or not reader.storage.takes_lists):
@@ -104,13 +87,8 @@ class RowWriter:
         index: Index,
         only: Sequence[NestedKey] | None = None,
     ) -> None:
-        """Write some entries of rows in place of others.
-
-        Args:
-            entries: what the rows get, ``[n, ...]`` each.
-            index: the n rows; see ``row_numbers``.
-            only: which of the entries are written; all by default.
-        """
+        """Write some entries of rows in place of others."""
+        # entries: what the rows get, `[n, ...]` each.
         with self._reader.lock:
             storage = writable(self._reader)
             rows = row_numbers(index, storage).reshape(-1)
@@ -148,15 +126,7 @@ class RowWriter:
 
 
 def check_priorities(data: Rows, key: Key) -> None:
-    """Check the priorities that rows come with, before the rows are written.
-
-    Args:
-        data: rows; where they are not TensorDicts, or do not have the entry, nothing is checked.
-        key: the entry.
-
-    Raises:
-        UsageError: one is no finite number, or a row has none.
-    """
+    """Check the priorities that rows come with, before the rows are written."""
     for part in data if isinstance(data, list) else [data]:
         if not isinstance(part, TensorDictBase):
             return

@@ -22,13 +22,7 @@ from datasets_cli.store.schema.tree import Tree, entry, put
 
 @dataclass(frozen=True)
 class SampleInfo:
-    """Which of what is known of a draw its batch carries, where rows are TensorDicts.
-
-    Args:
-        index: ``index``, the rows' numbers.
-        marks: what the sampler says of the rows: weights, ends of slices. It comes back after the
-            transforms where one took it, because priorities are handed back by it.
-    """
+    """Which of what is known of a draw its batch carries, where rows are TensorDicts."""
 
     index: bool = False
     marks: bool = False
@@ -41,15 +35,9 @@ class SampleInfo:
         storage: Storage,
         sampler: Sampler,
     ) -> None:
-        """Put into a batch what it carries, and into ``info`` what follows from slice ends.
-
-        Args:
-            rows: the batch, or the nested dict of its leaves, ``[B]``.
-            index: flat row numbers int64 ``[B]``.
-            info: what the sampler says of them.
-            storage: whose rows.
-            sampler: who drew them.
-        """
+        """Put into a batch what it carries, and into ``info`` what follows from slice ends."""
+        # rows: the batch, or the nested dict of its leaves, `[B]`.
+        # index: flat row numbers int64 `[B]`.
         if not isinstance(rows, dict):
             rows = _rows_first(rows)
         inner = storage.row_batch_size
@@ -82,10 +70,8 @@ class SampleInfo:
 
 
 def _rows_first(rows: Any) -> Any:
-    """Return a batch whose first dimension counts rows: what is put into it is in ``rows`` too.
-
-    A lazy stack may count them along another one; its rows are the same objects.
-    """
+    """Return a batch whose first dimension counts rows: what is put into it is in ``rows`` too."""
+    # A lazy stack may count them along another one; its rows are the same objects.
     if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
         return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
     return rows
@@ -106,12 +92,8 @@ def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
-    """Return one entry a row ``[B, ...]`` for all of each row: ``[B, *row_batch_size, ...]``.
-
-    Args:
-        mark: one entry a row ``[B, ...]``.
-        row_batch_size: batch size of each row.
-    """
+    """Return one entry a row ``[B, ...]`` for all of each row: ``[B, *row_batch_size, ...]``."""
+    # mark: one entry a row `[B, ...]`.
     for _ in row_batch_size:
         mark = mark.unsqueeze(1)
     trailing = mark.shape[1 + len(row_batch_size) :]
@@ -121,10 +103,8 @@ def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch
 def slice_flags(
     rows: Tree | TensorDictBase, sampler: Sampler, info: Info
 ) -> dict[Key, torch.Tensor]:
-    """Return what follows from the ends and beginnings of slices, bool ``[B, 1]`` in ``info``.
-
-    An end is done too, and a beginning is marked beside those that are stored.
-    """
+    """Return what follows from the ends and beginnings of slices, bool ``[B, 1]`` in ``info``."""
+    # An end is done too, and a beginning is marked beside those that are stored.
     flags: dict[Key, torch.Tensor] = {}
     truncated_key = sampler.truncated_key
     if truncated_key is not None and (last := info.get(truncated_key)) is not None:

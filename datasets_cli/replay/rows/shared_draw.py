@@ -10,14 +10,7 @@ from datasets_cli.replay.storages.protocol import Storage
 
 
 class SharedDraw:
-    """One draw of rows that other processes may write meanwhile.
-
-    Args:
-        storage: whose rows.
-        sampler: draws them.
-        size: rows to draw.
-        generator: what they are drawn from.
-    """
+    """One draw of rows that other processes may write meanwhile."""
 
     def __init__(
         self,

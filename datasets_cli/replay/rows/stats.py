@@ -8,12 +8,7 @@ from datasets_cli.replay.writers.protocol import Writer
 
 
 def buffer_stats(reader: BatchReader, writer: Writer) -> dict[str, int | float | bool]:
-    """Return the numbers of a buffer, in TorchRL's words; see ``ReplayBuffer.stats``.
-
-    Args:
-        reader: of the buffer.
-        writer: of the buffer.
-    """
+    """Return the numbers of a buffer, in TorchRL's words; see ``ReplayBuffer.stats``."""
     size, storage = len(reader.storage), reader.storage
     capacity = storage.max_size if is_writable(storage) else size
     return {

@@ -10,12 +10,7 @@ import torch
 
 
 class DeviceSumTree:
-    """The sum tree as torch tensors on a device, such as CUDA; see ``SumTree`` for each method.
-
-    Args:
-        capacity: leaves, all without weight at first.
-        device: where the tree is.
-    """
+    """The sum tree as torch tensors on a device, such as CUDA; see ``SumTree`` for each method."""
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.capacity = capacity

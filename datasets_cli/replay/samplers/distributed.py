@@ -25,20 +25,7 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
 class SharedEpochs(Sampler):
-    """What samplers have in common whose epochs are shared among processes.
-
-    Args:
-        num_replicas: ranks; those of ``torch.distributed`` where None, or 1.
-        rank: which one this is; that of ``torch.distributed`` where None, or 0.
-        shuffle: draw in random order; in storage order otherwise.
-        seed: orders the epochs.
-        drop_last: leave out the last rows where the processes do not divide them.
-        fills_up: otherwise let every process draw equally many, some of the first rows again; where
-            it is False some processes draw one less, and none is drawn again.
-
-    Raises:
-        UsageError: the rank is not below the number of replicas.
-    """
+    """What samplers have in common whose epochs are shared among processes."""
 
     def __init__(
         self,
@@ -67,12 +54,7 @@ class SharedEpochs(Sampler):
 
     @abstractmethod
     def _order(self, num_items: int, processes: int) -> Order:
-        """Return the order of the epoch, from which the processes take items in turn.
-
-        Args:
-            num_items: rows of the storage, or trajectories of them, at least 1.
-            processes: how many there are.
-        """
+        """Return the order of the epoch, from which the processes take items in turn."""
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch; otherwise one follows another by itself."""
@@ -81,14 +63,9 @@ class SharedEpochs(Sampler):
         self._order_version = PERMUTATION
 
     def _take(self, count: int, num_items: int) -> torch.Tensor:
-        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch.
-
-        The epoch begins again where the number of items has changed. Where this process does not
-        have any in what is left of an epoch, its next one begins.
-
-        Raises:
-            UsageError: there are fewer items than processes.
-        """
+        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
+        # The epoch begins again where the number of items has changed. Where this process does not
+        # have any in what is left of an epoch, its next one begins.
         if self.ran_out:
             self.set_epoch(self.epoch + 1)
         elif self._rest and self._rest.num_items != num_items:
@@ -253,14 +230,7 @@ class DistributedSampler(SharedRows):
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """What was left of an epoch when it was shared out.
-
-    Args:
-        share: the items of this process.
-        processes: how many share the epoch.
-        begin: items of the epoch that were drawn before, by all processes together.
-        num_items: rows of the storage, or trajectories of them.
-    """
+    """What was left of an epoch when it was shared out."""
 
     share: Share
     processes: int

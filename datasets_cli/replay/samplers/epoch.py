@@ -22,16 +22,11 @@ from datasets_cli.replay.storages.protocol import NO_ROWS
 
 
 class Epoch:
-    """Gives each of some items once, then begins again.
+    """Gives each of some items once, then begins again."""
 
-    Its state is a seed and a position, never the items, so that it stays small and can be resumed
-    in the middle. An epoch that an earlier version began keeps its order until it ends. Only the
-    order of one that began in TorchRL is given by no seed, and is kept as a whole.
-
-    Args:
-        drop_last: leave out a last share that would be short.
-        shuffle: give them in random order; in order otherwise.
-    """
+    # Its state is a seed and a position, never the items, so that it stays small and can be resumed
+    # in the middle. An epoch that an earlier version began keeps its order until it ends. Only the
+    # order of one that began in TorchRL is given by no seed, and is kept as a whole.
 
     def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
         self.drop_last = drop_last
@@ -45,14 +40,9 @@ class Epoch:
         self._items: Share | None = None  # all of the epoch; made when it is first drawn from
 
     def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
-        """Return the next items int64 ``[count]``, or fewer at the end of the epoch.
-
-        Another epoch begins where the number of items has changed, and with ``drop_last`` where
-        fewer are left than asked for, as after smaller shares.
-
-        Raises:
-            UsageError: there are none; or, with ``drop_last``, fewer than asked for.
-        """
+        """Return the next items int64 ``[count]``, or fewer at the end of the epoch."""
+        # Another epoch begins where the number of items has changed, and with `drop_last` where
+        # fewer are left than asked for, as after smaller shares.
         if not num_items:
             raise EmptyBuffer(NO_ROWS)
         if self.drop_last and count > num_items:
@@ -107,11 +97,9 @@ class Epoch:
         return {**self.__dict__, "_items": None}  # the seed gives them again
 
     def state_dict(self) -> StateDict:
-        """Return the seed of the epoch, and how many of how many items were given.
-
-        ``order`` is None, or the int64 items of an epoch whose order no seed gives;
-        ``order_version`` says how a seed gives it.
-        """
+        """Return the seed of the epoch, and how many of how many items were given."""
+        # `order` is None, or the int64 items of an epoch whose order no seed gives; `order_version`
+        # says how a seed gives it.
         return {
             "seed": self._seed,
             "position": self._position,
@@ -122,11 +110,7 @@ class Epoch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: a number is out of its range.
-        """
+        """Continue where ``state`` was taken."""
         version = version_in(state)
         num_items = whole_number("num_items", state["num_items"], 0)
         given = None if state["order"] is None else _listed(state["order"], num_items)
@@ -143,12 +127,7 @@ class Epoch:
 
 
 class EpochSampler(Sampler):
-    """What samplers without replacement have in common: an epoch, and how far it is.
-
-    Args:
-        drop_last: leave out a last batch that would be short.
-        shuffle: draw in random order; in storage order otherwise.
-    """
+    """What samplers without replacement have in common: an epoch, and how far it is."""
 
     def __init__(self, drop_last: bool, shuffle: bool) -> None:
         self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
@@ -186,11 +165,6 @@ def _listed(items: Any, num_items: int) -> torch.Tensor:
 
 
 def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
-    """Return the state of an epoch that continues with some items, in this order.
-
-    Args:
-        items: what is left of the epoch, int64.
-        num_items: how many there are in all.
-    """
+    """Return the state of an epoch that continues with some items, in this order."""
     begun = {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}
     return {**begun, ORDER_VERSION: PERMUTATION}

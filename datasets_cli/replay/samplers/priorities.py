@@ -52,18 +52,10 @@ class WeightTree(Protocol[Array]):
 
 
 class Priorities(Generic[Array]):
-    """The priorities of the rows of a storage, and a sum tree over their powers.
+    """The priorities of the rows of a storage, and a sum tree over their powers."""
 
-    Its arrays are those of the tree; only what both kinds have is used. Not safe for two threads at
-    once.
-
-    Args:
-        tree: without weights, of ``capacity`` leaves.
-        capacity: most rows that the storage can have.
-        alpha: the power.
-        eps: added to every priority.
-        device: where the arrays of the tree are.
-    """
+    # Its arrays are those of the tree; only what both kinds have is used. Not safe for two threads
+    # at once.
 
     def __init__(
         self, tree: WeightTree[Array], capacity: int, alpha: float, eps: float, device: torch.device
@@ -95,16 +87,9 @@ class Priorities(Generic[Array]):
         return self._tree.tensor(self._raw[: self._num_known])
 
     def set(self, rows: torch.Tensor, priority: torch.Tensor) -> float:
-        """Give rows priorities and return the highest; of equal rows the last counts.
-
-        Args:
-            rows: int64 ``[B]``; -1 is passed over.
-            priority: floats, one a row ``[B]`` or one for all ``[]``; their sign does not matter.
-
-        Raises:
-            UsageError: a priority is NaN or infinite, or a row is below -1 or not below the
-                capacity.
-        """
+        """Give rows priorities and return the highest; of equal rows the last counts."""
+        # rows: int64 `[B]`; -1 is passed over.
+        # priority: floats, one a row `[B]` or one for all `[]`; their sign does not matter.
         row, value = self._tree.array(rows), abs(self._tree.array(priority))
         if len(row) and (first := int(row.min())) < 0:
             if first < -1:
@@ -142,16 +127,7 @@ class Priorities(Generic[Array]):
         return num_rows == self._num_covered == self._num_known
 
     def resize(self, num_rows: int, default: float) -> None:
-        """Make the rows that can be drawn the first ``num_rows``.
-
-        Args:
-            num_rows: rows of the storage. Priorities of later rows are forgotten.
-            default: the priority of rows that do not have one, as in a storage that was filled
-                before.
-
-        Raises:
-            UsageError: there are more rows than the capacity.
-        """
+        """Make the rows that can be drawn the first ``num_rows``."""
         if num_rows > self.capacity:
             raise UsageError(
                 f"The sampler has priorities for {self.capacity} rows, but there are {num_rows}. "
@@ -179,14 +155,9 @@ class Priorities(Generic[Array]):
     def draw(
         self, count: int, beta: float, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return rows int64 ``[count]`` and importance weights float64 ``[count]``.
-
-        A weight is ``(power of the row's priority / the least power of all rows)^-beta``: 1 for the
-        row that is drawn most rarely, less for all others.
-
-        Raises:
-            UsageError: there is no row with a weight.
-        """
+        """Return rows int64 ``[count]`` and importance weights float64 ``[count]``."""
+        # A weight is `(power of the row's priority / the least power of all rows)^-beta`: 1 for the
+        # row that is drawn most rarely, less for all others.
         total = self._tree.total
         if not 0 < total < math.inf:
             raise EmptyBuffer(
@@ -202,12 +173,10 @@ class Priorities(Generic[Array]):
         return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
 
     def greatest_weight(self, beta: float) -> float:
-        """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p.
-
-        By it ``draw`` divides the weights ``(n * p)^-beta`` of all n rows, so that they are at most
-        1; times it, weights of rows that were drawn by several samplers compare. It is 1 where all
-        are drawn alike, as before any row has a priority.
-        """
+        """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p."""
+        # By it `draw` divides the weights `(n * p)^-beta` of all n rows, so that they are at most
+        # 1; times it, weights of rows that were drawn by several samplers compare. It is 1 where
+        # all are drawn alike, as before any row has a priority.
         total = self._tree.total
         if not total:
             return 1.0
@@ -226,14 +195,7 @@ class Priorities(Generic[Array]):
 def priorities_on(
     device: torch.device, capacity: int, alpha: float, eps: float
 ) -> Priorities[np.ndarray] | Priorities[torch.Tensor]:
-    """Return priorities without any known: with numpy's arrays on the CPU, torch's elsewhere.
-
-    Args:
-        device: where rows are drawn.
-        capacity: most rows that the storage can have.
-        alpha: the power.
-        eps: added to every priority.
-    """
+    """Return priorities without any known: with numpy's arrays on the CPU, torch's elsewhere."""
     if device.type == "cpu":
         return Priorities(SumTree(capacity), capacity, alpha, eps, device)
     return Priorities(DeviceSumTree(capacity, device), capacity, alpha, eps, device)

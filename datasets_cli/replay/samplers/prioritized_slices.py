@@ -25,24 +25,6 @@ class PrioritizedSlices(Sliced, Prioritized):
     and the importance weights compare the rows that can be. Every row of a slice gets the
     weight of its first. Whoever updates priorities decides what that of a first row stands for: its
     own error, or the highest of its slice.
-
-    Args:
-        slicing: how slices are cut, without padding and without fragments. With
-            ``strict_length=False`` a trajectory that is shorter than a slice is drawn whole. Of
-            ``span`` only the right side can be given, as ``(False, rows)``: there is no row before
-            a trajectory to begin at.
-        max_capacity: most rows that the storage can have.
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        dtype: of the importance weights.
-        reduction: how several numbers a row become one.
-        max_priority_within_buffer: as in ``PrioritizedSampler``.
-        device: where rows are drawn.
-
-    Raises:
-        UsageError: an argument is out of its range, or one of those that do not have a meaning
-            here.
     """
 
     def __init__(
@@ -101,10 +83,8 @@ class PrioritizedSlices(Sliced, Prioritized):
         return index, {("priority_weight",): weights, **info}
 
     def _make_room(self, storage: Storage, slice_len: int) -> TrajectoryIndex:
-        """Let the rows that leave room for a slice be drawn; return the trajectories.
-
-        Nothing is to be done where neither the storage nor the priorities were written since.
-        """
+        """Let the rows that leave room for a slice be drawn; return the trajectories."""
+        # Nothing is to be done where neither the storage nor the priorities were written since.
         known, asked = self._prepared, (storage, slice_len, storage.revision, self.revision)
         if known is not None and known[:4] == asked:
             return known[4]

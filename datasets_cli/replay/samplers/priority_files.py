@@ -48,19 +48,7 @@ def write_priorities(folder: Path, state: Mapping[str, Any], max_capacity: int) 
 
 
 def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) -> StateDict:
-    """Return the state of ``Priorities`` that a folder holds.
-
-    Args:
-        folder: where they are.
-        max_capacity: that of the sampler that is to take them.
-        rounds_up: whether there may be more rows than that, since a storage rounded its size up.
-
-    Raises:
-        FileNotFoundError: nothing was written there.
-        DamagedDataset: a number is not what it should be, or a file is too short or too long, or
-            no regular one.
-        UsageError: it was written with another capacity, or by another version.
-    """
+    """Return the state of ``Priorities`` that a folder holds."""
     path = folder / METADATA
     if not os.path.lexists(path):
         raise FileNotFoundError(
@@ -92,12 +80,7 @@ def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) ->
 
 
 def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
-    """Tell whether numbers, of any shape, are finite priorities, or mark rows without one.
-
-    Args:
-        numbers: a tensor of numbers.
-        unknown: marks a row without a priority.
-    """
+    """Tell whether numbers, of any shape, are finite priorities, or mark rows without one."""
     known = (numbers >= 0) | (numbers == unknown)
     return bool((known & numbers.isfinite()).all())
 
@@ -122,10 +105,8 @@ def _highest(metadata: StateDict, path: Path) -> float:
 
 
 def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = None) -> np.ndarray:
-    """Return the float64 ``[n]`` of a file, finite and from ``least`` on.
-
-    They are ``num_rows``, or at most ``capacity`` where that is not known.
-    """
+    """Return the float64 ``[n]`` of a file, finite and from ``least`` on."""
+    # They are `num_rows`, or at most `capacity` where that is not known.
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size

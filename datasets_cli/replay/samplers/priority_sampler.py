@@ -24,21 +24,7 @@ from datasets_cli.replay.storages.protocol import Storage, is_writable
 
 
 class Prioritized(PrioritySampler):
-    """What prioritised samplers have in common: priorities, and how they change.
-
-    Args:
-        max_capacity: see ``PrioritizedSampler``, as for the others.
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        dtype: of the importance weights.
-        reduction: how several numbers a row become one.
-        max_priority_within_buffer: which priority new rows get.
-        device: where rows are drawn.
-
-    Raises:
-        UsageError: an argument is out of its range.
-    """
+    """What prioritised samplers have in common: priorities, and how they change."""
 
     priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]
     _highest: float  # of all priorities that ever were; below 0 before there was any

@@ -12,13 +12,7 @@ from datasets_cli.replay.storages.protocol import Storage
 
 
 class SliceEpochs(Sliced, EpochSampler):
-    """Draws one random slice of every trajectory, each trajectory once an epoch.
-
-    Args:
-        slicing: how slices are cut.
-        drop_last: leave out a last batch that has too few trajectories left.
-        shuffle: visit the trajectories in random order.
-    """
+    """Draws one random slice of every trajectory, each trajectory once an epoch."""
 
     def __init__(self, slicing: Slicing, *, drop_last: bool = False, shuffle: bool = True) -> None:
         super().__init__(drop_last, shuffle)

@@ -14,11 +14,7 @@ from datasets_cli.store.schema.columns import Key
 
 
 class Sliced(Sampler):
-    """What samplers of slices have in common: they say how slices are cut.
-
-    Attributes:
-        slicing: how slices are cut.
-    """
+    """What samplers of slices have in common: they say how slices are cut."""
 
     has_slices = True
     slicing: Slicing
@@ -70,9 +66,6 @@ class UniformSlices(Sliced, AheadSampler):
 
     A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
-
-    Args:
-        slicing: how slices are cut.
     """
 
     def __init__(self, slicing: Slicing) -> None:
@@ -120,11 +113,7 @@ class UniformSlices(Sliced, AheadSampler):
 
 
 class SlicePerRow(Sliced):
-    """Draws a slice for each row of a batch.
-
-    Args:
-        slicing: how slices are cut; it fixes ``slice_len``.
-    """
+    """Draws a slice for each row of a batch."""
 
     def __init__(self, slicing: Slicing) -> None:
         self.slicing = slicing

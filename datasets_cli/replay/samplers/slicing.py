@@ -22,28 +22,7 @@ MASK = ("collector", "mask")
 
 
 class Slicing:
-    """How slices are cut out of trajectories.
-
-    Args:
-        num_slices: slices in a batch; exclusive with ``slice_len``.
-        slice_len: rows in a slice; exclusive with ``num_slices``.
-        trajectories: where they are: what the storage knows of them, by default; other columns of
-            it, by ``TrajectoryKeys``; or a ``TrajectoryIndex`` for a storage that will not change.
-            They are worked out once, and again after rows were written.
-        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole,
-            and the batch is shorter than asked for.
-        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
-            that are real in ``("collector", "mask")``. The last real row ends the slice.
-        span: how many rows of a slice may be before its trajectory (left) and after it (right), and
-            are left out; one value, or one for each side; True for all but one.
-        truncated_key: where the last row of each slice is marked; None for nowhere.
-        init_key: where the first row of each slice is marked, if rows have this flag; None for
-            nowhere.
-
-    Raises:
-        TypeError: both sizes are given, or none.
-        UsageError: a size is no whole number from 1 on, or a span is no number.
-    """
+    """How slices are cut out of trajectories."""
 
     def __init__(
         self,
@@ -77,11 +56,7 @@ class Slicing:
         return f"Slicing({size}={self.num_slices or self.slice_len})"
 
     def shape(self, batch_size: int) -> tuple[int, int]:
-        """Return how many slices of how many rows a batch is made of.
-
-        Raises:
-            UsageError: it is not a whole number of slices.
-        """
+        """Return how many slices of how many rows a batch is made of."""
         divisor = self.num_slices or self.slice_len
         assert divisor is not None
         if batch_size % divisor or batch_size < divisor:
@@ -95,11 +70,7 @@ class Slicing:
         return batch_size // divisor, divisor
 
     def windows(self, storage: Storage, slice_len: int) -> SliceWindows:
-        """Return the slices of a storage that can be drawn; worked out once after each write.
-
-        Raises:
-            UsageError: as ``trajectories_of``, or no trajectory is long enough.
-        """
+        """Return the slices of a storage that can be drawn; worked out once after each write."""
         known, asked = self._windows, (storage, storage.revision, slice_len)
         if known is None or known[:3] != asked:
             trajectories = trajectories_of(storage, self.trajectories)
@@ -125,14 +96,8 @@ class Slicing:
         drawn: torch.Tensor,
         uniform: torch.Tensor,
     ) -> tuple[torch.Tensor, Info]:
-        """Return the slice of each trajectory ``drawn`` int64 ``[S]`` that ``uniform`` says.
-
-        Args:
-            storage: whose rows.
-            windows: the slices that can be drawn.
-            drawn: trajectories.
-            uniform: float64 ``[S]`` in [0, 1): where each slice is; written into.
-        """
+        """Return the slice of each trajectory ``drawn`` int64 ``[S]`` that ``uniform`` says."""
+        # uniform: float64 `[S]` in [0, 1): where each slice is; written into.
         index, last, real = windows.cut(drawn, uniform, pad=self.pad_output)
         return index, self.sample_info(storage, last, real)
 
@@ -154,15 +119,7 @@ class Slicing:
 
 
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:
-    """Return the trajectories of a storage.
-
-    Args:
-        storage: whose rows.
-        trajectories: where they are.
-
-    Raises:
-        UsageError: it does not have rows, or the given trajectories are of another storage.
-    """
+    """Return the trajectories of a storage."""
     if not len(storage):
         raise EmptyBuffer(NO_ROWS)
     if isinstance(trajectories, TrajectoryKeys):

@@ -23,11 +23,7 @@ SMALL = 1024  # batches up to this are faster by the table, and by numpy's power
 
 
 class SumTree:
-    """A sum tree of numpy arrays. Not locked: one thread at a time.
-
-    Args:
-        capacity: leaves, all without weight at first.
-    """
+    """A sum tree of numpy arrays. Not locked: one thread at a time."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -62,12 +58,7 @@ class SumTree:
         return self._nodes.take(leaf + self._width)
 
     def set(self, leaf: np.ndarray, weights: np.ndarray) -> None:
-        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts.
-
-        Args:
-            leaf: from 0 up to the capacity; not checked.
-            weights: finite and not negative; not checked.
-        """
+        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
         nodes = self._nodes
         pairs = nodes.reshape(-1, 2)
         node = leaf + self._width
@@ -96,14 +87,7 @@ class SumTree:
             np.add(pair[:, 0], pair[:, 1], out=self._nodes[low:high])
 
     def scan(self, mass: np.ndarray) -> np.ndarray:
-        """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall.
-
-        Args:
-            mass: from 0 up to, and without, the total, which must not be 0.
-
-        Returns:
-            leaves with weight, never others, whatever the sums were rounded to.
-        """
+        """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall."""
         nodes = self._nodes
         width, node, rest = self._look_up(mass)
         while width < self._width:
@@ -122,11 +106,9 @@ class SumTree:
         return node
 
     def least(self, count: int) -> float:
-        """Return the least weight of the first ``count`` leaves that have one, or infinity.
-
-        It is kept between calls, and searched again only when the leaf that had it was set. So
-        every weight must be in those first leaves.
-        """
+        """Return the least weight of the first ``count`` leaves that have one, or infinity."""
+        # It is kept between calls, and searched again only when the leaf that had it was set. So
+        # every weight must be in those first leaves.
         if self._least is None:
             weights = self._nodes[self._width : self._width + count]
             leaf = weights.argmin()

@@ -15,26 +15,14 @@ Span = bool | int
 class SliceWindows:
     """The slices of one length that trajectories have.
 
-        trajectory of 5, slices of 3, span (1, 1)
+    trajectory of 5, slices of 3, span (1, 1)
 
-        rows         0 1 2 3 4
-        start -1   └───┘              the left side: row 0 and 1 are left of it
-        start  0     └───┘
-        ...
-        start  3           └───┘      the right side: row 3 and 4 are left of it
-        room = 5 - 3 + 1 + (1 + 1) = 5 starts
-
-    Args:
-        trajectories: where slices are cut out.
-        slice_len: rows in a slice.
-        strict_length: leave out shorter trajectories; otherwise they are slices of their own.
-        span: rows that may be before and after a trajectory, and are left out.
-
-    Raises:
-        UsageError: no trajectory is long enough, or a span is longer than a slice.
-
-    Attributes:
-        are_full: whether every slice has ``slice_len`` rows.
+    rows         0 1 2 3 4
+    start -1   └───┘              the left side: row 0 and 1 are left of it
+    start  0     └───┘
+    ...
+    start  3           └───┘      the right side: row 3 and 4 are left of it
+    room = 5 - 3 + 1 + (1 + 1) = 5 starts
     """
 
     def __init__(
@@ -75,18 +63,12 @@ class SliceWindows:
     def cut(
         self, drawn: torch.Tensor, uniform: torch.Tensor, *, pad: bool
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return a slice of each trajectory.
-
-        Args:
-            drawn: trajectories int64 ``[S]``.
-            uniform: where each slice is among those of its trajectory, float64 ``[S]`` in [0, 1);
-                written into.
-            pad: repeat the last row of a slice that is short.
-
-        Returns:
-            rows int64 ``[B]``; which of them end a slice, bool ``[B, 1]``; and with ``pad`` which
-            of them are real, bool ``[B]``, else None. The last real row ends its slice.
-        """
+        """Return a slice of each trajectory."""
+        # drawn: trajectories int64 `[S]`.
+        # uniform: where each slice is among those of its trajectory, float64 `[S]` in [0, 1);
+        # written into.
+        # rows int64 `[B]`; which of them end a slice, bool `[B, 1]`; and with `pad` which
+        # of them are real, bool `[B]`, else None. The last real row ends its slice.
         start = uniform.mul_(self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
         if self.are_full:
@@ -111,12 +93,9 @@ class SliceWindows:
 
 
 def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-    """Return which rows begin a slice, bool ``[B, 1]``.
-
-    Args:
-        last: which rows end a slice, bool ``[B, 1]``.
-        real: which rows are no padding, bool ``[B]``; all of them where None.
-    """
+    """Return which rows begin a slice, bool ``[B, 1]``."""
+    # last: which rows end a slice, bool `[B, 1]`.
+    # real: which rows are no padding, bool `[B]`; all of them where None.
     if real is None:
         # begins_of in one call: the last row of a batch ends a slice, and makes row 0 begin one.
         return last.roll(1, 0)
@@ -125,11 +104,7 @@ def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
 
 
 def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
-    """Return how many rows of a slice may be before and after its trajectory.
-
-    Raises:
-        UsageError: a side is longer than a slice.
-    """
+    """Return how many rows of a slice may be before and after its trajectory."""
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):
         raise UsageError(

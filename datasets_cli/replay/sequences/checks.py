@@ -18,16 +18,7 @@ from datasets_cli.store.schema.tree import entry
 
 
 def check_rows(storage: Storage, names: Iterable[str]) -> None:
-    """Check that a storage has rows that sequences can be made of.
-
-    Args:
-        storage: the rows.
-        names: the entries that sequences have and rows do not.
-
-    Raises:
-        UsageError: they can be written, are no single TensorDicts, or have such an entry.
-        EmptyBuffer: there are none.
-    """
+    """Check that a storage has rows that sequences can be made of."""
     kind = type(storage).__name__
     if storage.is_writable:
         raise UsageError(
@@ -53,11 +44,7 @@ def check_rows(storage: Storage, names: Iterable[str]) -> None:
 
 
 def consecutive_offsets(storage: Storage) -> np.ndarray:
-    """Return the offsets int64 ``[K + 1]`` of trajectories that are one after the other.
-
-    Raises:
-        UsageError: their rows are apart.
-    """
+    """Return the offsets int64 ``[K + 1]`` of trajectories that are one after the other."""
     found = storage.trajectories(FROM_STORAGE)
     offsets = np.append(found.starts.numpy(), len(storage))
     # Each has its rows one after the other, up to where the next one begins.
@@ -71,22 +58,14 @@ def consecutive_offsets(storage: Storage) -> np.ndarray:
 
 
 def checked_discount(gamma: float) -> float:
-    """Return the discount a step as a float.
-
-    Raises:
-        UsageError: it is no number from 0 to 1.
-    """
+    """Return the discount a step as a float."""
     if not _is_number(gamma) or not 0 <= gamma <= 1:
         raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
     return float(gamma)
 
 
 def check_padding(storage: Storage, key: Key, value: float) -> None:
-    """Check that every leaf at or below a key can hold a number; 0 is one of every type.
-
-    Raises:
-        UsageError: it cannot, there is no such leaf, or the value is no number.
-    """
+    """Check that every leaf at or below a key can hold a number; 0 is one of every type."""
     if not _is_number(value):
         raise UsageError(f"{show_key(key)}_padding is a number, not {value!r}.")
     if value:

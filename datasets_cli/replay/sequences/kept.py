@@ -32,23 +32,11 @@ OTHER_BLOCK_ROWS = 1024
 def returns_to_go(
     storage: Storage, offsets: np.ndarray, gamma: float, root: CacheRoot | None
 ) -> np.ndarray:
-    """Return the returns to go of every row, ``[N, *shape]``, to be read only.
-
-    They are float32, or float64 where the rewards have numbers that float32 does not have; summed
-    in float64 in any case. Those of a view are of its trajectories: where it has cut one, of the
-    rows that are left.
-
-    Args:
-        storage: the rows.
-        offsets: of their trajectories, int64 ``[K + 1]``.
-        gamma: the discount a step.
-        root: where those of a dataset are kept; where that cannot be written, or is None, they are
-            in memory.
-
-    Raises:
-        UsageError: the rows have no rewards, or no real numbers; or what is to be in memory would
-            take more than half of what is free.
-    """
+    """Return the returns to go of every row, ``[N, *shape]``, to be read only."""
+    # They are float32, or float64 where the rewards have numbers that float32 does not have; summed
+    # in float64 in any case. Those of a view are of its trajectories: where it has cut one, of the
+    # rows that are left.
+    # offsets: of their trajectories, int64 `[K + 1]`.
     if not storage.has(REWARD):
         raise UsageError(
             f"These rows have no {show_key(REWARD)}, of which returns to go are the sums. Take "

@@ -30,14 +30,8 @@ RewardRows = Callable[[int, int], torch.Tensor]
 def returns_in_blocks(
     rewards: RewardRows, offsets: np.ndarray, gamma: float, block_rows: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``.
-
-    Args:
-        rewards: reads them.
-        offsets: of trajectories, int64 ``[K + 1]``.
-        gamma: the discount a step.
-        block_rows: rows of a block; the last block, which comes first, may have fewer.
-    """
+    """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``."""
+    # offsets: of trajectories, int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     following = torch.zeros(())  # the return to go of the row after the block
     for start in reversed(range(0, num_rows, block_rows)):
@@ -52,11 +46,7 @@ def returns_in_blocks(
 
 
 def returns_dtype(rewards: torch.Tensor) -> np.dtype:
-    """Return the type of the returns to go of rewards: float32, or float64 where these need it.
-
-    Raises:
-        UsageError: they are not real numbers.
-    """
+    """Return the type of the returns to go of rewards: float32, or float64 where these need it."""
     try:
         is_real = not rewards.is_complex() and rewards.double() is not None
     except (NotImplementedError, RuntimeError):  # torch does not compute with this type

@@ -20,14 +20,12 @@ Padding = Literal["left", "right"]
 
 @dataclass(frozen=True)
 class SequenceRows:
-    """The rows of some sequences.
+    """The rows of some sequences."""
 
-    Args:
-        rows: their numbers, int64 ``[B * T]``; those of padding are of the sequence, too.
-        timesteps: of each row in its trajectory, int64 ``[B, T]``; 0 where there is padding.
-        is_row: which are no padding, bool ``[B, T]``.
-        padding: places of padding in ``rows``, int64 ``[n]``.
-    """
+    # rows: their numbers, int64 `[B * T]`; those of padding are of the sequence, too.
+    # timesteps: of each row in its trajectory, int64 `[B, T]`; 0 where there is padding.
+    # is_row: which are no padding, bool `[B, T]`.
+    # padding: places of padding in `rows`, int64 `[n]`.
 
     rows: np.ndarray
     timesteps: np.ndarray
@@ -38,17 +36,9 @@ class SequenceRows:
 def sequence_rows(
     first: np.ndarray, offsets: np.ndarray, length: int, side: Padding
 ) -> SequenceRows:
-    """Return the rows of sequences.
-
-    Args:
-        first: the first row of each, int64 ``[B]``.
-        offsets: of trajectories, int64 ``[K + 1]``.
-        length: T.
-        side: where short ones are padded.
-
-    Raises:
-        IndexError: there is no such row.
-    """
+    """Return the rows of sequences."""
+    # first: the first row of each, int64 `[B]`.
+    # offsets: of trajectories, int64 `[K + 1]`.
     next_number = offsets.searchsorted(first, side="right")  # of the trajectory after
     start = offsets[next_number - 1][:, None]
     stop = offsets[next_number][:, None]

@@ -129,13 +129,8 @@ class Sequences(Storage):
         return tree
 
     def _shape(self, tree: Tree, padding: torch.Tensor, key: Key) -> None:
-        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``.
-
-        Args:
-            tree: the leaves.
-            padding: places of padding, int64 ``[n]``.
-            key: of the tree.
-        """
+        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``."""
+        # padding: places of padding, int64 `[n]`.
         for name, leaf in tree.items():
             if isinstance(leaf, dict):
                 self._shape(leaf, padding, (*key, name))

@@ -24,11 +24,7 @@ _MEMORY = Path("/dev/shm")  # Linux: files that are memory
 
 
 def make_control(folder: Path) -> bytes:
-    """Make the control file of a storage, in place of that of an earlier one; return its key.
-
-    Args:
-        folder: of the rows; made if it is not there.
-    """
+    """Make the control file of a storage, in place of that of an earlier one; return its key."""
     control = folder / SUBFOLDER
     folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(control, ignore_errors=True)
@@ -41,11 +37,7 @@ def make_control(folder: Path) -> bytes:
 
 
 def open_control(folder: Path, key: bytes) -> memoryview:
-    """Return the numbers int64 of a control file, which all its processes read and set.
-
-    Raises:
-        UsageError: it is gone, or that of another storage is there.
-    """
+    """Return the numbers int64 of a control file, which all its processes read and set."""
     try:
         numbers = _map(folder)
     except FileNotFoundError as error:
@@ -86,11 +78,7 @@ def _delete(folder: Path, maker: str) -> None:
 
 
 def check_memory(folder: Path, num_bytes: int) -> None:
-    """Check that memory has room, where a folder is in it: else a write would kill the process.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Check that memory has room, where a folder is in it: else a write would kill the process."""
     if folder.parent != _MEMORY:
         return
     space = os.statvfs(folder)

@@ -23,15 +23,7 @@ NUM_NUMBERS = _FIRST + 2 * _NUM_COUNTERS
 
 @dataclass
 class Counters:
-    """What one process counts.
-
-    Attributes:
-        num_rows: rows there are.
-        cursor: the time step that is written next.
-        revision: raised whenever rows are written or cleared.
-        write_count: rows that were written one after the other since the storage was empty.
-        clears: how often all rows were cleared.
-    """
+    """What one process counts."""
 
     num_rows: int = 0
     cursor: int = 0
@@ -54,15 +46,11 @@ def _counter(place: int) -> property:
 
 
 class SharedCounters:
-    """The same counters in memory that several processes share; they change all at once.
+    """The same counters in memory that several processes share; they change all at once."""
 
-    There are two sets of them. ``SEQUENCE // 2`` says which one counts: it is odd or even. Values
-    are set in the other one, so that raising ``SEQUENCE`` to the next even number, which is one
-    store, makes all of them count.
-
-    Args:
-        numbers: the control file's, int64.
-    """
+    # There are two sets of them. `SEQUENCE // 2` says which one counts: it is odd or even. Values
+    # are set in the other one, so that raising `SEQUENCE` to the next even number, which is one
+    # store, makes all of them count.
 
     num_rows, cursor, revision, write_count, clears = map(_counter, range(5))
 

@@ -16,13 +16,9 @@ from datasets_cli.store.schema.meta_files import write_meta_files
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """A column of rows in a file.
+    """A column of rows in a file."""
 
-    Args:
-        path: the file.
-        shape: of the column, ``[rows, ...]``.
-        dtype: of its numbers.
-    """
+    # shape: of the column, `[rows, ...]`.
 
     path: Path
     shape: tuple[int, ...]
@@ -38,16 +34,7 @@ class ColumnFile:
 
 
 def make_files(folder: Path, leaves: Sequence[Column], capacity: int) -> list[ColumnFile]:
-    """Make the files of leaves, all zeros, as ``TensorDict.load_memmap`` opens them.
-
-    Args:
-        folder: of the files; it is there.
-        leaves: what each row has.
-        capacity: rows that fit.
-
-    Raises:
-        SourceError: a leaf's name is not possible as that of a file.
-    """
+    """Make the files of leaves, all zeros, as ``TensorDict.load_memmap`` opens them."""
     for leaf in leaves:
         check_key(leaf.key)
         # Not written over: what another storage still maps must not change below it.

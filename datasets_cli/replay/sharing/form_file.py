@@ -22,13 +22,7 @@ Form = dict[str, Any]
 
 @dataclass(frozen=True)
 class SharedForm:
-    """Where shared rows are, and how they are read.
-
-    Args:
-        files: of their columns.
-        width: rows of one time step.
-        form: what the storage of another process needs to know; None where it cannot be told.
-    """
+    """Where shared rows are, and how they are read."""
 
     files: list[ColumnFile]
     width: int
@@ -36,13 +30,7 @@ class SharedForm:
 
 
 def write_form(folder: Path, key: bytes, shared: SharedForm) -> None:
-    """Tell of the form of rows in their folder.
-
-    Args:
-        folder: of the rows.
-        key: by which the processes know what they wrote.
-        shared: what is told.
-    """
+    """Tell of the form of rows in their folder."""
     columns = [[str(file.path), file.shape, type_name(file.dtype)] for file in shared.files]
     known = {"columns": columns, "width": shared.width, "form": shared.form}
     text = json.dumps(known).encode()
@@ -50,11 +38,7 @@ def write_form(folder: Path, key: bytes, shared: SharedForm) -> None:
 
 
 def read_form(folder: Path, key: bytes) -> SharedForm:
-    """Return what ``write_form`` told.
-
-    Raises:
-        UsageError: the files are gone, or others are there.
-    """
+    """Return what ``write_form`` told."""
     try:
         found = _path(folder).read_bytes()
     except FileNotFoundError as error:

@@ -24,14 +24,9 @@ Span = slice | torch.Tensor
 
 
 class Journal:
-    """The rows of one part of a write, in a file that several processes map.
+    """The rows of one part of a write, in a file that several processes map."""
 
-    Args:
-        path: the file; made if it is not there.
-        numbers: those of the control file.
-        columns: of the storage, ``[rows, ...]``.
-        width: rows of one time step, which stay together.
-    """
+    # columns: of the storage, `[rows, ...]`.
 
     def __init__(
         self, path: Path, numbers: memoryview, columns: Sequence[torch.Tensor], width: int

@@ -16,11 +16,7 @@ from datasets_cli.replay.sharing.process import tell_after_fork
 
 
 class ProcessLock:
-    """A lock between processes and their threads; who holds it may take it again.
-
-    Args:
-        path: the file that is locked; it must be there.
-    """
+    """A lock between processes and their threads; who holds it may take it again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,11 +60,7 @@ class ProcessLock:
         self._depth = 0
 
     def _lock_file(self) -> None:
-        """Lock the file, which each process opens for itself.
-
-        Raises:
-            UsageError: the file is gone, or its file system has no locks.
-        """
+        """Lock the file, which each process opens for itself."""
         try:
             if self._file is None:
                 self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)

@@ -39,30 +39,16 @@ Found = TypeVar("Found")
 
 
 class Sharing:
-    """What processes that share rows agree by; a ``with`` statement makes this one the writer.
+    """What processes that share rows agree by; a ``with`` statement makes this one the writer."""
 
-    Who writes holds a lock, which the kernel frees when its process dies. Who reads takes no lock:
-    it reads ``SEQUENCE`` before and after, and reads again where a write came between. Processors
-    reorder some hundred instructions at most; between a number and a row Python runs thousands.
-
-    What a killed writer leaves is repaired by the next process that takes the lock: rows that it
-    was appending do not count, and rows that it was writing over are written once more, from the
-    journal. Nothing is kept in the journal as long as one process alone knows of the rows.
-
-    It is pickled as the folder and a key.
-
-    Attributes:
-        folder: of the rows.
-        counters: of the rows; they are the same in every process.
-        columns: the rows, mapped; none before their form is known.
-        form: of the rows, as ``allocate`` took it.
-
-    Args:
-        folder: of the rows.
-        key: by which the processes know what they wrote; it is in no file.
-        numbers: the control file, int64.
-        is_known: whether this process is the first, so that nobody has to be told of it.
-    """
+    # Who writes holds a lock, which the kernel frees when its process dies. Who reads takes no
+    # lock: it reads `SEQUENCE` before and after, and reads again where a write came between.
+    # Processors reorder some hundred instructions at most; between a number and a row Python runs
+    # thousands.
+    # What a killed writer leaves is repaired by the next process that takes the lock: rows that it
+    # was appending do not count, and rows that it was writing over are written once more, from the
+    # journal. Nothing is kept in the journal as long as one process alone knows of the rows.
+    # It is pickled as the folder and a key.
 
     def __init__(self, folder: Path, key: bytes, numbers: memoryview, is_known: bool) -> None:
         self.folder = folder
@@ -103,12 +89,7 @@ class Sharing:
         self._lock.__exit__()
 
     def read(self, attempt: Callable[[], Found], take_back: Callable[[], None]) -> Found:
-        """Return what ``attempt`` returns, of rows that nobody wrote meanwhile.
-
-        Args:
-            attempt: reads rows; it may be called several times.
-            take_back: called where a write came between; what was read does not count.
-        """
+        """Return what ``attempt`` returns, of rows that nobody wrote meanwhile."""
         if not self._is_known:
             with self:
                 pass
@@ -129,13 +110,9 @@ class Sharing:
             return attempt()
 
     def write(self, rows: Span, columns: list[torch.Tensor], count: Callable[[Span], None]) -> None:
-        """Write rows, which count when they are there.
-
-        Args:
-            rows: consecutive ones, or numbered int64 ``[n]``.
-            columns: of these, ``[n, ...]``.
-            count: sets the counters to what they are after some rows.
-        """
+        """Write rows, which count when they are there."""
+        # rows: consecutive ones, or numbered int64 `[n]`.
+        # columns: of these, `[n, ...]`.
         with self:
             over = _first(rows) < self.counters.num_rows
             journal = self._journal if over and self._numbers[OTHERS] else None
@@ -158,19 +135,7 @@ class Sharing:
             self.counters.end()
 
     def allocate(self, leaves: list[Column], capacity: int, width: int, form: Form | None) -> None:
-        """Make the files of rows, and tell the others of them, unless one of these was first.
-
-        Args:
-            leaves: what each row has.
-            capacity: rows that fit.
-            width: rows of one time step.
-            form: what the storage of another process needs to know, as JSON; None where it cannot
-                be told.
-
-        Raises:
-            SourceError: a leaf's name is not possible as that of a file.
-            UsageError: another storage took the folder, or memory has no room.
-        """
+        """Make the files of rows, and tell the others of them, unless one of these was first."""
         with self:
             if self.find_form():
                 return
@@ -183,11 +148,7 @@ class Sharing:
             self._numbers[FORM] = 1
 
     def find_form(self) -> bool:
-        """Tell whether the form of the rows is known; then there are their columns.
-
-        Raises:
-            UsageError: the files are gone, or others are there.
-        """
+        """Tell whether the form of the rows is known; then there are their columns."""
         if not self.columns and self._numbers[FORM]:
             self._use(read_form(self.folder, self._key))
         return bool(self.columns)
@@ -250,25 +211,12 @@ def _first(rows: Span) -> int:
 
 
 def make_sharing(folder: Path) -> Sharing:
-    """Return what begins to share rows in a folder, which is made.
-
-    Raises:
-        UsageError: its file system has no locks.
-    """
+    """Return what begins to share rows in a folder, which is made."""
     return open_sharing(folder, make_control(folder), is_known=True)
 
 
 def open_sharing(folder: Path, key: bytes, *, is_known: bool = False) -> Sharing:
-    """Return what shares the rows in a folder.
-
-    Args:
-        folder: of the rows.
-        key: of its control file.
-        is_known: whether this process is the first, so that nobody has to be told of it.
-
-    Raises:
-        UsageError: the rows are gone, or their file system has no locks.
-    """
+    """Return what shares the rows in a folder."""
     sharing = Sharing(folder, key, open_control(folder, key), is_known)
     with sharing:
         return sharing

@@ -26,13 +26,11 @@ NO_ROW = -1
 
 @dataclass(frozen=True)
 class D4RLRows:
-    """The rows that D4RL has.
+    """The rows that D4RL has."""
 
-    Args:
-        rows: int64 ``[M]``, rows of the dataset in their order.
-        following: int64 ``[M]``, the row whose observation is the successor of each, or ``NO_ROW``
-            where that is the ``next.observation`` of the row itself.
-    """
+    # rows: int64 `[M]`, rows of the dataset in their order.
+    # following: int64 `[M]`, the row whose observation is the successor of each, or `NO_ROW` where
+    # that is the `next.observation` of the row itself.
 
     rows: np.ndarray
     following: np.ndarray
@@ -40,13 +38,11 @@ class D4RLRows:
 
 @dataclass(frozen=True)
 class FileSteps:
-    """The steps of a file, as far as its dataset tells.
+    """The steps of a file, as far as its dataset tells."""
 
-    Args:
-        rows: int64 ``[S]``, the row of each step, or ``NO_ROW``.
-        terminals: bool ``[S]``.
-        timeouts: bool ``[S]``, True for each step that is no row.
-    """
+    # rows: int64 `[S]`, the row of each step, or `NO_ROW`.
+    # terminals: bool `[S]`.
+    # timeouts: bool `[S]`, True for each step that is no row.
 
     rows: np.ndarray
     terminals: np.ndarray
@@ -54,18 +50,10 @@ class FileSteps:
 
 
 def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -> D4RLRows:
-    """Return the rows that D4RL makes of the file that a dataset was made of.
-
-    A ``UserWarning`` says where the successor of a terminal, which no method uses, may be another.
-
-    Args:
-        manifest: of the dataset.
-        terminals: ``next.terminated`` of its rows, bool ``[N]``.
-        timeouts: ``next.truncated`` of its rows, bool ``[N]``.
-
-    Raises:
-        UsageError: the dataset was not made of a D4RL file, or does not tell D4RL's rows.
-    """
+    """Return the rows that D4RL makes of the file that a dataset was made of."""
+    # A `UserWarning` says where the successor of a terminal, which no method uses, may be another.
+    # terminals: `next.terminated` of its rows, bool `[N]`.
+    # timeouts: `next.truncated` of its rows, bool `[N]`.
     if manifest.recipe.get("family") != "d4rl" or manifest.parent is not None:
         raise UsageError(
             f"like='d4rl' gives the rows that d4rl.qlearning_dataset makes of a file of D4RL; "
@@ -124,16 +112,10 @@ def _one_more(steps: FileSteps) -> FileSteps:
 
 
 def _check_skipped(id: str, skipped: int, only_terminal: np.ndarray) -> None:
-    """Check what steps of unknown places, each a whole trajectory, leave unknown: what they follow.
-
-    Args:
-        id: for messages.
-        skipped: how many there are.
-        only_terminal: rows that are terminals and not at a time limit, bool ``[N]``.
-
-    Raises:
-        UsageError: the last row may be the last step of the file or not.
+    """Check what steps of unknown places, each a whole trajectory, leave unknown: what they
+    follow.
     """
+    # only_terminal: rows that are terminals and not at a time limit, bool `[N]`.
     if only_terminal[-1]:
         raise UsageError(
             f"{id}: like='d4rl' cannot tell whether the last row, a terminal, is the last step of "
@@ -157,10 +139,6 @@ def counted_limits(terminals: np.ndarray, max_episode_steps: int | None) -> np.n
 
     It counts the step after a terminal as 1 and all others from 0, so that a limit comes one step
     early after a terminal.
-
-    Args:
-        terminals: bool ``[S]``.
-        max_episode_steps: the limit; None for none.
     """
     limits = np.zeros(len(terminals), np.bool_)
     if max_episode_steps is None:

@@ -32,13 +32,9 @@ from datasets_cli.store.unverified import warn_if_unverified
 
 
 class DatasetStorage(Storage):
-    """A committed dataset as a read-only storage; it pickles by path.
+    """A committed dataset as a read-only storage; it pickles by path."""
 
-    A copy, such as a worker's, does not warn of unverified data again.
-
-    Args:
-        dataset: the opened dataset.
-    """
+    # A copy, such as a worker's, does not warn of unverified data again.
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -113,12 +109,7 @@ class DatasetStorage(Storage):
         return super().trajectories(keys)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[rows, 1]``.
-
-        Raises:
-            KeyError: there is none.
-            UsageError: it has more numbers a row.
-        """
+        """Return a column of one number a row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
             raise UsageError(f"{show_key(key)} is text, not the numbers that trajectories need.")
         found = self.dataset.columns(key).get(key)
@@ -142,28 +133,17 @@ class DatasetStorage(Storage):
         return tree
 
     def read(self, index: torch.Tensor) -> GatheredRows | None:
-        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text.
-
-        None also where rows or batches are on a device, or page-locked.
-        """
+        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text."""
+        # None also where rows or batches are on a device, or page-locked.
         return self.dataset.read(index) if self.row_bytes else None
 
     def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
-
-        Raises:
-            UsageError: they would take more than half of the free memory.
-        """
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
         self.dataset.check_memory(len(index))
         return self.as_batch(self.gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
-        """Return a copy of one leaf, or of every leaf below a key; text as lists of str.
-
-        Raises:
-            KeyError: there is no such key.
-            UsageError: the copy would take more than half of the free memory.
-        """
+        """Return a copy of one leaf, or of every leaf below a key; text as lists of str."""
         texts = self._text_below(key)
         if texts.keys() == {key}:
             return texts[key]
@@ -235,21 +215,7 @@ def open_installed(
     contiguous: bool,
     text: bool,
 ) -> DatasetStorage:
-    """Open an installed dataset; see ``open_storage``.
-
-    Args:
-        id: an id, or a name that resolves to one.
-        config: the root, and the limits of what is read.
-        device: as for ``open_storage``, and so are the others.
-        pin_memory: whether batches are page-locked.
-        contiguous: whether each leaf has memory of its own.
-        text: whether columns of text are read.
-
-    Raises:
-        DatasetNotInstalled: it is known, but not under this root.
-        UnknownDataset: no recipe and no folder has that name.
-        DamagedDataset: its files are not what its manifest says.
-    """
+    """Open an installed dataset; see ``open_storage``."""
     with raised_limits(dict(config.limits)):
         return open_storage(
             find_folder(id, config).sound_path,
@@ -270,13 +236,10 @@ def reopen_storage(
     accept: Accept | None = None,
     selection: Selection | None = None,
 ) -> DatasetStorage:
-    """Open a dataset, or a selection of its rows, as ``open_storage`` does but without its warning.
-
-    What else it takes is ``accept``, which refuses a manifest, and ``selection``.
-
-    Raises:
-        UsageError: the selection was made of other data than are there now.
+    """Open a dataset, or a selection of its rows, as ``open_storage`` does but without its
+    warning.
     """
+    # What else it takes is `accept`, which refuses a manifest, and `selection`.
     device_options = choose_device_options(device, pin_memory, contiguous)
     path = Path(os.path.realpath(folder))
     try:

@@ -20,11 +20,7 @@ from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 
 
 class Ownership:
-    """Who has the rows of a storage, and what is counted of them; one process has them at first.
-
-    Attributes:
-        sharing: what the processes that share the rows agree by; None where one has them alone.
-    """
+    """Who has the rows of a storage, and what is counted of them; one process has them at first."""
 
     def __init__(self) -> None:
         self.sharing: Sharing | None = None
@@ -47,16 +43,7 @@ class Ownership:
             yield counters
 
     def share(self, rows: RowColumns | None, device: torch.device) -> None:
-        """Share rows with other processes; what is there is copied into shared memory.
-
-        Args:
-            rows: None before the first ones are written.
-            device: theirs.
-
-        Raises:
-            UsageError: they are on another device than the CPU or have values that are no tensors,
-                or memory has no room.
-        """
+        """Share rows with other processes; what is there is copied into shared memory."""
         if rows is not None and rows.values:
             raise _values_stay()
         self._must_share = True
@@ -87,11 +74,7 @@ class Ownership:
                 setattr(counters, name, value)
 
     def allocate(self, form: RowsForm, device: torch.device) -> RowColumns:
-        """Return columns with room for rows of a form, shared where the others are.
-
-        Raises:
-            UsageError: the rows have values that are no tensors, and are to be shared.
-        """
+        """Return columns with room for rows of a form, shared where the others are."""
         if self.sharing is None:
             return empty_columns(form, device)
         values = empty_values(form)
@@ -99,11 +82,7 @@ class Ownership:
         return RowColumns(form, make(self.sharing, form), values)
 
     def _stay_alone(self, sharing: Sharing, form: RowsForm) -> list[torch.Tensor]:
-        """Return columns in files, which are not shared: other values of the rows are in memory.
-
-        Raises:
-            UsageError: another process has the storage already, or it was to be shared.
-        """
+        """Return columns in files, which are not shared: other values of the rows are in memory."""
         if self._must_share or sharing.has_others:
             raise _values_stay()
         columns = share_columns(sharing, form)
@@ -112,12 +91,8 @@ class Ownership:
         return columns
 
     def count(self, rows: slice | torch.Tensor, grid: tuple[int, ...]) -> None:
-        """Count rows that were written.
-
-        Args:
-            rows: consecutive ones, or numbered int64 ``[n]``.
-            grid: the rows that fit.
-        """
+        """Count rows that were written."""
+        # rows: consecutive ones, or numbered int64 `[n]`.
         counters = self.counters
         if isinstance(rows, slice):
             # The cursor counts time steps, and begins again after the last one that fits.
@@ -135,11 +110,7 @@ class Ownership:
             counters.clears += 1
 
     def check_values(self) -> None:
-        """Check that values which are no tensors are those of this process.
-
-        Raises:
-            UsageError: it has those of another, at a fork, beside tensors that change.
-        """
+        """Check that values which are no tensors are those of this process."""
         if self._alone is not None and self._alone[1] != this_process():
             raise _values_stay()
 

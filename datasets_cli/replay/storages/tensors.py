@@ -285,11 +285,7 @@ class LazyTensorStorage(WritableStorage):
         return map_rows(lambda leaf: with_time(leaf, self.ndim), data)
 
     def _known(self) -> RowColumns:
-        """Return the columns.
-
-        Raises:
-            EmptyBuffer: there are none yet.
-        """
+        """Return the columns."""
         if self._rows is None:
             raise EmptyBuffer(NO_ROWS)
         return self._rows

@@ -17,14 +17,7 @@ NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), EPISODE)
 
 @dataclass(frozen=True)
 class TrajectoryKeys:
-    """The columns that tell trajectories apart; with none of them, what a storage knows.
-
-    Args:
-        number: numbers that change between trajectories.
-        ends: flags, each of which ends one; those that a storage does not have are passed over.
-            Beside a number they are read where the storage does not have that.
-        step: numbers of steps in their trajectory; with them its rows may be apart.
-    """
+    """The columns that tell trajectories apart; with none of them, what a storage knows."""
 
     number: Key | None = None
     ends: tuple[Key, ...] = ()
@@ -49,17 +42,7 @@ class ScalarColumns(Protocol):
 
 
 def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) -> TrajectoryIndex:
-    """Return the trajectories of rows.
-
-    Args:
-        rows: their columns.
-        keys: the columns to go by; with none, the first there is of ``("collector", "traj_ids")``,
-            ``"episode"`` and the flags ``("next", "done")``.
-        cursor: the step that is written next; see ``index_from_ends``.
-
-    Raises:
-        UsageError: rows of a trajectory are apart, and no number says which ones are of it.
-    """
+    """Return the trajectories of rows."""
     number = keys.number
     if number is not None and keys.ends and not rows.has(number):
         number = None
@@ -91,14 +74,6 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
 
         number   0 1 0 1 1 0        trajectories: rows 0 2, row 5 (step 2 is missing), rows 1 3 4
         step     0 0 1 1 2 3
-
-    Args:
-        number: the trajectory of each row, whole numbers of any type ``[N]``.
-        step: its step in it, likewise.
-        key: where the number is from.
-
-    Raises:
-        UsageError: two rows are the same step of the same trajectory.
     """
     numbers, steps = _sortable(number), _sortable(step)
     # Stable sorts, the second one by the number: rows by number, and of one number by step.
@@ -119,11 +94,7 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
 
 
 def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
-    """Return a column ``[T, W]`` of whole numbers as ``[T * W]``.
-
-    Raises:
-        UsageError: it has other numbers.
-    """
+    """Return a column ``[T, W]`` of whole numbers as ``[T * W]``."""
     if column.dtype == torch.bool or column.is_floating_point() or column.is_complex():
         raise UsageError(
             f"{show_key(key)} is {column.dtype}; rows that are apart are found by whole numbers."
@@ -140,11 +111,7 @@ def _sortable(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
-    """Return a column of one number a row as flags, True where it is not 0.
-
-    Raises:
-        UsageError: it has pairs of numbers.
-    """
+    """Return a column of one number a row as flags, True where it is not 0."""
     try:
         return column.bool()
     except NotImplementedError as error:

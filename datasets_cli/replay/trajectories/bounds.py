@@ -20,14 +20,12 @@ from datasets_cli.store.schema.bits import bits_of
 
 
 class Bounds(NamedTuple):
-    """Trajectories of several sequences, one sequence after the other.
+    """Trajectories of several sequences, one sequence after the other."""
 
-    Args:
-        sequence: the sequence of each trajectory, int64 ``[K]``.
-        first: its first step, int64 ``[K]``.
-        last: its last step, int64 ``[K]``.
-        lengths: its number of steps, int64 ``[K]``.
-    """
+    # sequence: the sequence of each trajectory, int64 `[K]`.
+    # first: its first step, int64 `[K]`.
+    # last: its last step, int64 `[K]`.
+    # lengths: its number of steps, int64 `[K]`.
 
     sequence: torch.Tensor
     first: torch.Tensor
@@ -36,11 +34,8 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(ends: torch.Tensor) -> Bounds:
-    """Return the trajectories that end; steps after the last end of a sequence are in none.
-
-    Args:
-        ends: whether a step ends its trajectory, bool ``[S, T]``.
-    """
+    """Return the trajectories that end; steps after the last end of a sequence are in none."""
+    # ends: whether a step ends its trajectory, bool `[S, T]`.
     sequence, last = ends.nonzero().unbind(1)
     first = last.roll(1) + 1  # the step after the last one of the trajectory before
     first[_opens(sequence)] = 0
@@ -50,11 +45,8 @@ def bounds_of(ends: torch.Tensor) -> Bounds:
 def ring_bounds_of(ends: torch.Tensor) -> Bounds:
     """Return the trajectories of rings, in which step 0 follows the last step.
 
-        step     0 1 2 3 4 5
-        end      . x . . x .       from 2 to 4, and from 5 to 1
-
-    Args:
-        ends: whether a step ends its trajectory, bool ``[S, T]``, at least one in each sequence.
+    step     0 1 2 3 4 5
+    end      . x . . x .       from 2 to 4, and from 5 to 1
     """
     sequence, first, last, _ = bounds_of(ends)
     opens = _opens(sequence)
@@ -66,12 +58,7 @@ def ring_bounds_of(ends: torch.Tensor) -> Bounds:
 
 
 def ends_of_numbers(number: torch.Tensor, time: int = -1) -> torch.Tensor:
-    """Return the steps whose trajectory number is another one than that of the step after.
-
-    Args:
-        number: the trajectory of each step; the first step counts as the one after the last.
-        time: the dimension of time.
-    """
+    """Return the steps whose trajectory number is another one than that of the step after."""
     if not (number.is_floating_point() or number.is_complex()):
         number = bits_of(number)  # equal where they are; some devices do not compare uint16
     return number != number.roll(-1, time)
@@ -111,11 +98,8 @@ def numbers_of(begins: torch.Tensor) -> torch.Tensor:
 
 
 def steps_of(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the trajectory and the step in it, each int64 ``[N]``, of all steps in order.
-
-    Args:
-        lengths: steps of each trajectory, int64 ``[K]``.
-    """
+    """Return the trajectory and the step in it, each int64 ``[N]``, of all steps in order."""
+    # lengths: steps of each trajectory, int64 `[K]`.
     number = torch.repeat_interleave(lengths)
     begin = lengths.cumsum(0) - lengths  # steps of all trajectories before
     return number, torch.arange(len(number)) - begin[number]

@@ -18,14 +18,6 @@ class TrajectoryIndex:
                                            step  2 3 4|0 1 2 0 1      the last continues at row 0
 
     Where the rows of a trajectory are apart, these are places in ``order``, which has the rows.
-
-    Args:
-        starts: first rows int64 ``[K]``.
-        lengths: steps int64 ``[K]``.
-        stride: rows from one step to the next; more than 1 where several environments write side by
-            side.
-        capacity: rows of the ring.
-        order: rows int64 ``[N]``, trajectory after trajectory; None where they are in order.
     """
 
     starts: torch.Tensor
@@ -39,12 +31,9 @@ class TrajectoryIndex:
         return first + (steps if self.stride == 1 else steps * self.stride)
 
     def rows(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[B, T]`` that are some steps ahead of others.
-
-        Args:
-            first: rows int64 ``[B]``, as ``starts`` and ``ahead`` give them.
-            steps: int64 ``[T]``, or ``[B, T]``.
-        """
+        """Return the rows int64 ``[B, T]`` that are some steps ahead of others."""
+        # first: rows int64 `[B]`, as `starts` and `ahead` give them.
+        # steps: int64 `[T]`, or `[B, T]`.
         if self.stride != 1:
             steps = steps * self.stride
         rows = first.unsqueeze(1) + steps
@@ -67,14 +56,9 @@ class TrajectoryIndex:
 
 
 def index_from_ends(is_end: torch.Tensor, cursor: int) -> TrajectoryIndex:
-    """Return the trajectories between ends.
-
-    Args:
-        is_end: whether a step ends its trajectory, bool ``[T, W]``, in the order of rows: W
-            environments side by side, T steps.
-        cursor: the step that is written next; the one there is the oldest. It begins a trajectory,
-            and the step before it ends one.
-    """
+    """Return the trajectories between ends."""
+    # is_end: whether a step ends its trajectory, bool `[T, W]`, in the order of rows: W
+    # environments side by side, T steps.
     num_steps, width = is_end.shape
     # Turned so that the oldest step is the first, each trajectory is a run of steps.
     ends = is_end.roll(-cursor, 0)

@@ -18,12 +18,6 @@ class TrajectoryPlaces:
                                            step  2 3 4|0 1 2 0 1      row 1 is step 3 of the last
 
     Memory is proportional to the trajectories; to the rows only where those of one are apart.
-
-    Args:
-        trajectories: where they are.
-
-    Attributes:
-        trajectories: the same.
     """
 
     def __init__(self, trajectories: TrajectoryIndex) -> None:
@@ -42,11 +36,7 @@ class TrajectoryPlaces:
         self._last = self._search(ends, "left")
 
     def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``.
-
-        Raises:
-            UsageError: a row is in no trajectory, where these were given.
-        """
+        """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``."""
         if not len(self._number):
             raise UsageError("No trajectory is given, and rows were drawn. Give those of all rows.")
         places = rows if self._rank is None else self._rank[rows]
@@ -73,11 +63,9 @@ class TrajectoryPlaces:
         return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
 
     def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
-        """Return the last trajectory that begins before each place int64 ``[B]``, or at it.
-
-        -1 where there is none; ``"right"`` lets one at the place count. By numpy: torch shares
-        even short searches among threads, which takes longer than they do.
-        """
+        """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
+        # -1 where there is none; `"right"` lets one at the place count. By numpy: torch shares even
+        # short searches among threads, which takes longer than they do.
         found = np.searchsorted(self._begins.numpy(), at.numpy(), side)
         return torch.from_numpy(found - 1)
 

@@ -40,11 +40,7 @@ class Compose(Transform):
         return [_given(step) for step in self._steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch after every transform.
-
-        Raises:
-            UsageError: a transform returned None.
-        """
+        """Return the batch after every transform."""
         for step in self._steps:
             batch = step(batch)
             if batch is None:

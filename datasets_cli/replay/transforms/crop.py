@@ -42,11 +42,7 @@ class RandomCropTensorDict(Transform):
         self.generator = generator
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the crops: the batch's shape, but ``sub_seq_len`` along the dimension of time.
-
-        Raises:
-            UsageError: a row is shorter than a crop, or the mask does not have the batch's shape.
-        """
+        """Return the crops: the batch's shape, but ``sub_seq_len`` along the dimension of time."""
         if not -batch.ndim <= self.sample_dim < batch.ndim:
             raise UsageError(
                 f"A batch {list(batch.batch_size)} has no dimension {self.sample_dim}."

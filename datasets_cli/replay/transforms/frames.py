@@ -23,28 +23,12 @@ from datasets_cli.store.schema.columns import Key, show_key
 
 
 class StackedSteps(Transform):
-    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
+    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first."""
 
-    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
-    ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
-    stacked as the step after: the newest steps of that stack, and the successor after them.
-
-    Args:
-        N: steps in a stack, from 1 on.
-        dim: the dimension along which they are joined; negative, counted from the entry's last.
-        in_keys: entries that are read.
-        out_keys: where the stacks go; ``in_keys`` by default.
-        padding: what is before a trajectory's first step: that step again (``"same"``), or
-            ``padding_value`` (``"constant"``).
-        padding_value: that value.
-        as_inverse: stack what is written, rather than what is read.
-        done_key: the flag below ``"next"`` that ends a trajectory.
-        future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
-        mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
-
-    Raises:
-        UsageError: an argument is out of range, or there are not as many keys out as in.
-    """
+    # The batch is steps in a row, `[*B, T]`: a trajectory begins with the batch and after each
+    # `("next", "done")`. An entry below `"next"` whose own entry is among `in_keys` too is stacked
+    # as the step after: the newest steps of that stack, and the successor after them.
+    # mask_key: where bool `[*B, T, N]` goes, True for a step of a stack that is padding.
 
     def __init__(
         self,
@@ -76,12 +60,7 @@ class StackedSteps(Transform):
         self._keys = KeyMap(self._name, in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the stacks into the batch ``[*B, T]``, and return it.
-
-        Raises:
-            UsageError: an entry or the done flag is missing, an entry has no dimension ``dim``
-                after those of the batch, or the batch is not of steps in a row.
-        """
+        """Put the stacks into the batch ``[*B, T]``, and return it."""
         return batch if self.as_inverse else batch.update(self._stacks(batch, slice(None)))
 
     def inv(self, data: TensorDict) -> TensorDict:
@@ -141,21 +120,13 @@ class StackedSteps(Transform):
 
 
 class StackedSlices(Transform):
-    """Leaves of each slice of N steps the one whose stack is the slice; see ``StackedSteps``.
-
-    Args:
-        frames: makes the stacks.
-    """
+    """Leaves of each slice of N steps the one whose stack is the slice; see ``StackedSteps``."""
 
     def __init__(self, frames: StackedSteps) -> None:
         self.frames = frames.with_successors()
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks.
-
-        Raises:
-            UsageError: the batch is not a whole number of slices, such as ``buffer[:]``.
-        """
+        """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks."""
         if batch.numel() % self.frames.N:
             raise UsageError(
                 f"Stacks are made of slices of {self.frames.N} steps, as the sampler that came "

@@ -52,11 +52,7 @@ class ScaledFloatFrame(Transform):
         )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Scale frames of the batch, and return it.
-
-        Raises:
-            UsageError: an entry is missing, or is not of bytes: it may be scaled already.
-        """
+        """Scale frames of the batch, and return it."""
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ScaledFloatFrame")
             if frames.dtype != torch.uint8:
@@ -101,12 +97,7 @@ class ToTensorImage(Transform):
         self._frames = KeyMap("ToTensorImage", ["pixels"] if in_keys is None else in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Turn frames of the batch ``[*B]``, and return it.
-
-        Raises:
-            UsageError: an entry is missing, or is not ``[*B, ..., H, W, C]`` with 1, 3 or 4
-                channels; ``shape_tolerant`` takes those as they are.
-        """
+        """Turn frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ToTensorImage")
             if not self.shape_tolerant:
@@ -123,16 +114,9 @@ class ToTensorImage(Transform):
 
 
 def _check_channels(key: Key, frames: torch.Tensor, batch_ndim: int) -> None:
-    """Check that frames end in height, width and channels.
-
-    Args:
-        key: theirs, for the message.
-        frames: ``[*B, ...]``.
-        batch_ndim: the dimensions of B: a frame ``[B, H, 3]`` has no channels.
-
-    Raises:
-        UsageError: they do not; moving the last dimension would turn the frame on its side.
-    """
+    """Check that frames end in height, width and channels."""
+    # frames: `[*B, ...]`.
+    # batch_ndim: the dimensions of B: a frame `[B, H, 3]` has no channels.
     if frames.ndim - batch_ndim < 3 or frames.shape[-1] not in NUM_CHANNELS:
         raise UsageError(
             "ToTensorImage makes frames [..., height, width, channels] into [..., channels, "

@@ -14,16 +14,7 @@ from datasets_cli.store.schema.tree import entry
 
 
 class KeyMap:
-    """Which entries of a batch are read, and where what is made of them goes.
-
-    Args:
-        owner: the transform's name, for messages.
-        in_keys: one key or several.
-        out_keys: as many; the same keys where None.
-
-    Raises:
-        UsageError: there are not as many.
-    """
+    """Which entries of a batch are read, and where what is made of them goes."""
 
     def __init__(self, owner: str, in_keys: NestedKeys, out_keys: NestedKeys | None = None) -> None:
         self.owner = owner
@@ -50,11 +41,7 @@ class KeyMap:
 
 
 def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
-    """Return an entry of a batch.
-
-    Raises:
-        UsageError: there is none; the message names the transform that wants it.
-    """
+    """Return an entry of a batch."""
     try:
         found: torch.Tensor | None = entry(batch, key)
     except AttributeError:  # a leaf where the key has a group

@@ -62,11 +62,7 @@ class MultiStep(Transform):
         self.mark_terminated = mark_terminated
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch of multi-step rows; the one given stays as it is.
-
-        Raises:
-            UsageError: the reward or the done flag is missing, or not of the batch's shape.
-        """
+        """Return the batch of multi-step rows; the one given stays as it is."""
         kept = _of_first_step(self.done_keys, self.mark_terminated)
         spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), kept)
         return spanned.of(batch, ("collector", "mask"))

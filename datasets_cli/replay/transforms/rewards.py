@@ -44,11 +44,7 @@ class RewardSum(Transform):
         self._resets = None if reset_keys is None else KeyMap("RewardSum", rewards, reset_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the sums into the batch, and return it.
-
-        Raises:
-            UsageError: an entry is missing, or the batch is not of steps in a row.
-        """
+        """Put the sums into the batch, and return it."""
         begins = begins_of(flags(batch, DONE, "RewardSum"))
         for number, (source, target) in enumerate(self._sums.pairs):
             restarts = begins

@@ -17,11 +17,7 @@ DONE: Key = ("next", "done")
 
 
 def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
-    """Return the flags bool ``[*B, T]`` that the batch ``[*B, T]`` has at a key.
-
-    Raises:
-        UsageError: there are none, or of another shape, or the batch has no dimension of time.
-    """
+    """Return the flags bool ``[*B, T]`` that the batch ``[*B, T]`` has at a key."""
     found = required_entry(batch, key, owner)
     shape = batch.batch_size
     if not shape or found.shape not in (shape, (*shape, 1)):
@@ -33,16 +29,11 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
 
 
 def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return for each step the discounted sum of its value and those after it, up to an end.
-
-    Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
-    nothing, not even a NaN, gets past an end.
-
-    Args:
-        values: ``[*B, T, ...]``; whole numbers are summed as int64.
-        ends: bool ``[*B, T]``.
-        gamma: the discount a step; 1 for whole numbers.
-    """
+    """Return for each step the discounted sum of its value and those after it, up to an end."""
+    # Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
+    # nothing, not even a NaN, gets past an end.
+    # values: `[*B, T, ...]`; whole numbers are summed as int64.
+    # ends: bool `[*B, T]`.
     time = ends.ndim - 1
     total = (values if values.is_floating_point() else values.long()).movedim(time, 0).clone()
     # Of the sums' own type from the start: 0.99 of float32 is another number than of float64.

@@ -47,11 +47,7 @@ class CatTensors(Transform):
         self.unsqueeze_if_oor = unsqueeze_if_oor
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the joined entry into the batch, and return that.
-
-        Raises:
-            UsageError: an entry is missing, or the shapes cannot be joined.
-        """
+        """Put the joined entry into the batch, and return that."""
         values = [required_entry(batch, key, "CatTensors") for key in self.in_keys]
         if self.unsqueeze_if_oor:
             values = [self._with_dim(value) for value in values]

@@ -47,13 +47,9 @@ class Transform(Protocol):
 
 
 class CallableTransform(Transform):
-    """A callable as a whole transform; members that it does not have do nothing.
+    """A callable as a whole transform; members that it does not have do nothing."""
 
-    TorchRL's transforms have ``inv``, and can be used unchanged.
-
-    Args:
-        function: from batch to batch.
-    """
+    # TorchRL's transforms have `inv`, and can be used unchanged.
 
     def __init__(self, function: TransformLike) -> None:
         self.function = function
@@ -94,11 +90,7 @@ class CallableTransform(Transform):
 
 
 def as_transform(transform: TransformLike) -> Transform:
-    """Return a callable as a transform that has all members.
-
-    Raises:
-        UsageError: it cannot be called.
-    """
+    """Return a callable as a transform that has all members."""
     if not callable(transform):
         raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
     if isinstance(transform, Transform) and not _has_old_name(transform):
@@ -114,11 +106,7 @@ def _has_old_name(transform: object) -> bool:
 
 
 class Inverted(Transform):
-    """A transform the other way round: it acts on what is written, its ``inv`` on batches.
-
-    Args:
-        transform: any callable from batch to batch; without ``inv`` batches stay as they are.
-    """
+    """A transform the other way round: it acts on what is written, its ``inv`` on batches."""
 
     def __init__(self, transform: TransformLike) -> None:
         self.transform = as_transform(transform)

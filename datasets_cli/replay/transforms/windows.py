@@ -14,15 +14,13 @@ Padding = Literal["same", "constant"]
 
 @dataclass(frozen=True)
 class Windows:
-    """The steps of each stack.
+    """The steps of each stack."""
 
-    Args:
-        row: where a row of the batch begins, flattened, int64 ``[*B, 1, 1]``.
-        steps: the steps to read, int64 ``[*B, t, N]``.
-        edge: the first (or last) of their trajectory, int64 ``[*B, t, 1]``.
-        padded: which steps are beyond it, bool ``[*B, t, N]``.
-        wanted: what the steps would have been, int64 ``[t, N]``.
-    """
+    # row: where a row of the batch begins, flattened, int64 `[*B, 1, 1]`.
+    # steps: the steps to read, int64 `[*B, t, N]`.
+    # edge: the first (or last) of their trajectory, int64 `[*B, t, 1]`.
+    # padded: which steps are beyond it, bool `[*B, t, N]`.
+    # wanted: what the steps would have been, int64 `[t, N]`.
 
     row: torch.Tensor
     steps: torch.Tensor
@@ -33,15 +31,7 @@ class Windows:
     def stacks(
         self, value: torch.Tensor, first: torch.Tensor | None, padding: Padding, fill: float
     ) -> torch.Tensor:
-        """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``.
-
-        Args:
-            value: the entry.
-            first: where the entry is a successor, the entry that it is the successor of: the one
-                at a trajectory's first step comes right before the first successor.
-            padding: as ``StackedSteps``.
-            fill: its ``padding_value``.
-        """
+        """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``."""
         ndim = self.steps.ndim - 1
         rows = self.row + self.steps
         stack: torch.Tensor = value.flatten(0, ndim - 1).index_select(0, rows.flatten())
@@ -57,14 +47,8 @@ class Windows:
 
 
 def windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> Windows:
-    """Return the steps that make the stack of each step.
-
-    Args:
-        ends: which steps end their trajectory, bool ``[*B, T]``.
-        size: N, the steps in a stack.
-        when: for which steps.
-        future: stack the steps after each rather than those before it.
-    """
+    """Return the steps that make the stack of each step."""
+    # ends: which steps end their trajectory, bool `[*B, T]`.
     time = ends.shape[-1]
     offsets = torch.arange(size, device=ends.device) - (0 if future else size - 1)
     wanted = torch.arange(time, device=ends.device)[when].unsqueeze(1) + offsets

@@ -22,16 +22,7 @@ Where = str | TrajectoryPredicate | Callable[[Trajectories], TrajectoryNumbers]
 
 
 def places_where(where: Where, table: Trajectories) -> np.ndarray:
-    """Return the trajectories that a condition holds for, int64 ``[n]``, in their order.
-
-    Args:
-        where: the condition.
-        table: of the trajectories.
-
-    Raises:
-        UsageError: it is no condition, or what the function gives is no mask and no numbers.
-        IndexError: it gives numbers that no trajectory has.
-    """
+    """Return the trajectories that a condition holds for, int64 ``[n]``, in their order."""
     if isinstance(where, str):
         return np.flatnonzero(Condition(where, table).mask())
     if isinstance(where, TrajectoryPredicate):
@@ -54,16 +45,7 @@ def places_where(where: Where, table: Trajectories) -> np.ndarray:
 
 
 def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> list[np.ndarray]:
-    """Return disjoint parts of K trajectories, drawn at random, each in the trajectories' order.
-
-    Args:
-        fractions: of all, for each part; what they leave is one part more.
-        num_places: K.
-        seed: gives the order that they are drawn in; the same on every machine.
-
-    Raises:
-        UsageError: fractions below 0, or that sum up to more than 1.
-    """
+    """Return disjoint parts of K trajectories, drawn at random, each in the trajectories' order."""
     is_number = all(isinstance(part, int | float) and part >= 0 for part in fractions)
     if not fractions or not is_number or sum(fractions) > 1 + 1e-9:
         raise UsageError(
@@ -80,20 +62,9 @@ def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> li
 def best_places(
     count: int | float, by: str | None, table: Trajectories, *, smallest: bool
 ) -> np.ndarray:
-    """Return the first trajectories, or those where a column is the largest, int64 ``[n]``.
-
-    They are in the order of the column, best first; of equal ones the earlier is better. Where the
-    column is NaN a trajectory is the last.
-
-    Args:
-        count: how many: a whole number, or a float below 1 for a part of all, rounded.
-        by: a column of the table; None for the order that they have.
-        table: of the trajectories.
-        smallest: take those where it is the smallest.
-
-    Raises:
-        UsageError: there are fewer, or the column is not one number a trajectory.
-    """
+    """Return the first trajectories, or those where a column is the largest, int64 ``[n]``."""
+    # They are in the order of the column, best first; of equal ones the earlier is better. Where
+    # the column is NaN a trajectory is the last.
     num_best = _count(count, len(table))
     if by is None:
         if smallest:

@@ -24,14 +24,7 @@ BLOCK_ROWS = 1024
 
 
 def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
-    """Return the keys that a user asks to compare, as a list.
-
-    Args:
-        keys: a list of them. One text is refused, as its letters would be taken for keys.
-
-    Raises:
-        UsageError: it is no list, or empty.
-    """
+    """Return the keys that a user asks to compare, as a list."""
     is_list = isinstance(keys, Iterable) and not isinstance(keys, str)
     found = [*keys] if is_list else []
     if not found or not all(isinstance(key, str | tuple) for key in found):
@@ -43,16 +36,7 @@ def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
 
 
 def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
-    """Return the first of each group of equal trajectories, int64 ``[n]``, in their order.
-
-    Args:
-        dataset: or a view of one.
-        keys: the leaves, or groups of leaves, that are compared; by default all of numbers, but for
-            those that number trajectories.
-
-    Raises:
-        UsageError: a key has no leaf of numbers.
-    """
+    """Return the first of each group of equal trajectories, int64 ``[n]``, in their order."""
     leaves = _leaves(dataset, keys)
     rows = dataset.rows_of(frozenset(leaves))
     offsets = dataset.offsets.numpy()

@@ -43,25 +43,16 @@ _FLAGS = {"true": True, "false": False}
 
 
 class Condition:
-    """A condition on the trajectories of a table.
+    """A condition on the trajectories of a table."""
 
-    It has columns of the table, reductions of leaves such as ``max(next.reward)``, numbers and
-    arithmetic, comparisons, which may be chained, ``and``, ``or``, ``not``, ``true``, ``false``.
-
-    Args:
-        where: the condition.
-        table: has the columns that it names.
-    """
+    # It has columns of the table, reductions of leaves such as `max(next.reward)`, numbers and
+    # arithmetic, comparisons, which may be chained, `and`, `or`, `not`, `true`, `false`.
 
     def __init__(self, where: str, table: Trajectories) -> None:
         self._where, self._table = where, table
 
     def mask(self) -> np.ndarray:
-        """Return which trajectories it holds for, bool ``[K]``.
-
-        Raises:
-            UsageError: it is no condition, or names what the table does not have.
-        """
+        """Return which trajectories it holds for, bool ``[K]``."""
         if len(self._where) > MAX_LENGTH:
             raise self._refused(f"it has more than {MAX_LENGTH:,} characters")
         source = re.sub(r"\breturn\b", RETURN, " ".join(self._where.split()))  # of several lines

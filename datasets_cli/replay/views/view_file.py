@@ -38,17 +38,11 @@ def is_view_file(name: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True)
 class SavedView:
-    """What a view's file says.
+    """What a view's file says."""
 
-    Args:
-        path: of the file.
-        id: of the dataset.
-        content: of the dataset.
-        steps: how the view was made.
-        trajectories: first numbers and counts of them, int64 ``[n, 2]``.
-        cut: place in the view, first row in the trajectory and number of rows of those that are not
-            whole, int64 ``[n, 3]``.
-    """
+    # trajectories: first numbers and counts of them, int64 `[n, 2]`.
+    # cut: place in the view, first row in the trajectory and number of rows of those that are not
+    # whole, int64 `[n, 3]`.
 
     path: Path
     id: str
@@ -58,16 +52,8 @@ class SavedView:
     cut: np.ndarray
 
     def selection(self, content: str, offsets: np.ndarray) -> Selection:
-        """Return the selection.
-
-        Args:
-            content: of the dataset that is installed.
-            offsets: of its trajectories, int64 ``[T + 1]``.
-
-        Raises:
-            UsageError: that has other data than the view was made of.
-            DamagedDataset: the file names what the dataset does not have.
-        """
+        """Return the selection."""
+        # offsets: of its trajectories, int64 `[T + 1]`.
         if content != self.content:
             raise UsageError(
                 f"{self.path} is a view of {self.id} with the content {self.content[:16]}; what is "
@@ -90,18 +76,8 @@ class SavedView:
 
 
 def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) -> None:
-    """Write a view into a file, in place of an older one.
-
-    Args:
-        path: of the file.
-        id: of the dataset.
-        selection: which rows the view has.
-        offsets: of the dataset's trajectories, int64 ``[T + 1]``.
-
-    Raises:
-        DiskFull: no room.
-        OSError: the file cannot be written.
-    """
+    """Write a view into a file, in place of an older one."""
+    # offsets: of the dataset's trajectories, int64 `[T + 1]`.
     numbers = selection.numbers
     begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
     counts = np.diff(begins, append=len(numbers))
@@ -127,12 +103,7 @@ def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) ->
 
 
 def read_view(path: Path) -> SavedView:
-    """Read what ``save_view`` wrote.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DamagedDataset: it is no view's file, or was changed.
-    """
+    """Read what ``save_view`` wrote."""
     try:
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)

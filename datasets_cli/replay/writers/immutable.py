@@ -31,11 +31,7 @@ class ImmutableDatasetWriter(Writer):
 
 
 def refuse_to_write() -> NoReturn:
-    """Refuse to change the rows of a dataset.
-
-    Raises:
-        ImmutableError: always.
-    """
+    """Refuse to change the rows of a dataset."""
     raise ImmutableError(
         "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
         "dataset with preprocess()."

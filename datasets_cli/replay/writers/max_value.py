@@ -74,11 +74,7 @@ class TensorDictMaxValueWriter(Writer):
         return index
 
     def _ranks(self, data: Rows) -> torch.Tensor:
-        """Return the rank of each row float64 ``[n]``.
-
-        Raises:
-            UsageError: there is nothing to rank by, or a rank is NaN.
-        """
+        """Return the rank of each row float64 ``[n]``."""
         numbers = self._numbers(data)
         several = numbers.double().reshape(len(numbers), math.prod(numbers.shape[1:]))
         ranks: torch.Tensor = RANKS[self.reduction](several).cpu()

@@ -23,11 +23,7 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def shape_of(shape: Shape | None) -> torch.Size:
-    """Return a shape; that of a single value where None.
-
-    Raises:
-        UsageError: it is not made of whole numbers from 0 on.
-    """
+    """Return a shape; that of a single value where None."""
     if shape is None:
         return SCALAR
     try:
@@ -47,11 +43,7 @@ def written_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def dimension(number: int, ndim: int) -> int:
-    """Return the number of a dimension, counted from the first.
-
-    Raises:
-        IndexError: there is no such dimension.
-    """
+    """Return the number of a dimension, counted from the first."""
     if not -ndim <= number < ndim:
         raise IndexError(f"There is no dimension {number} among {ndim}.")
     return number % ndim
@@ -68,11 +60,7 @@ def after_change(shape: torch.Size, change: Change) -> torch.Size:
 
 
 def keeps_last(shape: torch.Size, change: Change) -> torch.Size:
-    """Return what a change makes of a shape whose last dimension must stay as it is.
-
-    Raises:
-        UsageError: the change is one of the last dimension too.
-    """
+    """Return what a change makes of a shape whose last dimension must stay as it is."""
     places = torch.arange(shape[-1])
     changed = change(places.expand(shape))
     if changed.shape[-1:] != places.shape or not torch.equal(changed, places.expand_as(changed)):

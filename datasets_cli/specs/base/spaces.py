@@ -10,22 +10,14 @@ import torch
 
 @dataclass(frozen=True)
 class CategoricalBox:
-    """The numbers from 0 to ``n - 1``.
-
-    Args:
-        n: how many there are.
-    """
+    """The numbers from 0 to ``n - 1``."""
 
     n: int
 
 
 @dataclass(frozen=True)
 class BoxList:
-    """A box for each item of a tensor's last dimension.
-
-    Args:
-        boxes: of the items; lists of boxes where items of other dimensions differ as well.
-    """
+    """A box for each item of a tensor's last dimension."""
 
     boxes: tuple[CategoricalBox | BoxList, ...]
 
@@ -41,12 +33,10 @@ class BoxList:
 
 @dataclass(frozen=True, eq=False)
 class ContinuousBox:
-    """The values between two bounds, which belong to it.
+    """The values between two bounds, which belong to it."""
 
-    Args:
-        low: the lowest values ``[*shape]``, of the spec's dtype; may be infinite.
-        high: the highest values ``[*shape]``.
-    """
+    # low: the lowest values `[*shape]`, of the spec's dtype; may be infinite.
+    # high: the highest values `[*shape]`.
 
     low: torch.Tensor
     high: torch.Tensor
@@ -66,13 +56,7 @@ class ContinuousBox:
 
 @dataclass(frozen=True)
 class TextBox:
-    """Texts of some characters.
-
-    Args:
-        min_length: of a text, in characters.
-        max_length: of a text.
-        characters: that may be in it.
-    """
+    """Texts of some characters."""
 
     min_length: int
     max_length: int

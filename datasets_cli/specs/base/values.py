@@ -19,11 +19,7 @@ ARITHMETIC = frozenset(
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """Return numbers as a tensor: a copy, but of what is a tensor.
-
-    Raises:
-        UsageError: they are not numbers, or not of one shape.
-    """
+    """Return numbers as a tensor: a copy, but of what is a tensor."""
     if isinstance(value, torch.Tensor):
         return value
     try:
@@ -33,11 +29,7 @@ def as_tensor(value: Any) -> torch.Tensor:
 
 
 def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """Return an element type; torch's default one where None.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """Return an element type; torch's default one where None."""
     if dtype is None:
         return torch.get_default_dtype()
     if not isinstance(dtype, torch.dtype):
@@ -46,11 +38,7 @@ def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
 
 
 def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return numbers in another element type; whole numbers stay what they are.
-
-    Raises:
-        UsageError: the element type has whole numbers only, and not these.
-    """
+    """Return numbers in another element type; whole numbers stay what they are."""
     found = tensor.to(dtype)
     is_whole = not dtype.is_floating_point and not dtype.is_complex and tensor.dtype != dtype
     if is_whole and not bool((found == tensor).all()):
@@ -68,11 +56,7 @@ def clamped(value: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch
 
 
 def known_device(device: str | torch.device | None) -> torch.device:
-    """Return a device with its number; torch's default device where None.
-
-    Raises:
-        UsageError: there is no such device.
-    """
+    """Return a device with its number; torch's default device where None."""
     if device is None:
         return torch.get_default_device()
     try:

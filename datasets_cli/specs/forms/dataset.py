@@ -23,16 +23,10 @@ FLAGS = ("done", "terminated", "truncated")
 
 
 def dataset_specs(manifest: Manifest, *, text: bool = False) -> Composite:
-    """Return what the entries of a row may be, as a Composite with the keys of batches.
-
-    Observations and actions have the spaces of the publisher, where its metadata have them and they
-    fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by a
-    function has no spaces: the function may have changed the values.
-
-    Args:
-        manifest: of the dataset.
-        text: whether rows have the columns of text.
-    """
+    """Return what the entries of a row may be, as a Composite with the keys of batches."""
+    # Observations and actions have the spaces of the publisher, where its metadata have them and
+    # they fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by
+    # a function has no spaces: the function may have changed the values.
     spaces = {} if manifest.parent is not None else _spaces(manifest.metadata)
     specs = Composite()
     for column in manifest.columns:

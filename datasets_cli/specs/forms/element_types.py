@@ -8,11 +8,7 @@ from datasets_cli.errors import UsageError
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the element type of torch that has a name, such as ``float32``.
-
-    Raises:
-        UsageError: torch has none of this name.
-    """
+    """Return the element type of torch that has a name, such as ``float32``."""
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
         raise UsageError(f"There is no element type {name!r} in torch {torch.__version__}.")

@@ -29,18 +29,9 @@ Description = Mapping[str, Any]
 
 
 def spec_of_space(space: Description, *, one_hot: bool = False) -> TensorSpec:
-    """Return the spec of a space.
-
-    A ``Box`` without any finite bound is Unbounded; a ``Tuple`` is a Composite of "0", "1" and so
-    on; a ``Discrete`` that starts elsewhere than at 0 is Bounded, of whole numbers.
-
-    Args:
-        space: its description.
-        one_hot: make ``Discrete`` and ``MultiDiscrete`` vectors of int64, as TorchRL does.
-
-    Raises:
-        UsageError: no spec is of such a space, or the description is not complete.
-    """
+    """Return the spec of a space."""
+    # A `Box` without any finite bound is Unbounded; a `Tuple` is a Composite of "0", "1" and so on;
+    # a `Discrete` that starts elsewhere than at 0 is Bounded, of whole numbers.
     kind = space.get("type")
     try:
         if kind == "Dict":

@@ -45,11 +45,7 @@ def spec_to_gymnasium(spec: TensorSpec) -> Space[Any]:
 
 
 def describe(space: Space[Any]) -> Description:
-    """Return a space as JSON values, as Minari keeps it.
-
-    Raises:
-        UsageError: values of the space do not have one shape and element type.
-    """
+    """Return a space as JSON values, as Minari keeps it."""
     kinds = [kind.__name__ for kind in type(space).__mro__ if kind.__name__ in DESCRIBED]
     if not kinds:
         raise UsageError(
@@ -87,11 +83,7 @@ DESCRIBED: dict[str, Callable[[Any], Description]] = {
 
 
 def build(space: Description) -> Any:
-    """Return the space that JSON values describe, as Minari keeps them.
-
-    Raises:
-        UsageError: it is not one of those that ``describe`` takes, or gymnasium is not installed.
-    """
+    """Return the space that JSON values describe, as Minari keeps them."""
     try:
         from gymnasium import spaces
     except ImportError as error:

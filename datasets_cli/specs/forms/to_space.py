@@ -23,14 +23,9 @@ Description = dict[str, Any]
 
 
 def space_of_spec(spec: TensorSpec) -> Description:
-    """Return the description of the space of a spec.
-
-    One-hot vectors have the space of their numbers. Element types of categories are gymnasium's:
-    int64, and int8 of Binary. A batch size is in each shape.
-
-    Raises:
-        UsageError: gymnasium has no such space.
-    """
+    """Return the description of the space of a spec."""
+    # One-hot vectors have the space of their numbers. Element types of categories are gymnasium's:
+    # int64, and int8 of Binary. A batch size is in each shape.
     if spec.mask is not None:
         raise UsageError(f"A space has no mask: gymnasium takes it when it draws. Found {spec}.")
     return _space(spec)

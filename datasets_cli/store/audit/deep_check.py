@@ -18,17 +18,8 @@ from datasets_cli.store.schema.tree import entry
 
 
 def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
-    """Read every value of an opened dataset and return what there is to know about its numbers.
-
-    Text is checked by its codes and offsets; any bytes are a value.
-
-    Args:
-        dataset: whose files are as its manifest says.
-        progress: told of the rows read.
-
-    Raises:
-        DamagedDataset: names every rule that is broken, each with its first row.
-    """
+    """Read every value of an opened dataset and return what there is to know about its numbers."""
+    # Text is checked by its codes and offsets; any bytes are a value.
     # No row is read by offsets that are wrong.
     if problems := list(offset_problems(dataset)):
         raise _damaged(dataset, problems)
@@ -57,11 +48,9 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
 
 
 def _decode_all(dataset: Dataset) -> int:
-    """Decode the frames that no row has, and return how many there are of all.
-
-    A row has the frame of its record and, as successor, that of the next one; where a column has no
-    successor, no row has the frame of a trajectory's last record.
-    """
+    """Decode the frames that no row has, and return how many there are of all."""
+    # A row has the frame of its record and, as successor, that of the next one; where a column has
+    # no successor, no row has the frame of a trajectory's last record.
     if dataset.manifest.layout != "compact":
         return 0
     record = dataset.record

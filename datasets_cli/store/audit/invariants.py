@@ -39,12 +39,9 @@ SCHEMA = "schema"
 
 
 class Invariants:
-    """The rules of one dataset, and which of them a row was found to break.
+    """The rules of one dataset, and which of them a row was found to break."""
 
-    Args:
-        manifest: of the dataset.
-        offsets: of its trajectories, int64 ``[K + 1]``.
-    """
+    # offsets: of its trajectories, int64 `[K + 1]`.
 
     def __init__(self, manifest: Manifest, offsets: np.ndarray) -> None:
         self._offsets = offsets
@@ -60,12 +57,7 @@ class Invariants:
             self._check_columns(manifest)
 
     def check(self, start: int, leaves: Leaves) -> None:
-        """Check consecutive rows.
-
-        Args:
-            start: number of the first.
-            leaves: of n rows, and of the one after them unless they are the dataset's last.
-        """
+        """Check consecutive rows."""
         if not self._binds or SCHEMA in self.problems:
             return
         num_rows = int(self._offsets[-1])

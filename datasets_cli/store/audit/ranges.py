@@ -16,11 +16,7 @@ def bits_of(leaf: torch.Tensor) -> torch.Tensor:
 
 
 class ColumnRange:
-    """NaN, infinity, smallest and largest number of one column, so far.
-
-    Args:
-        key: of the column.
-    """
+    """NaN, infinity, smallest and largest number of one column, so far."""
 
     def __init__(self, key: Key) -> None:
         self._key = key

@@ -14,16 +14,7 @@ TABLE = "deep_check"
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """The numbers of one column.
-
-    Args:
-        key: path of names.
-        num_nan: numbers that are NaN.
-        num_infinite: numbers that are infinite.
-        smallest: the smallest finite number; None where there is none, or numbers have no order.
-        largest: the largest one.
-        is_constant: whether every row is the same, bit for bit.
-    """
+    """The numbers of one column."""
 
     key: Key
     num_nan: int

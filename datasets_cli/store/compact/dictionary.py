@@ -24,12 +24,9 @@ FRAMES_PER_DICTIONARY_FRAME = 8
 
 
 def choose_dictionary(frames: np.ndarray) -> bytes:
-    """Return frames spread over the first ones, or nothing where they would not pay.
-
-    Args:
-        frames: the first frames of a column, uint8 ``[n, ...]``; those after the first
-            ``SAMPLED_FRAMES`` are not looked at.
-    """
+    """Return frames spread over the first ones, or nothing where they would not pay."""
+    # frames: the first frames of a column, uint8 `[n, ...]`; those after the first `SAMPLED_FRAMES`
+    # are not looked at.
     frames = frames[:SAMPLED_FRAMES]
     room = DICTIONARY_BYTES // math.prod(frames.shape[1:])
     count = min(room, len(frames) // FRAMES_PER_DICTIONARY_FRAME)
@@ -45,11 +42,7 @@ def write_dictionary(path: Path, content: bytes) -> None:
 
 
 def read_dictionary(path: Path | str) -> bytes:
-    """Return what ``write_dictionary`` kept.
-
-    Raises:
-        DamagedDataset: the file is not one zstd frame of at most ``DICTIONARY_BYTES``.
-    """
+    """Return what ``write_dictionary`` kept."""
     with open_regular(path) as file:
         is_small = os.fstat(file.fileno()).st_size <= 2 * DICTIONARY_BYTES
         content = file.read() if is_small else b""  # zstd never makes twice of what it is given

@@ -17,17 +17,9 @@ from datasets_cli.store.schema.tree import Tree, TreePlan
 class DtypeView(NamedTuple):
     """The fields of one element type within a pair of records.
 
-        two records of 16 bytes      o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-        bytes 0 to 24, as float32    o o  r  .   o o
-        sizes                        2    1  1   2       o, r and next.o are the splits 0, 1, 3
-
-    Args:
-        dtype: the element type of the fields.
-        begin: the first byte of the first of them.
-        end: the byte after the last one.
-        sizes: how what is between is split: fields and gaps in order, over both records.
-        leaves: for each field wanted, which split it is, the shape it is viewed as (None where the
-            split has it already), and its slot in the tree.
+    two records of 16 bytes      o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
+    bytes 0 to 24, as float32    o o  r  .   o o
+    sizes                        2    1  1   2       o, r and next.o are the splits 0, 1, 3
     """
 
     dtype: torch.dtype
@@ -38,12 +30,7 @@ class DtypeView(NamedTuple):
 
 
 class DtypeViews:
-    """The columns that a pair of records holds, as tensors.
-
-    Args:
-        record: how records are laid out.
-        plan: where each key is in a nested dict.
-    """
+    """The columns that a pair of records holds, as tensors."""
 
     def __init__(self, record: Record, plan: TreePlan) -> None:
         self._plan = plan
@@ -59,15 +46,7 @@ class DtypeViews:
     def put(
         self, nodes: list[Tree], packed: np.ndarray | torch.Tensor, is_contiguous: bool
     ) -> None:
-        """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts.
-
-        Args:
-            nodes: the dicts.
-            packed: the pairs, in numpy unless they are on another device. From numpy each element
-                type has a storage of its own, which ``torch.save`` asks for, and only of these
-                rows.
-            is_contiguous: give each leaf memory of its own; they are strided views otherwise.
-        """
+        """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts."""
         if not len(packed):  # without rows numpy has no strides that torch could view
             packed = torch.empty(packed.shape, dtype=torch.uint8)
         for dtype, begin, end, sizes, leaves in self._views:

@@ -14,18 +14,12 @@ MOST_HEADER_BYTES = 18  # zstd's own bound
 
 
 class FrameDecoder:
-    """Decodes frames by where they are in a file.
+    """Decodes frames by where they are in a file."""
 
-    They are decoded as one stream, straight into the tensor. A stream does not say where a frame
-    ends: frames of 7,055 and 7,057 bytes are as good to it as two of 7,056. So each must begin with
-    the header of the file's first frame, which says the size, and nothing may be left over.
-    Otherwise they are decoded one by one.
-
-    Args:
-        blob: the file.
-        frame_bytes: size of a decoded frame in bytes.
-        dictionary: that the frames were compressed against; None for none.
-    """
+    # They are decoded as one stream, straight into the tensor. A stream does not say where a frame
+    # ends: frames of 7,055 and 7,057 bytes are as good to it as two of 7,056. So each must begin
+    # with the header of the file's first frame, which says the size, and nothing may be left over.
+    # Otherwise they are decoded one by one.
 
     def __init__(
         self, blob: mmap.mmap, frame_bytes: int, dictionary: zstandard.ZstdCompressionDict | None
@@ -41,15 +35,9 @@ class FrameDecoder:
         self._headers = np.ndarray((len(blob) - size + 1,), f"V{size}", blob, strides=(1,))
 
     def decode(self, starts: np.ndarray, ends: np.ndarray) -> torch.Tensor:
-        """Return decoded frames uint8 ``[n, frame_bytes]``, in memory of their own.
-
-        Args:
-            starts: the first byte of each frame, int64 ``[n]``, n from 1 on; it is in the file.
-            ends: the byte after its last one, int64 ``[n]``.
-
-        Raises:
-            zstandard.ZstdError: one does not decode to exactly the bytes of a frame.
-        """
+        """Return decoded frames uint8 ``[n, frame_bytes]``, in memory of their own."""
+        # starts: the first byte of each frame, int64 `[n]`, n from 1 on; it is in the file.
+        # ends: the byte after its last one, int64 `[n]`.
         frames = torch.empty((len(starts), self._frame_bytes), dtype=torch.uint8)
         if self._have_headers(starts, ends) and self._fills(frames, starts, ends):
             return frames

@@ -29,12 +29,7 @@ BUFFER_BYTES = 1 << 18
 
 
 class FrameWriter:
-    """Compresses frames that come in the order of their records.
-
-    Args:
-        path: the ``.zst`` file; its folder is created.
-        frame_bytes: size of a frame in bytes.
-    """
+    """Compresses frames that come in the order of their records."""
 
     def __init__(self, path: Path, frame_bytes: int) -> None:
         self._path = path
@@ -85,13 +80,7 @@ def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
 
 
 class FrameSegments:
-    """Compresses runs of frames into segments.
-
-    Args:
-        path: the ``.zst`` file that the segments will make.
-        frame_bytes: size of a frame in bytes.
-        dictionary: what ``make_dictionary`` returned.
-    """
+    """Compresses runs of frames into segments."""
 
     def __init__(self, path: Path, frame_bytes: int, dictionary: bytes) -> None:
         self._folder = segments_folder(path)
@@ -151,12 +140,7 @@ def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
 
 
 def join_segments(path: Path, num_frames: int) -> None:
-    """Make the ``.zst`` file and its offsets of their segments, which are removed on the way.
-
-    Args:
-        path: the ``.zst`` file.
-        num_frames: frames of all segments together; none is missing or double.
-    """
+    """Make the ``.zst`` file and its offsets of their segments, which are removed on the way."""
     folder = segments_folder(path)
     firsts = sorted(int(file.stem) for file in folder.glob("*.ends"))
     if firsts:

@@ -30,17 +30,7 @@ _ONE = np.uint64(1)
 
 
 class FrameReader:
-    """Reads frames by the numbers of their records.
-
-    Args:
-        path: the ``.zst`` file.
-        num_frames: frames S, one per record.
-        shape: of one frame.
-        has_dictionary: whether the frames were compressed against a dictionary.
-
-    Raises:
-        DamagedDataset: here and in ``read``: what was compressed is not what comes out.
-    """
+    """Reads frames by the numbers of their records."""
 
     def __init__(
         self, path: Path | str, num_frames: int, shape: tuple[int, ...], *, has_dictionary: bool
@@ -59,11 +49,7 @@ class FrameReader:
         self._decoder = FrameDecoder(self._blob, self._frame_bytes, for_zstd(content))
 
     def read(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``.
-
-        Raises:
-            IndexError: there is no such frame.
-        """
+        """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
         if not len(index):
             return torch.empty((0, *self._shape), dtype=torch.uint8)
         starts = self._offsets.index_select(0, index).numpy()
@@ -77,11 +63,9 @@ class FrameReader:
         return frames.view(len(index), *self._shape)
 
     def _is_inside(self, starts: np.ndarray, sizes: np.ndarray) -> bool:
-        """Tell whether frames are inside the blob, one byte or more each, and not too large.
-
-        As unsigned integers, a negative start or size is a huge one. Each sum is of a start and a
-        size that are known to be small, so it does not overflow, but where one of them is not.
-        """
+        """Tell whether frames are inside the blob, one byte or more each, and not too large."""
+        # As unsigned integers, a negative start or size is a huge one. Each sum is of a start and a
+        # size that are known to be small, so it does not overflow, but where one of them is not.
         first, size = starts.view(np.uint64), sizes.view(np.uint64)
         return bool(
             first.max() < len(self._blob)
@@ -90,11 +74,7 @@ class FrameReader:
         )
 
     def _check_whole(self, num_frames: int) -> None:
-        """Check that the frames fill the blob from its first byte to its last.
-
-        Raises:
-            DamagedDataset: they do not, or the blob is too small for frames of this size.
-        """
+        """Check that the frames fill the blob from its first byte to its last."""
         first, last = self._offsets[::num_frames].tolist()  # of num_frames + 1
         if (first, last) != (0, len(self._blob)):
             raise DamagedDataset(

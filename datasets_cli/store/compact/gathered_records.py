@@ -15,12 +15,8 @@ from datasets_cli.store.schema.tree import Tree, TreePlan
 class PairFields:
     """The columns that a pair of records holds, as the fields of one structured type of numpy.
 
-        two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-        fields                     o at 0, r at 8, t at 12, next.o at 16
-
-    Args:
-        record: how records are laid out.
-        plan: where each key is in a nested dict.
+    two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
+    fields                     o at 0, r at 8, t at 12, next.o at 16
     """
 
     def __init__(self, record: Record, plan: TreePlan) -> None:
@@ -42,15 +38,9 @@ class PairFields:
 
 
 class GatheredRecords:
-    """Gathered rows: pairs of records, and one array for each leaf that records do not hold.
+    """Gathered rows: pairs of records, and one array for each leaf that records do not hold."""
 
-    Args:
-        fields: the columns of a pair in numpy.
-        views: the columns of a pair as tensors.
-        packed: the pairs, uint8 ``[B, 2 * record]``, in memory of their own.
-        others: constants, ``episode`` and frames.
-        is_contiguous: whether each leaf of a batch has memory of its own.
-    """
+    # packed: the pairs, uint8 `[B, 2 * record]`, in memory of their own.
 
     def __init__(
         self,
@@ -79,10 +69,8 @@ class GatheredRecords:
         )
 
     def arrays(self, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` as a nested dict of views.
-
-        Those of what records hold are strided, unless leaves are to have memory of their own.
-        """
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
+        # Those of what records hold are strided, unless leaves are to have memory of their own.
         nodes = self.others.new_arrays(start, stop)
         if self.fields.slots:  # a type without fields is none
             pairs = np.ndarray((stop - start,), self.fields.dtype, self.packed[start:stop])

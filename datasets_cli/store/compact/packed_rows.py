@@ -29,14 +29,7 @@ Constant = tuple[torch.Tensor, torch.dtype, Slot]
 
 
 class CompactRows:
-    """The records and frames of a dataset, and how a batch is made of them.
-
-    Args:
-        files: those of the dataset folder.
-        record: how records are laid out.
-        num_rows: transitions N.
-        device_options: where batches go. Frames stay on the disk.
-    """
+    """The records and frames of a dataset, and how a batch is made of them."""
 
     def __init__(
         self,
@@ -80,14 +73,8 @@ class CompactRows:
         ]
 
     def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict.
-
-        Those from records are views of one fresh tensor; they are strided, so ``view(-1)`` refuses.
-
-        Raises:
-            IndexError: there is no such row.
-            DamagedDataset: the row map leads out of the records, or a frame is damaged.
-        """
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+        # Those from records are views of one fresh tensor; they are strided, so `view(-1)` refuses.
         if self._device is not None:
             index = index.to(self._device)
         row, packed = self._pairs_of(index)

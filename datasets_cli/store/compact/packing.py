@@ -26,14 +26,10 @@ from datasets_cli.store.schema.trajectories import ends_of, num_records, numbers
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of transitions and where their records are.
+    """A run of transitions and where their records are."""
 
-    Args:
-        start: first transition.
-        stop: one past the last.
-        episode: int64 ``[n]``, the number of each transition's trajectory.
-        is_end: bool ``[n]``, whether it is the last of its trajectory.
-    """
+    # episode: int64 `[n]`, the number of each transition's trajectory.
+    # is_end: bool `[n]`, whether it is the last of its trajectory.
 
     start: int
     stop: int
@@ -49,12 +45,8 @@ class Chunk:
 
 
 def chunks(offsets: np.ndarray, row_bytes: int) -> Iterator[Chunk]:
-    """Yield bounded runs of transitions over trajectories.
-
-    Args:
-        offsets: int64 ``[K + 1]``.
-        row_bytes: what a row takes in memory.
-    """
+    """Yield bounded runs of transitions over trajectories."""
+    # offsets: int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     step = rows_per_block(row_bytes)
     for start in range(0, num_rows, step):
@@ -70,15 +62,8 @@ def pack(
     offsets: np.ndarray,
     target: Path,
 ) -> Record:
-    """Write ``rows.memmap`` and ``row.memmap`` of a dataset and return its record.
-
-    Args:
-        source: folder with the leaf files.
-        columns: the leaves, without frames.
-        frames: what is kept as frames.
-        offsets: int64 ``[K + 1]``.
-        target: folder to write into.
-    """
+    """Write ``rows.memmap`` and ``row.memmap`` of a dataset and return its record."""
+    # offsets: int64 `[K + 1]`.
     constants = _constants(source, columns, offsets)
     made = _made(source, columns, offsets, constants)
     known = constants.keys() | {column.key for column in made}

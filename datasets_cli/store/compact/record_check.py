@@ -14,17 +14,7 @@ UNIT_BYTES = 8  # a record is a whole number of these, and of its largest elemen
 def check_record(
     record: Record, columns: Sequence[Column], num_rows: int, num_trajectories: int
 ) -> None:
-    """Check that a record holds exactly a dataset's columns, each within its bytes.
-
-    Args:
-        record: how the rows are laid out.
-        columns: every leaf, each checked by itself.
-        num_rows: transitions N.
-        num_trajectories: trajectories K.
-
-    Raises:
-        ValueError: names the entry that is wrong, what was expected and what was found.
-    """
+    """Check that a record holds exactly a dataset's columns, each within its bytes."""
     if record.num_records != num_rows + num_trajectories:
         raise ValueError(
             f"record.num_records: expected one for each of {num_rows} transitions and "

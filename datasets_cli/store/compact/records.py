@@ -32,13 +32,7 @@ FRAME_BYTES = 1024
 
 @dataclass(frozen=True)
 class Field:
-    """Bytes of a record that hold one column, and the successor column that shares them.
-
-    Args:
-        column: what a record holds for its own step.
-        successor: the key that is the same bytes of the following record, or None.
-        offset: first byte within a record.
-    """
+    """Bytes of a record that hold one column, and the successor column that shares them."""
 
     column: Column
     successor: Key | None
@@ -70,16 +64,7 @@ class FrameField:
 
 @dataclass(frozen=True)
 class Record:
-    """How the columns of a dataset are laid out in records.
-
-    Args:
-        size: bytes of a record.
-        num_records: S.
-        fields: what a record holds.
-        constants: columns that are the same in every row, with the bytes of one row.
-        made: columns that follow from the row map: ``episode``.
-        frames: columns whose rows are compressed frames.
-    """
+    """How the columns of a dataset are laid out in records."""
 
     size: int
     num_records: int
@@ -118,11 +103,7 @@ class Record:
 
     @staticmethod
     def from_json(entry: Any) -> Record:
-        """Return the record that ``to_json`` described.
-
-        Raises:
-            ValueError: names the entry that is not as ``to_json`` writes it.
-        """
+        """Return the record that ``to_json`` described."""
         entry = object_at(entry, "record")
         return Record(
             size=number_at(entry.get("record_bytes"), "record.record_bytes", 1),
@@ -177,12 +158,7 @@ def row_map_dtype(num_records: int) -> str:
 def lay_out(
     pairs: Iterable[tuple[Column, Key | None]], constants: Iterable[Column] = ()
 ) -> tuple[tuple[Field, ...], int, tuple[Column, ...]]:
-    """Return the fields of a record, its size in bytes, and the constants that it does not hold.
-
-    Args:
-        pairs: each column and the successor that shares its bytes.
-        constants: columns whose rows are all the same.
-    """
+    """Return the fields of a record, its size in bytes, and the constants that it does not hold."""
 
     def alignment(pair: tuple[Column, Key | None]) -> int:
         return ITEM_BYTES[pair[0].dtype]

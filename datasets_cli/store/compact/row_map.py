@@ -13,18 +13,9 @@ from datasets_cli.store.schema.mapping import Files
 class RowMap:
     """The record of each row.
 
-        trajectory   0 0 0   1 1            records 3 and 6 are those of final observations
-        row          0 1 2   3 4
-        record       0 1 2   4 5            the row's number, and one for each trajectory before
-
-    Args:
-        files: those of the dataset folder.
-        record: how records are laid out.
-        num_rows: transitions N.
-
-    Raises:
-        DamagedDataset: an entry leads out of the records, and the map is in a device's memory,
-            where ``index_select`` would end the process instead of raising an error.
+    trajectory   0 0 0   1 1            records 3 and 6 are those of final observations
+    row          0 1 2   3 4
+    record       0 1 2   4 5            the row's number, and one for each trajectory before
     """
 
     def __init__(self, files: Files, record: Record, num_rows: int) -> None:
@@ -34,15 +25,9 @@ class RowMap:
         self.records = files.load(ROW_MAP, dtype, (num_rows,), self._check_whole)
 
     def check(self, index: torch.Tensor, records: torch.Tensor) -> None:
-        """Check the entries of some rows.
-
-        Args:
-            index: rows int64 ``[B]``.
-            records: what the map has for each of them, int32 or int64 ``[B]``.
-
-        Raises:
-            DamagedDataset: names the first row whose entry is impossible.
-        """
+        """Check the entries of some rows."""
+        # index: rows int64 `[B]`.
+        # records: what the map has for each of them, int32 or int64 `[B]`.
         index, records = index.cpu(), records.cpu()
         wrong = ((records < index) | (records > self._last)).nonzero().flatten()
         if len(wrong):

@@ -19,14 +19,9 @@ from datasets_cli.store.schema.trajectories import record_of
 
 @dataclass
 class PackedFrames:
-    """``FrameFiles`` of the compact layout.
+    """``FrameFiles`` of the compact layout."""
 
-    Args:
-        path: the ``.zst`` file.
-        frame_bytes: size of a frame in bytes.
-        dictionary: what ``make_dictionary`` returned.
-        offsets: the trajectory table int64 ``[K + 1]``.
-    """
+    # offsets: the trajectory table int64 `[K + 1]`.
 
     path: Path
     frame_bytes: int
@@ -97,13 +92,9 @@ class SharedFrames:
         return _files(self._folder, self.field)
 
     def write(self, rows: Mapping[Key, np.ndarray], is_end: np.ndarray, first_row: int) -> None:
-        """Add the frames of rows, and after each trajectory's last one its successor.
-
-        Args:
-            rows: with the frames ``[n, *shape]``.
-            is_end: whether a row is its trajectory's last, bool ``[n]``.
-            first_row: number of the first of the rows, for messages.
-        """
+        """Add the frames of rows, and after each trajectory's last one its successor."""
+        # rows: with the frames `[n, *shape]`.
+        # is_end: whether a row is its trajectory's last, bool `[n]`.
         frames = rows[self.field.column.key]
         ends = np.flatnonzero(is_end)
         if self.field.successor is None:
@@ -128,10 +119,8 @@ class SharedFrames:
     def _check(
         self, frames: np.ndarray, following: np.ndarray, is_end: np.ndarray, first_row: int
     ) -> None:
-        """Check that each row's successor is the following row's frame, but at ends.
-
-        Between two calls the last successor is kept, as what the next first frame must be.
-        """
+        """Check that each row's successor is the following row's frame, but at ends."""
+        # Between two calls the last successor is kept, as what the next first frame must be.
         axes = tuple(range(1, frames.ndim))
         differs = (frames[1:] != following[:-1]).any(axis=axes) & ~is_end[:-1]
         wrong = [first_row + int(row) for row in np.flatnonzero(differs)[:1]]

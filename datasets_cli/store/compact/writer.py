@@ -37,16 +37,10 @@ from datasets_cli.store.ted.writer import TedWriter, Written, write_beside
 
 
 class CompactWriter:
-    """Writes complete TED rows into records and frames.
+    """Writes complete TED rows into records and frames."""
 
-    Small leaves go to files of their own below the folder until all rows are known, because only
-    then is it known what is constant and what successors share; frames are shared or refused.
-
-    Args:
-        folder: a new folder; created.
-        id: named in messages.
-        offsets: as ``TedWriter`` takes them.
-    """
+    # Small leaves go to files of their own below the folder until all rows are known, because only
+    # then is it known what is constant and what successors share; frames are shared or refused.
 
     def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
@@ -61,12 +55,7 @@ class CompactWriter:
         return self._leaves.num_rows
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones.
-
-        Raises:
-            SourceError: a frame's successor is not the following row's frame.
-            DiskFull: no room.
-        """
+        """Write rows ``[n, ...]`` after the last ones."""
         if self._frames is None:
             self._frames = self._open_frames(rows)
         if self._frames:

@@ -15,12 +15,9 @@ of a row is searched for, which takes as long as a gather, and memory grows with
 
 
 class SelectedRowMap:
-    """Gives the dataset's rows for those of a selection.
+    """Gives the dataset's rows for those of a selection."""
 
-    Args:
-        selection: which trajectories, of which rows.
-        offsets: of the dataset's trajectories, int64 ``[T + 1]``.
-    """
+    # offsets: of the dataset's trajectories, int64 `[T + 1]`.
 
     def __init__(self, selection: Selection, offsets: np.ndarray) -> None:
         self.offsets = offsets_of(selection.lengths)
@@ -32,11 +29,7 @@ class SelectedRowMap:
         self._is_mapped = not self._one_run and self._num_rows <= MAPPED_ROWS
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``.
-
-        Raises:
-            IndexError: there is no such row.
-        """
+        """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``."""
         index = index.cpu()
         if self._is_mapped:
             found = self._map.index_select(0, index)

@@ -12,12 +12,7 @@ from datasets_cli.store.text.reader import TextRows, Values
 
 
 class SelectedRows:
-    """The rows of a layout, numbered as a selection has them; see ``store.dataset.Rows``.
-
-    Args:
-        rows: of the whole dataset.
-        row_map: of the selection.
-    """
+    """The rows of a layout, numbered as a selection has them; see ``store.dataset.Rows``."""
 
     def __init__(self, rows: Rows, row_map: SelectedRowMap) -> None:
         self._rows, self._map = rows, row_map
@@ -38,12 +33,7 @@ class SelectedRows:
 
 
 class SelectedTexts:
-    """Columns of text, of which rows are numbered as a selection has them; see ``TextRows``.
-
-    Args:
-        texts: of the whole dataset.
-        row_map: of the selection.
-    """
+    """Columns of text, of which rows are numbered as a selection has them; see ``TextRows``."""
 
     def __init__(self, texts: TextRows, row_map: SelectedRowMap) -> None:
         self._texts, self._map = texts, row_map

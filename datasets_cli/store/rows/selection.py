@@ -15,15 +15,8 @@ from datasets_cli.store.schema.trajectories import lengths_of
 class Selection:
     """Some trajectories of a dataset in an order of their own, each whole or a run of its rows.
 
-        dataset     0 0 0 0 1 1 2 2 2
-        selection       0 0     2 2 2      numbers [0, 2], firsts [2, 0], lengths [2, 3]
-
-    Args:
-        content: of the dataset, as its manifest has it.
-        numbers: of the trajectories, int64 ``[K]``; one may be there several times.
-        firsts: the first row of each that counts, counted in the trajectory, int64 ``[K]``.
-        lengths: how many rows of each count, from 1 on, int64 ``[K]``.
-        steps: how the selection was made, a text for each step.
+    dataset     0 0 0 0 1 1 2 2 2
+    selection       0 0     2 2 2      numbers [0, 2], firsts [2, 0], lengths [2, 3]
     """
 
     content: str
@@ -36,12 +29,8 @@ class Selection:
         return len(self.numbers)
 
     def at(self, places: np.ndarray, step: str) -> Selection:
-        """Return some of these trajectories.
-
-        Args:
-            places: in this selection, int64 ``[n]``, from 0 on.
-            step: how they were chosen.
-        """
+        """Return some of these trajectories."""
+        # places: in this selection, int64 `[n]`, from 0 on.
         return Selection(
             self.content,
             self.numbers[places],
@@ -51,12 +40,8 @@ class Selection:
         )
 
     def rows(self, start: int, stop: int, step: str = "") -> Selection:
-        """Return the rows ``start`` to ``stop - 1`` of this selection; ends may cut a trajectory.
-
-        Args:
-            start: from 0 on.
-            stop: at least ``start``, at most all rows.
-            step: how they were chosen.
+        """Return the rows ``start`` to ``stop - 1`` of this selection; ends may cut a
+        trajectory.
         """
         offsets = offsets_of(self.lengths)
         # What each trajectory keeps of its rows, counted in all of them.
@@ -72,11 +57,8 @@ class Selection:
         )
 
     def are_whole(self, offsets: np.ndarray) -> np.ndarray:
-        """Return which of the trajectories are whole, bool ``[K]``.
-
-        Args:
-            offsets: of the dataset, int64 ``[T + 1]``.
-        """
+        """Return which of the trajectories are whole, bool ``[K]``."""
+        # offsets: of the dataset, int64 `[T + 1]`.
         whole: np.ndarray = self.lengths == lengths_of(offsets)[self.numbers]
         return whole
 
@@ -99,12 +81,8 @@ class Selection:
 
 
 def whole_dataset(content: str, offsets: np.ndarray) -> Selection:
-    """Return the selection of all trajectories of a dataset, in their order.
-
-    Args:
-        content: of the dataset.
-        offsets: of its trajectories, int64 ``[T + 1]``.
-    """
+    """Return the selection of all trajectories of a dataset, in their order."""
+    # offsets: of its trajectories, int64 `[T + 1]`.
     numbers = np.arange(len(offsets) - 1)
     return Selection(content, numbers, np.zeros_like(numbers), lengths_of(offsets))
 

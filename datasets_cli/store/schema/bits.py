@@ -29,11 +29,7 @@ TYPE_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, nam
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return torch's element type of a name.
-
-    Raises:
-        UsageError: this version of torch does not have it.
-    """
+    """Return torch's element type of a name."""
     found = getattr(torch, name, None)
     if name not in ITEM_BYTES or not isinstance(found, torch.dtype):
         raise UsageError(
@@ -44,11 +40,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def type_name(dtype: torch.dtype) -> str:
-    """Return the name of torch's element type.
-
-    Raises:
-        UsageError: no leaf can have it.
-    """
+    """Return the name of torch's element type."""
     if dtype not in TYPE_NAMES:
         raise UsageError(
             f"Rows of the element type {dtype} cannot be stored. Expected one of "
@@ -58,20 +50,12 @@ def type_name(dtype: torch.dtype) -> str:
 
 
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type as which rows of a type are moved: itself, or integers of its width.
-
-    Raises:
-        UsageError: no leaf can have the type.
-    """
+    """Return the type as which rows of a type are moved: itself, or integers of its width."""
     return dtype if dtype in MOVABLE else _INTEGERS[ITEM_BYTES[type_name(dtype)]]
 
 
 def bits_of(rows: torch.Tensor) -> torch.Tensor:
-    """Return rows as what torch can move: themselves, or a view of the same memory as integers.
-
-    Raises:
-        UsageError: no leaf can have their type.
-    """
+    """Return rows as what torch can move: themselves, or a view of the same memory as integers."""
     if rows.dtype in MOVABLE:
         return rows
     if rows.is_conj():  # kept as a mark until now, which no view of the bits has
@@ -85,11 +69,7 @@ def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """Return tensors of one shape and one type, any, as one with another dimension.
-
-    Raises:
-        RuntimeError: they differ in shape.
-    """
+    """Return tensors of one shape and one type, any, as one with another dimension."""
     dtype = items[0].dtype
     if dtype in MOVABLE or any(item.dtype != dtype for item in items):
         return torch.stack(items, dim)
@@ -105,10 +85,8 @@ def to_tensor(rows: np.ndarray) -> torch.Tensor:
 
 
 def to_array(rows: torch.Tensor) -> np.ndarray:
-    """Return rows of any element type in numpy; see ``element_types``. It may share their memory.
-
-    Raises:
-        UsageError: no leaf can have their type.
+    """Return rows of any element type in numpy; see ``element_types``. It may share their
+    memory.
     """
     rows = rows.detach().cpu()
     name = type_name(rows.dtype)

@@ -64,13 +64,7 @@ _UNSAFE = frozenset('/<>:"|?*\\ %') | {chr(code) for code in (*range(32), 127)}
 
 @dataclass(frozen=True)
 class Column:
-    """One leaf of a dataset.
-
-    Args:
-        key: path of names.
-        dtype: name of the element type, one of ``ITEM_BYTES``.
-        shape: shape of one row; ``()`` for a scalar.
-    """
+    """One leaf of a dataset."""
 
     key: Key
     dtype: str
@@ -107,11 +101,7 @@ def can_store(key: Key, dtype: np.dtype) -> bool:
 
 
 def column_of(key: Key, rows: np.ndarray) -> Column:
-    """Return the column that ``rows`` ``[n, *shape]`` would fill.
-
-    Raises:
-        SourceError: no leaf can have the element type, or no file can have a name of the key.
-    """
+    """Return the column that ``rows`` ``[n, *shape]`` would fill."""
     name = element_type(rows.dtype)
     if name is None:
         raise SourceError(
@@ -124,11 +114,7 @@ def column_of(key: Key, rows: np.ndarray) -> Column:
 
 
 def check_key(key: Key) -> None:
-    """Check that a leaf can have a key.
-
-    Raises:
-        SourceError: it is empty, or a name is empty, too long or no text for a file name.
-    """
+    """Check that a leaf can have a key."""
     if problem := _wrong_name(key):
         raise SourceError(f"The key {list(key)!r} cannot be stored: {problem}. Rename it.")
 
@@ -197,11 +183,7 @@ def leaf_path(key: Key) -> str:
 
 @contextmanager
 def one_file_each(path: Path, key: Key) -> Iterator[None]:
-    """Turn the error of a file that exists already into one that names the key it is for.
-
-    Raises:
-        SourceError: the disk takes two keys for the same one.
-    """
+    """Turn the error of a file that exists already into one that names the key it is for."""
     try:
         yield
     except FileExistsError as error:

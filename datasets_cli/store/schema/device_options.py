@@ -12,17 +12,11 @@ import torch
 class DeviceOptions:
     """Where rows live, and where the batches made of them go.
 
-        device   pin_memory   rows                 batches
-        None     False        on the disk          in memory
-        cuda     False        in the device        in the device, gathered there
-        None     True         on the disk          in page-locked memory
-        cuda     True         on the disk          in the device, through page-locked memory
-
-    Args:
-        device: where batches go.
-        pin_memory: leave the rows on the disk and let batches pass through page-locked memory, from
-            which a copy to the device does not block the process.
-        contiguous: give every leaf memory of its own, for code that calls ``view``.
+    device   pin_memory   rows                 batches
+    None     False        on the disk          in memory
+    cuda     False        in the device        in the device, gathered there
+    None     True         on the disk          in page-locked memory
+    cuda     True         on the disk          in the device, through page-locked memory
     """
 
     device: torch.device | None = None
@@ -49,20 +43,16 @@ ON_DISK = DeviceOptions()
 def choose_device_options(
     device: str | torch.device | None, pin_memory: bool, contiguous: bool
 ) -> DeviceOptions:
-    """Return the options that these arguments mean on this machine.
-
-    See ``can_page_lock`` for ``pin_memory``.
-    """
+    """Return the options that these arguments mean on this machine."""
+    # See `can_page_lock` for `pin_memory`.
     chosen = None if device is None else torch.device(device)
     return DeviceOptions(chosen, can_page_lock(pin_memory), contiguous)
 
 
 def can_page_lock(is_asked: bool) -> bool:
-    """Tell whether memory is to be page-locked, where a user asks for it.
-
-    It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
-    warning and nothing else, as in ``torch.utils.data.DataLoader``.
-    """
+    """Tell whether memory is to be page-locked, where a user asks for it."""
+    # It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
+    # warning and nothing else, as in `torch.utils.data.DataLoader`.
     if is_asked and not torch.accelerator.is_available():
         warnings.warn(
             "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4

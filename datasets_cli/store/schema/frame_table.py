@@ -25,13 +25,9 @@ STEP: Key = ("number of the step",)
 
 
 class FrameRun(NamedTuple):
-    """Frames of consecutive steps of one trajectory.
+    """Frames of consecutive steps of one trajectory."""
 
-    Args:
-        trajectory: its number.
-        position: 0 for the frame of its first row; T for the one after its last row.
-        frames: uint8 ``[n, *shape]``.
-    """
+    # frames: uint8 `[n, *shape]`.
 
     trajectory: int
     position: int
@@ -50,14 +46,12 @@ class FrameFiles(Protocol):
 
 @dataclass(frozen=True)
 class FrameTable:
-    """Which steps the trajectories of a dataset are made of.
+    """Which steps the trajectories of a dataset are made of."""
 
-    Args:
-        offsets: rows int64 ``[K + 1]``, as in the trajectory table.
-        first_steps: the step of each trajectory's first row, int64 ``[K]``, rising.
-        terminated: whether no frame follows its last row, bool ``[K]``; otherwise that of the
-            following step does.
-    """
+    # offsets: rows int64 `[K + 1]`, as in the trajectory table.
+    # first_steps: the step of each trajectory's first row, int64 `[K]`, rising.
+    # terminated: whether no frame follows its last row, bool `[K]`; otherwise that of the following
+    # step does.
 
     offsets: np.ndarray
     first_steps: np.ndarray
@@ -69,12 +63,8 @@ class FrameTable:
         return num_records(self.offsets)
 
     def runs(self, start: int, frames: np.ndarray) -> Iterator[FrameRun]:
-        """Yield the frames of consecutive steps by trajectory, and the zeros after its end.
-
-        Args:
-            start: number of the first step.
-            frames: uint8 ``[n, *shape]``; those of steps that no row needs are left out.
-        """
+        """Yield the frames of consecutive steps by trajectory, and the zeros after its end."""
+        # frames: uint8 `[n, *shape]`; those of steps that no row needs are left out.
         stop = start + len(frames)
         # The last trajectory that begins at or before the first step; its rows may reach it.
         number = max(0, int(np.searchsorted(self.first_steps, start, side="right")) - 1)

@@ -11,14 +11,9 @@ from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
 
 
 class GatheredLeaves:
-    """Gathered rows: one array per leaf, in memory of their own.
+    """Gathered rows: one array per leaf, in memory of their own."""
 
-    Args:
-        plan: where each key is in a nested dict.
-        slots: which of the plan's dicts holds each leaf, and under which name.
-        leaves: each ``[B, ...]``; see ``element_types`` for what numpy does not have.
-        num_rows: B.
-    """
+    # leaves: each `[B, ...]`; see `element_types` for what numpy does not have.
 
     def __init__(
         self,
@@ -40,10 +35,8 @@ class GatheredLeaves:
         return self.new_arrays(start, stop)[0]
 
     def tree(self, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors.
-
-        Each has the memory of these rows alone, so that what is pickled is not the whole block.
-        """
+        """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors."""
+        # Each has the memory of these rows alone, so that what is pickled is not the whole block.
         return self.new_tree(start, stop)[0]
 
     def new_arrays(self, start: int, stop: int) -> list[Tree]:

@@ -16,26 +16,12 @@ MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows
 
 
 def wrong(where: str, expected: str, found: object) -> ValueError:
-    """Return the error of a value that is not what it must be.
-
-    Args:
-        where: leads to the value; begins the message.
-        expected: what it must be.
-        found: what it is.
-    """
+    """Return the error of a value that is not what it must be."""
     return ValueError(f"{where}: expected {expected}, found {reprlib.repr(found)}")
 
 
 def object_at(value: Any, where: str) -> dict[str, Any]:
-    """Return a JSON object.
-
-    Args:
-        value: what was read.
-        where: leads to it, such as ``record.fields[2]``; begins the message.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """Return a JSON object."""
     if not isinstance(value, dict):
         raise wrong(where, "an object", value)
     return value

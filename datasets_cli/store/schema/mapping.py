@@ -28,13 +28,7 @@ with warnings.catch_warnings():
 
 
 class Files:
-    """The files of a folder as tensors, each mapped, or copied into a device's memory, once.
-
-    Args:
-        folder: where they are.
-        listed: their names; whatever else is in the folder is not opened.
-        device: whose memory they are copied into; None maps them read-only.
-    """
+    """The files of a folder as tensors, each mapped, or copied into a device's memory, once."""
 
     def __init__(
         self, folder: Path, listed: Collection[str], device: torch.device | None = None
@@ -52,15 +46,7 @@ class Files:
         shape: tuple[int, ...],
         check: Callable[[torch.Tensor], None] | None = None,
     ) -> torch.Tensor:
-        """Return the bytes of a file as a tensor of this element type and shape.
-
-        Args:
-            name: of the file.
-            dtype: its element type.
-            shape: its shape.
-            check: called once with what was copied into a device's memory, where a wrong index
-                ends the process instead of raising an error.
-        """
+        """Return the bytes of a file as a tensor of this element type and shape."""
         if name not in self._tensors:
             tensor = map_file(self._prefix + name, dtype, shape)
             if self.device is not None:
@@ -72,14 +58,9 @@ class Files:
 
 
 def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return the file's bytes as a tensor of this element type and shape.
-
-    A write into it would kill the process, and a private mapping, which would not, fails above the
-    size of the memory.
-
-    Raises:
-        DamagedDataset: it is not a regular file of exactly these bytes.
-    """
+    """Return the file's bytes as a tensor of this element type and shape."""
+    # A write into it would kill the process, and a private mapping, which would not, fails above
+    # the size of the memory.
     if (size := math.prod(shape) * dtype.itemsize) == 0:
         return torch.empty(shape, dtype=dtype)  # no file
     mapping = map_bytes(path)
@@ -92,24 +73,12 @@ def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> to
 
 
 def map_descriptor(descriptor: int, size: int = 0) -> mmap.mmap:
-    """Map the first bytes of an open file read-only; the descriptor may then be closed.
-
-    Args:
-        descriptor: of the file.
-        size: the number of bytes; 0 for all.
-
-    Raises:
-        ValueError: the file is empty, or has fewer.
-    """
+    """Map the first bytes of an open file read-only; the descriptor may then be closed."""
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
 
 
 def map_bytes(path: Path | str) -> mmap.mmap:
-    """Map a whole file read-only.
-
-    Raises:
-        DamagedDataset: it is empty, or not a regular file.
-    """
+    """Map a whole file read-only."""
     descriptor = open_descriptor(path)  # a file object would cost more than the mapping
     try:
         return map_descriptor(descriptor)

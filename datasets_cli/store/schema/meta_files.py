@@ -11,15 +11,8 @@ from datasets_cli.store.schema.columns import META_FILENAME, Column, Key, encode
 
 
 def write_meta_files(folder: Path, columns: Iterable[Column], num_rows: int) -> list[str]:
-    """Write the ``meta.json`` of every level; return their paths relative to ``folder``.
-
-    Keys are escaped there; ``TensorDict.load_memmap`` gives them so.
-
-    Args:
-        folder: the dataset folder.
-        columns: every leaf.
-        num_rows: the leading dimension N of every leaf.
-    """
+    """Write the ``meta.json`` of every level; return their paths relative to ``folder``."""
+    # Keys are escaped there; `TensorDict.load_memmap` gives them so.
     levels: dict[Key, dict[str, Any]] = {(): {}}
     for column in columns:
         key = escape_key(column.key)

@@ -12,13 +12,7 @@ Number = TypeVar("Number", float, np.ndarray)
 
 @dataclass
 class RunningMoments(Generic[Number]):
-    """Count, mean and squared deviations of what arrived so far.
-
-    Args:
-        mean: 0.0 for numbers, or zeros of the shape of a row, for the mean of each of its numbers.
-        squares: likewise; becomes the sum of the squared deviations from the mean.
-        count: numbers, or rows, so far.
-    """
+    """Count, mean and squared deviations of what arrived so far."""
 
     mean: Number
     squares: Number

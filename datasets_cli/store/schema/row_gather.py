@@ -14,15 +14,12 @@ THREADED_BYTES = 128 << 10
 
 
 class RowGather:
-    """Copies of the same rows of several tensors.
+    """Copies of the same rows of several tensors."""
 
-    numpy's ``take`` is up to twice as fast as torch's ``index_select`` where there is little to
-    copy, but it takes -1 for the last row, or for the first.
-
-    Args:
-        tensors: ``[N, ...]`` of one N, of types that torch can move. Their memory stays where it
-            is: what moves it, as sending them to another process does, leaves numpy's behind.
-    """
+    # numpy's `take` is up to twice as fast as torch's `index_select` where there is little to copy,
+    # but it takes -1 for the last row, or for the first.
+    # tensors: `[N, ...]` of one N, of types that torch can move. Their memory stays where it is:
+    # what moves it, as sending them to another process does, leaves numpy's behind.
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         takes = [_take_of(tensor) for tensor in tensors]
@@ -37,11 +34,7 @@ class RowGather:
         ]
 
     def rows(self, index: torch.Tensor) -> list[torch.Tensor]:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]`` of every tensor.
-
-        Raises:
-            IndexError: there is no such row.
-        """
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]`` of every tensor."""
         if not self._is_mixed:
             return [tensor.index_select(0, index) for tensor, _, _ in self._columns]
         numbers, size = index.numpy(), len(index)
@@ -54,11 +47,7 @@ class RowGather:
         ]
 
     def arrays(self, index: torch.Tensor) -> list[np.ndarray]:
-        """Return the rows as ``rows`` does, in numpy's memory; see ``to_array`` for its types.
-
-        Raises:
-            IndexError: there is no such row.
-        """
+        """Return the rows as ``rows`` does, in numpy's memory; see ``to_array`` for its types."""
         numbers, size = index.numpy(), len(index)
         return [
             to_array(tensor.index_select(0, index))

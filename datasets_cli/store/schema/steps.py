@@ -44,11 +44,8 @@ MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
 class StepCheck:
-    """Checks a stream of recorded steps, whose columns must stay as they were in the first block.
-
-    Args:
-        id: named in every message.
-        deferred: a column whose rows come later, if there is one; see ``frame_table``.
+    """Checks a stream of recorded steps, whose columns must stay as they were in the first
+    block.
     """
 
     def __init__(self, id: str, deferred: Key | None = None) -> None:
@@ -61,15 +58,8 @@ class StepCheck:
         self._row = 0  # source rows read, for messages
 
     def checked(self, steps: Mapping[Key, np.ndarray]) -> Rows:
-        """Return steps with all flags bool ``[n]``, rewards ``[n, 1]``, and texts as str.
-
-        Args:
-            steps: columns ``[n, ...]`` as a recipe's Block has them; text as str or bytes.
-
-        Raises:
-            SourceError: a column is missing, ragged or of a new type, or a flag is not 0 or 1; or
-                an entry of an object array is no text.
-        """
+        """Return steps with all flags bool ``[n]``, rewards ``[n, 1]``, and texts as str."""
+        # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
         num_steps = self._common_length(steps)
         checked = {
             key: self._text(key, rows) if is_text(rows) else rows for key, rows in steps.items()

@@ -50,13 +50,9 @@ def write_episodes(file: BinaryIO, offsets: np.ndarray) -> None:
 
 
 def summarise(folder: Path, reward: Column | None, offsets: np.ndarray) -> dict[str, Any]:
-    """Return statistics of lengths, rewards and undiscounted returns over all trajectories.
-
-    Args:
-        folder: where the leaves are.
-        reward: the ``next.reward`` column ``[N, 1]``, or None for a derived dataset without one.
-        offsets: int64 ``[K + 1]``.
-    """
+    """Return statistics of lengths, rewards and undiscounted returns over all trajectories."""
+    # reward: the `next.reward` column `[N, 1]`, or None for a derived dataset without one.
+    # offsets: int64 `[K + 1]`.
     lengths = RunningStatistics()
     lengths.add(lengths_of(offsets))
     statistics: dict[str, Any] = {"length": lengths.to_json()}

@@ -26,12 +26,7 @@ OFFSETS_FILENAME = "text.offsets"
 
 @dataclass(frozen=True)
 class TextColumn:
-    """One column of text of a dataset.
-
-    Args:
-        key: path of names.
-        shape: shape of one row; ``()`` for one value.
-    """
+    """One column of text of a dataset."""
 
     key: Key
     shape: tuple[int, ...]
@@ -55,11 +50,7 @@ AnyColumn = Column | TextColumn
 
 
 def any_column(key: Key, rows: np.ndarray) -> AnyColumn:
-    """Return the column that rows ``[n, *shape]`` of numbers or text would fill.
-
-    Raises:
-        SourceError: as ``column_of`` and ``text_column``.
-    """
+    """Return the column that rows ``[n, *shape]`` of numbers or text would fill."""
     return text_column(key, rows) if is_text(rows) else column_of(key, rows)
 
 
@@ -74,25 +65,14 @@ def type_name(rows: np.ndarray) -> str:
 
 
 def text_column(key: Key, rows: np.ndarray) -> TextColumn:
-    """Return the column that text ``[n, *shape]`` would fill.
-
-    Raises:
-        SourceError: the key cannot be stored.
-    """
+    """Return the column that text ``[n, *shape]`` would fill."""
     check_key(key)
     return TextColumn(key, rows.shape[1:])
 
 
 def as_text(key: Key, rows: np.ndarray) -> np.ndarray:
-    """Return text as an object array of str; nothing is lost, and None becomes ``""``.
-
-    Args:
-        key: named in messages.
-        rows: str, bytes (UTF-8; other bytes become surrogate escapes) or None, ``[n, *shape]``.
-
-    Raises:
-        SourceError: an entry is something else.
-    """
+    """Return text as an object array of str; nothing is lost, and None becomes ``""``."""
+    # rows: str, bytes (UTF-8; other bytes become surrogate escapes) or None, `[n, *shape]`.
     values = rows.astype(object)  # a copy; entries of numpy's text types become str and bytes
     flat = values.reshape(-1)
     for place, value in enumerate(flat):
@@ -110,11 +90,7 @@ def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
 
 
 def encode_text(value: str) -> bytes:
-    """Return the bytes of a value, from which ``decode_text`` makes the same value.
-
-    Raises:
-        SourceError: it has a surrogate that stands for no byte.
-    """
+    """Return the bytes of a value, from which ``decode_text`` makes the same value."""
     try:
         return value.encode()
     except UnicodeEncodeError:

@@ -17,15 +17,8 @@ from datasets_cli.errors import DamagedDataset
 
 
 def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return the offsets int64 ``[K + 1]`` of trajectories whose last rows are ``ends``.
-
-    Args:
-        ends: int64 ``[K]``, increasing; the last one must be ``num_rows - 1``.
-        num_rows: number of rows of the dataset.
-
-    Raises:
-        DamagedDataset: the last trajectory has no end.
-    """
+    """Return the offsets int64 ``[K + 1]`` of trajectories whose last rows are ``ends``."""
+    # ends: int64 `[K]`, increasing; the last one must be `num_rows - 1`.
     if num_rows and (len(ends) == 0 or int(ends[-1]) != num_rows - 1):
         raise DamagedDataset(f"The last trajectory has no end: row {num_rows - 1} is not done.")
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -59,15 +52,7 @@ def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
 def runs_within(offsets: np.ndarray, start: int, stop: int) -> tuple[slice, np.ndarray]:
     """Return which trajectories have rows from ``start`` up to ``stop``, and where these begin.
 
-        offsets = [0, 3, 7]    rows 2 to 4    trajectories 0 and 1, whose rows begin at 0 and 1
-
-    Args:
-        offsets: int64 ``[K + 1]``.
-        start: first of the rows.
-        stop: the one after the last of them.
-
-    Returns:
-        The trajectories, and int64 ``[n]``, counted from ``start``: 0 where one began before it.
+    offsets = [0, 3, 7]    rows 2 to 4    trajectories 0 and 1, whose rows begin at 0 and 1
     """
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, stop, side="left"))
@@ -85,13 +70,8 @@ def num_records(offsets: np.ndarray) -> int:
 
 
 def record_of(offsets: np.ndarray, trajectory: int, position: int) -> int:
-    """Return the number of a step among the steps of all trajectories.
-
-    Args:
-        offsets: int64 ``[K + 1]``.
-        trajectory: number of the step's trajectory.
-        position: 0 for the step of its first row; T for the one after its last row.
-    """
+    """Return the number of a step among the steps of all trajectories."""
+    # offsets: int64 `[K + 1]`.
     # Each of the trajectories before this one has a step more than it has rows.
     return int(offsets[trajectory]) + trajectory + position
 

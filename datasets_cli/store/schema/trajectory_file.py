@@ -35,16 +35,7 @@ def table_bytes(num_trajectories: int) -> int:
 
 
 def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
-    """Check the size and the header of the table of K trajectories.
-
-    Args:
-        path: of the file.
-        table: its bytes.
-        num_trajectories: trajectories K.
-
-    Raises:
-        DamagedDataset: they are not a table of K trajectories.
-    """
+    """Check the size and the header of the table of K trajectories."""
     if len(table) != (expected := table_bytes(num_trajectories)):
         raise _damaged(path, num_trajectories, f"{expected} bytes, found {len(table)}")
     header = table[:HEADER_BYTES]

@@ -13,16 +13,7 @@ from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, check_table
 
 
 class TrajectoryTable:
-    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile.
-
-    Args:
-        path: of the file.
-        num_rows: transitions N.
-        num_trajectories: trajectories K.
-
-    Raises:
-        DamagedDataset: the file is not a table of K offsets.
-    """
+    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile."""
 
     def __init__(self, path: Path, num_rows: int, num_trajectories: int) -> None:
         self._path, self._num_rows = path, num_rows
@@ -33,11 +24,7 @@ class TrajectoryTable:
         check_table(path, self._mapping, num_trajectories)
 
     def read(self) -> np.ndarray:
-        """Return a copy of the offsets int64 ``[K + 1]``.
-
-        Raises:
-            DamagedDataset: they do not rise from 0 to num_rows.
-        """
+        """Return a copy of the offsets int64 ``[K + 1]``."""
         offsets = np.frombuffer(self._mapping, "<i8", offset=HEADER_BYTES).astype(np.int64)
         _check_offsets(offsets, self._path, self._num_rows)
         return offsets

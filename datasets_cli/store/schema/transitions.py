@@ -37,12 +37,7 @@ SHIFTED = "following step of the same trajectory"
 
 
 class Transitions:
-    """Turns a stream of recorded steps into complete TED rows, in bounded memory.
-
-    Args:
-        id: named in every message.
-        deferred: a column whose rows come later, if there is one; see ``frame_table``.
-    """
+    """Turns a stream of recorded steps into complete TED rows, in bounded memory."""
 
     def __init__(self, id: str, deferred: Key | None = None) -> None:
         self.num_dropped = 0
@@ -52,14 +47,10 @@ class Transitions:
         self._previous_done = True
 
     def rows(self, steps: Mapping[Key, np.ndarray]) -> Rows | None:
-        """Return the transitions that are certain after these steps, or None if there are none yet.
-
-        Args:
-            steps: columns ``[n, ...]`` as a recipe's Block has them; text as str or bytes.
-
-        Raises:
-            SourceError: as ``StepCheck.checked``.
+        """Return the transitions that are certain after these steps, or None if there are none
+        yet.
         """
+        # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
         checked = self._check.checked(steps)
         if not len(checked[TRAJECTORY_END]):
             return None

@@ -15,11 +15,7 @@ Slot = tuple[int, str]
 
 
 class TreePlan:
-    """Where each key of a fixed set is in a nested dict.
-
-    Args:
-        keys: every leaf.
-    """
+    """Where each key of a fixed set is in a nested dict."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._nodes: dict[Key, int] = {(): 0}

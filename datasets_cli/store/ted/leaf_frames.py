@@ -14,14 +14,9 @@ from datasets_cli.store.schema.frame_table import FrameRun
 
 @dataclass
 class LeafFrames:
-    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it.
+    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it."""
 
-    Args:
-        path: the file of the column.
-        following: the file of its successor.
-        row_bytes: size of a frame in bytes.
-        offsets: the trajectory table int64 ``[K + 1]``.
-    """
+    # offsets: the trajectory table int64 `[K + 1]`.
 
     path: Path
     following: Path
@@ -30,12 +25,9 @@ class LeafFrames:
     _files: tuple[BinaryIO, ...] = field(default=(), init=False)
 
     def write(self, run: FrameRun) -> None:
-        """Write the frames of one run: frame t is row t's own and row t - 1's successor.
-
-        position    0    1    2    3      of a trajectory of T = 3 rows
-        own         0    1    2    -      the last frame is no row's own
-        following   -    0    1    2      no row comes before the first frame
-        """
+        """Write the frames of one run: frame t is row t's own and row t - 1's successor."""
+        # position 0 1 2 3 of a trajectory of T = 3 rows own 0 1 2 - the last frame is no row's own
+        # following - 0 1 2 no row comes before the first frame
         first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
         row = first + run.position
         with disk_errors(self.path):

@@ -17,14 +17,7 @@ from datasets_cli.store.schema.tree import Tree, TreePlan
 
 
 class LeafRows:
-    """The leaf files of a dataset.
-
-    Args:
-        files: those of the dataset folder.
-        columns: every leaf.
-        num_rows: transitions N.
-        device_options: where batches go.
-    """
+    """The leaf files of a dataset."""
 
     def __init__(
         self,

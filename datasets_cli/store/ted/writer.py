@@ -54,15 +54,10 @@ class Written:
 
 
 class TedWriter:
-    """Writes complete TED rows into the leaf files of a folder.
+    """Writes complete TED rows into the leaf files of a folder."""
 
-    Args:
-        folder: a new folder; created.
-        id: named in messages.
-        offsets: trajectories int64 ``[K + 1]`` that are known already; the rows then have the
-            columns that the dataset is to have. Otherwise ``next.done`` gives them, and
-            ``episode`` is added.
-    """
+    # offsets: trajectories int64 `[K + 1]` that are known already; the rows then have the columns
+    # that the dataset is to have. Otherwise `next.done` gives them, and `episode` is added.
 
     def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
@@ -73,11 +68,7 @@ class TedWriter:
         self._files: dict[Key, BinaryIO] = {}
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows ``[n, ...]`` after the last ones.
-
-        Raises:
-            DiskFull: no room.
-        """
+        """Write rows ``[n, ...]`` after the last ones."""
         if not self._columns:
             self._open(rows)
         with disk_errors(self.folder):
@@ -89,16 +80,8 @@ class TedWriter:
     def add_frames(
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> LeafFrames:
-        """Return where to write a column's frames, and its successor's, that are read apart.
-
-        Args:
-            column: their key, element type and shape.
-            offsets: the trajectory table int64 ``[K + 1]`` of the rows, all of which are written.
-            sample: gives about n of the frames, for a layout that learns from them.
-
-        Raises:
-            DiskFull: no room for them all.
-        """
+        """Return where to write a column's frames, and its successor's, that are read apart."""
+        # offsets: the trajectory table int64 `[K + 1]` of the rows, all of which are written.
         following = Column(successor_of(column.key), column.dtype, column.shape)
         own, after = (self.folder / each.filename for each in (column, following))
         size = self.num_rows * column.row_bytes
@@ -113,15 +96,7 @@ class TedWriter:
         return LeafFrames(own, after, column.row_bytes, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
-        """Write what follows from all rows, flush everything to the disk and hash it.
-
-        Args:
-            extra_files: ``{name: bytes}`` to write beside the leaves.
-
-        Raises:
-            SourceError: no rows.
-            DiskFull: no room.
-        """
+        """Write what follows from all rows, flush everything to the disk and hash it."""
         offsets = self.complete()
         with disk_errors(self.folder):
             names = write_meta_files(self.folder, self.columns, self.num_rows)
@@ -132,11 +107,7 @@ class TedWriter:
         )
 
     def complete(self) -> np.ndarray:
-        """Close the leaves, add ``episode`` where it is missing, and return the offsets.
-
-        Raises:
-            SourceError: no rows.
-        """
+        """Close the leaves, add ``episode`` where it is missing, and return the offsets."""
         if not self.num_rows:
             raise SourceError(f"{self.id} has no transition: every trajectory is empty.")
         with disk_errors(self.folder):
@@ -188,17 +159,8 @@ def reward_column(columns: Iterable[Column]) -> Column | None:
 def write_beside(
     folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> dict[str, dict[str, Any]]:
-    """Write the trajectory table and small extra files; describe them and the files ``names``.
-
-    Args:
-        folder: of the dataset.
-        names: files that are there already, relative to the folder.
-        offsets: trajectories int64 ``[K + 1]``.
-        extra_files: ``{name: bytes}``.
-
-    Returns:
-        ``{name: {"bytes": size, "sha256": digest}}``, sorted; every file is on the disk.
-    """
+    """Write the trajectory table and small extra files; describe them and the files ``names``."""
+    # offsets: trajectories int64 `[K + 1]`.
     write_offsets(folder / TRAJECTORIES, offsets)
     for name, data in extra_files.items():
         (folder / name).write_bytes(data)
@@ -206,11 +168,7 @@ def write_beside(
 
 
 def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted.
-
-    Raises:
-        SourceError: two names are one file, on a disk that does not tell them apart.
-    """
+    """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted."""
     names = sorted(names)
     files: dict[tuple[int, int], str] = {}
     for name in names:

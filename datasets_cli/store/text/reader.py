@@ -31,17 +31,7 @@ Values = list[Any]
 
 
 class TextRows:
-    """The text of a committed dataset, mapped read-only and checked as it is read.
-
-    Args:
-        folder: the dataset folder.
-        columns: what is read.
-        sizes: ``{name: {"bytes": size}}`` as in the manifest, already checked against the disk.
-        num_rows: transitions N.
-
-    Raises:
-        DamagedDataset: the vocabulary's two files do not fit together.
-    """
+    """The text of a committed dataset, mapped read-only and checked as it is read."""
 
     def __init__(
         self,
@@ -83,11 +73,7 @@ class TextRows:
         return tuple(self._codes[key].shape[1:])
 
     def gather(self, index: torch.Tensor) -> dict[Key, Values]:
-        """Return the text of the rows ``index`` int64 ``[B]``, by column.
-
-        Raises:
-            DamagedDataset: a code or an offset is not what a writer would have written.
-        """
+        """Return the text of the rows ``index`` int64 ``[B]``, by column."""
         index = index.cpu()
         return {
             key: self._values_of(key, leaf.index_select(0, index), index)
@@ -95,11 +81,7 @@ class TextRows:
         }
 
     def column(self, key: Key) -> Values:
-        """Return the text of all rows of one column.
-
-        Raises:
-            DamagedDataset: as ``gather``.
-        """
+        """Return the text of all rows of one column."""
         codes = self._codes[key]
         return self._values_of(key, codes, torch.arange(len(codes)))
 

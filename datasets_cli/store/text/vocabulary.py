@@ -31,11 +31,7 @@ MAX_VALUES = 2**31 - 1
 
 
 class VocabularyWriter:
-    """Numbers values and writes each of them once; memory grows with the number of values.
-
-    Args:
-        folder: where the two files go; it exists.
-    """
+    """Numbers values and writes each of them once; memory grows with the number of values."""
 
     def __init__(self, folder: Path) -> None:
         self.num_not_utf8 = 0
@@ -48,11 +44,7 @@ class VocabularyWriter:
         self._offsets.write(_int64(0))
 
     def codes(self, values: Iterable[str]) -> np.ndarray:
-        """Return the numbers of some values, int32 ``[n]``; new ones are written.
-
-        Raises:
-            SourceError: a value is no text that has bytes, or there are too many values.
-        """
+        """Return the numbers of some values, int32 ``[n]``; new ones are written."""
         known = self._codes
         found = (
             code if (code := known.get(_name(value))) is not None else self._add(value)

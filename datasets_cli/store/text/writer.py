@@ -18,14 +18,10 @@ from datasets_cli.store.text.vocabulary import VocabularyWriter, read_values
 
 
 class TextWriter:
-    """Writes columns of text into a folder, from the first row on.
+    """Writes columns of text into a folder, from the first row on."""
 
-    Values are numbered row by row, and within a row in the order of the keys, so that the files do
-    not depend on how the rows are cut into blocks.
-
-    Args:
-        folder: of the dataset; created where it is not there.
-    """
+    # Values are numbered row by row, and within a row in the order of the keys, so that the files
+    # do not depend on how the rows are cut into blocks.
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,15 +36,8 @@ class TextWriter:
         return self._vocabulary.num_not_utf8 if self._vocabulary else 0
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
-        """Write rows after the last ones.
-
-        Args:
-            rows: object arrays of str ``[n, *shape]``, always of the same columns.
-
-        Raises:
-            SourceError: a value is no text that has bytes.
-            DiskFull: no room.
-        """
+        """Write rows after the last ones."""
+        # rows: object arrays of str `[n, *shape]`, always of the same columns.
         with disk_errors(self.folder):
             if self._vocabulary is None:
                 self._open(text_column(key, values) for key, values in sorted(rows.items()))
@@ -68,12 +57,7 @@ class TextWriter:
         self._files.close()
 
     def copy(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
-        """Take over all text of another dataset of the same rows; nothing else is then written.
-
-        Raises:
-            DamagedDataset: something else than a regular file is in place of one.
-            DiskFull: no room.
-        """
+        """Take over all text of another dataset of the same rows; nothing else is then written."""
         self.columns = columns
         with disk_errors(self.folder):
             for name in text_files(columns):
@@ -83,17 +67,8 @@ class TextWriter:
                     shutil.copyfileobj(file, copy)
 
     def join(self, parts: Iterable[Path], columns: tuple[TextColumn, ...]) -> None:
-        """Write what writers of consecutive rows have left in folders of their own.
-
-        Values keep the order of first appearance, so that the files do not depend on the parts.
-
-        Args:
-            parts: their folders, in the order of the rows.
-            columns: of every part.
-
-        Raises:
-            DiskFull: no room.
-        """
+        """Write what writers of consecutive rows have left in folders of their own."""
+        # Values keep the order of first appearance, so that the files do not depend on the parts.
         with disk_errors(self.folder):
             self._open(columns)
             for part in parts:

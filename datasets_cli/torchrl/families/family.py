@@ -33,13 +33,8 @@ class AvailableDatasets:
 
 
 def hold_trajectories(replay: ExperienceReplay) -> None:
-    """Let a buffer draw whole trajectories ``[T_max]``, padded, in place of rows.
-
-    They are copies in memory; ``("mask",)`` says what is no padding.
-
-    Raises:
-        UsageError: the buffer draws slices, or the copy would take more than half of the memory.
-    """
+    """Let a buffer draw whole trajectories ``[T_max]``, padded, in place of rows."""
+    # They are copies in memory; `("mask",)` says what is no padding.
     if replay.reader.sampler.has_slices:
         raise UsageError(
             f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "
@@ -51,10 +46,6 @@ def hold_trajectories(replay: ExperienceReplay) -> None:
 
 
 def refuse(argument: str, is_given: bool) -> None:
-    """Refuse a value of an argument of TorchRL's that would mean something else here.
-
-    Raises:
-        UsageError: it is given; the message says what to do instead.
-    """
+    """Refuse a value of an argument of TorchRL's that would mean something else here."""
     if is_given:
         raise UsageError(f"{argument} is not possible. {ALTERNATIVES[argument]}")

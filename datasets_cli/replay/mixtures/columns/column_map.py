@@ -21,16 +21,7 @@ Leaves = dict[Key, Any]
 
 @dataclass(frozen=True, eq=False)
 class ColumnMap:
-    """What is done with the columns of a member, in this order.
-
-    Args:
-        drop: columns, or groups of them, that are left out.
-        rename: new keys of columns, or of groups; all that follows goes by the new ones.
-        scale: factors, one or one for each number of a row; the element type stays.
-        cast: names of element types.
-        fill: the value, or the row, of columns that the member does not have.
-        pad: sizes that the last dimension of a row gets, by zeros after what is there.
-    """
+    """What is done with the columns of a member, in this order."""
 
     drop: tuple[Key, ...] = ()
     rename: Mapping[Key, Key] = field(default_factory=dict)
@@ -54,13 +45,8 @@ class ColumnMap:
     def apply(
         self, leaves: Mapping[Key, Any], num_rows: int, device: torch.device | None
     ) -> Leaves:
-        """Return the columns of some rows as the mixture has them.
-
-        Args:
-            leaves: what the member has, each ``[B, ...]``.
-            num_rows: B.
-            device: where they are.
-        """
+        """Return the columns of some rows as the mixture has them."""
+        # leaves: what the member has, each `[B, ...]`.
         found = {new: leaf for key, leaf in leaves.items() if (new := self.new_key(key))}
         for key, factors in self.scale.items():
             found[key] = found[key] * factors.to(found[key])
@@ -106,22 +92,7 @@ def column_map(
     fill: Mapping[NestedKey, Any] | None = None,
     pad: Mapping[NestedKey, int] | None = None,
 ) -> ColumnMap:
-    """Return what a user declares of a member's columns, checked against them.
-
-    Args:
-        forms: the member's columns.
-        others: those of the other members, which say what a filled column is like.
-        name: of the member.
-        drop: see ``ColumnMap``, also for the others.
-        rename: new keys.
-        scale: factors.
-        cast: element types, or their names.
-        fill: values.
-        pad: sizes.
-
-    Raises:
-        UsageError: the member does not have a column that is named, or it cannot be mapped so.
-    """
+    """Return what a user declares of a member's columns, checked against them."""
     found = ColumnMap(
         drop=tuple(keys_of(list(drop))),
         rename={key_of(key): key_of(new) for key, new in (rename or {}).items()},

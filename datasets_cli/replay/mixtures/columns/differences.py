@@ -14,11 +14,7 @@ MOST_LINES = 30
 
 
 def check_columns(forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str]) -> None:
-    """Check that members have the same columns.
-
-    Raises:
-        UsageError: shows those that differ, member by member.
-    """
+    """Check that members have the same columns."""
     keys = sorted({key for each in forms for key in each})
     differing = {
         show_key(key): [str(each.get(key, "-")) for each in forms]
@@ -35,11 +31,7 @@ def check_columns(forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str
 
 
 def check_facts(facts: Sequence[Facts], names: Sequence[str], accept: Sequence[str]) -> None:
-    """Check that what is known of the members' numbers is the same, or that it is accepted.
-
-    Raises:
-        UsageError: shows what differs, member by member; or there is no such thing to accept.
-    """
+    """Check that what is known of the members' numbers is the same, or that it is accepted."""
     if unknown := [name for name in accept if name not in FACTS]:
         raise UsageError(
             f"accept names what members may differ in: {', '.join(FACTS)}; not "

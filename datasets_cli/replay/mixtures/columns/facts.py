@@ -34,12 +34,7 @@ Facts = dict[str, Any]
 
 
 def facts_of(storage: Storage, column_map: ColumnMap) -> Facts:
-    """Return what is known of a member; nothing, where it is not a dataset.
-
-    Args:
-        storage: of the member, before its columns are mapped.
-        column_map: with it, actions and their bounds are scaled.
-    """
+    """Return what is known of a member; nothing, where it is not a dataset."""
     dataset: Any = getattr(storage, "dataset", None)
     if dataset is None:
         return {}

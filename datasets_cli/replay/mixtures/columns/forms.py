@@ -16,12 +16,7 @@ from datasets_cli.store.schema.tree import Tree
 
 
 class ColumnForm(NamedTuple):
-    """What each row has under a key.
-
-    Args:
-        dtype: the name of the element type, or ``"text"``.
-        shape: of a row.
-    """
+    """What each row has under a key."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,15 +26,7 @@ class ColumnForm(NamedTuple):
 
 
 def forms_of(storage: Storage, name: str) -> dict[Key, ColumnForm]:
-    """Return the form of every column.
-
-    Args:
-        storage: whose columns.
-        name: of the member, for messages.
-
-    Raises:
-        UsageError: rows are not TensorDicts, or have a batch size of their own.
-    """
+    """Return the form of every column."""
     if not storage.is_tensordict or storage.row_batch_size:
         have = "no TensorDicts" if not storage.is_tensordict else "a batch size of their own"
         raise UsageError(

@@ -21,13 +21,7 @@ from datasets_cli.store.schema.tree import Tree, TreePlan, grow_tree
 
 
 class MappedStorage(Storage):
-    """The rows of a storage with other columns.
-
-    Args:
-        storage: the rows.
-        column_map: what is done with their columns.
-        keys: the columns that the storage has.
-    """
+    """The rows of a storage with other columns."""
 
     def __init__(self, storage: Storage, column_map: ColumnMap, keys: tuple[Key, ...]) -> None:
         self._storage = storage

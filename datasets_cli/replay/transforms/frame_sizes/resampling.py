@@ -23,12 +23,10 @@ BLOCK_NUMBERS = 1 << 20
 
 @dataclass(frozen=True)
 class Taps:
-    """The neighbours of each output pixel along one dimension.
+    """The neighbours of each output pixel along one dimension."""
 
-    Args:
-        places: of the input, int64 ``[out, k]``.
-        weights: float64 ``[out, k]``, which sum up to 1; 0 where there is no k-th neighbour.
-    """
+    # places: of the input, int64 `[out, k]`.
+    # weights: float64 `[out, k]`, which sum up to 1; 0 where there is no k-th neighbour.
 
     places: torch.Tensor
     weights: torch.Tensor
@@ -36,11 +34,8 @@ class Taps:
 
 @lru_cache(maxsize=64)
 def taps_of(size_in: int, size_out: int) -> Taps:
-    """Return the neighbours and weights of a triangle filter, as wide as it takes to skip no pixel.
-
-    Args:
-        size_in: pixels of the input, from 1 on.
-        size_out: pixels of the output, from 1 on.
+    """Return the neighbours and weights of a triangle filter, as wide as it takes to skip no
+    pixel.
     """
     scale = size_in / size_out
     reach = max(scale, 1.0)  # pixels to either side of the middle of an output pixel
@@ -57,13 +52,8 @@ def taps_of(size_in: int, size_out: int) -> Taps:
 
 
 def resampled(frames: torch.Tensor, size: int, dim: int) -> torch.Tensor:
-    """Return frames with ``size`` pixels along a dimension, of the same element type.
-
-    Args:
-        frames: uint8 or floating point, ``[..., H, W]`` at least.
-        size: from 1 on.
-        dim: negative, counted from the last.
-    """
+    """Return frames with ``size`` pixels along a dimension, of the same element type."""
+    # frames: uint8 or floating point, `[..., H, W]` at least.
     if frames.shape[dim] == size:
         return frames
     if dim == -1:  # whole rows are gathered faster than single numbers

@@ -46,11 +46,7 @@ class CenterCrop(Transform):
         self._frames = _Frames("CenterCrop", w, h, in_keys, out_keys, channels_last)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Crop frames of the batch ``[*B]``, and return it.
-
-        Raises:
-            UsageError: an entry is missing, is no frames, or its frames are smaller.
-        """
+        """Crop frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.keys.pairs:
             middle = frames = self._frames.of(batch, source)
             for size, dim in self._frames.sizes:
@@ -109,11 +105,7 @@ class Resize(Transform):
         self._frames = _Frames("Resize", w, h, in_keys, out_keys, channels_last)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Resize frames of the batch ``[*B]``, and return it.
-
-        Raises:
-            UsageError: an entry is missing, or is neither frames of bytes nor of floats.
-        """
+        """Resize frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.keys.pairs:
             frames = self._frames.of(batch, source)
             if frames.dtype != torch.uint8 and not frames.is_floating_point():
@@ -153,11 +145,7 @@ class _Frames:
         return [(self.height, -2 - self._last), (self.width, -1 - self._last)]
 
     def of(self, batch: TensorDict, key: Key) -> torch.Tensor:
-        """Return an entry of a batch.
-
-        Raises:
-            UsageError: it is missing, or has no height and width after the batch's dimensions.
-        """
+        """Return an entry of a batch."""
         frames = required_entry(batch, key, self.keys.owner)
         if frames.ndim - batch.ndim < 2 + self._last:
             expected = "[..., H, W, C]" if self._last else "[..., H, W]"
