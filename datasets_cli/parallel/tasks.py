@@ -37,6 +37,28 @@ def run_tasks(
         for task in tasks:
             yield task, function(task)
         return
+    try:
+        yield from _run_submitted(executor, function, tasks, kept, name, note)
+    except LostCluster as cluster:
+        raise RldsError(f"{cluster} {kept}") from cluster
+    # Cancelled: by an executor that lost what runs its tasks.
+    except (BrokenExecutor, CancelledError) as error:
+        raise RldsError(
+            "A worker process died: it was killed, ran out of memory, or, in an executor of the "
+            "caller's, could not start because the script has no "
+            f'`if __name__ == "__main__":`. {kept} Fewer workers need less memory; 0 work in this '
+            "process."
+        ) from error
+
+
+def _run_submitted(
+    executor: Executor,
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    kept: str,
+    name: Callable[[Task], str],
+    note: Callable[[str], None],
+) -> Iterator[tuple[Task, Result]]:
     # as_completed knows no futures that are added later.
     ended: SimpleQueue[Future[Result]] = SimpleQueue()
     numbers: dict[Future[Result], int] = {}
@@ -63,16 +85,6 @@ def run_tasks(
                 submit(number)
                 continue
             yield tasks[number], result
-    except LostCluster as cluster:
-        raise RldsError(f"{cluster} {kept}") from cluster
-    # Cancelled: by an executor that lost what runs its tasks.
-    except (BrokenExecutor, CancelledError) as error:
-        raise RldsError(
-            "A worker process died: it was killed, ran out of memory, or, in an executor of the "
-            "caller's, could not start because the script has no "
-            f'`if __name__ == "__main__":`. {kept} Fewer workers need less memory; 0 work in this '
-            "process."
-        ) from error
     finally:
         for future in numbers:
             future.cancel()

@@ -98,10 +98,8 @@ class _Describer:
             case np.ndarray() if not value.dtype.hasobject:
                 data = np.ascontiguousarray(value).tobytes()
                 return ["array", value.dtype.str, list(value.shape), _sha256(data)]
-            case list() | tuple() if type(value) in (list, tuple):
-                return [type(value).__name__, [self.describe(item) for item in value]]
-            case dict() if type(value) is dict:
-                return ["dict", [[self.describe(k), self.describe(v)] for k, v in value.items()]]
+            case list() | tuple() | dict() if type(value) in (list, tuple, dict):
+                return [type(value).__name__, self._items(value)]
             case set() | frozenset():
                 items = [canonical_json(self.describe(item)).decode() for item in value]
                 return ["set", sorted(items)]
@@ -114,6 +112,11 @@ class _Describer:
             case type():
                 return self._class(value)
         return self._object(value)
+
+    def _items(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return [[self.describe(k), self.describe(v)] for k, v in value.items()]
+        return [self.describe(item) for item in value]
 
     def _tensor(self, tensor: torch.Tensor) -> Any:
         try:

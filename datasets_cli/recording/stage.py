@@ -23,6 +23,7 @@ from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
@@ -46,30 +47,9 @@ def stage(
     make_folder(folder.parent)
     transitions, digest = Transitions(id), _Digest()
     new = iterate_rows(transitions, map(digest.take, _first_steps(chunks, run.options.num_steps)))
-    writer: DatasetWriter | None = None
-    try:
-        for rows in chain(_rows_of(older), new):
-            if writer is None:
-                own = best_layout(rows) if older is None else older.manifest.layout
-                writer = DatasetWriter(layout or own, folder, id)
-            writer.write(rows)
-            on_rows(writer.num_rows)
-        assert writer is not None, "every recording has a step"
-        written = writer.finish({})
-    except BaseException:
-        if writer is not None:
-            with suppress(OSError):  # a full disk: closing writes what is still buffered
-                writer.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    resource = {
-        "filename": f"episodes from {run.first_episode}",
-        "url": "",
-        "bytes": digest.size_bytes,
-        "sha256": digest.hex(),
-        "validator": "",
-        "checked": CHECKED,
-    }
+    if layout is None and older is not None:
+        layout = older.manifest.layout
+    written = _write(folder, id, chain(_rows_of(older), new), layout, on_rows)
     manifest = Manifest(
         id=id,
         layout=written.layout,
@@ -77,7 +57,7 @@ def stage(
         num_trajectories=written.num_trajectories,
         columns=written.columns,
         files=written.files,
-        resources=(*(older.manifest.resources if older else ()), resource),
+        resources=(*(older.manifest.resources if older else ()), _resource(run, digest)),
         recipe=RECIPE,
         successors={**transitions.rule, "version": SUCCESSOR_RULE_VERSION},
         metadata=_metadata(run, written.num_transitions, written.num_trajectories, digest),
@@ -87,6 +67,43 @@ def stage(
         tool=TOOL,
     )
     return manifest, folder
+
+
+def _write(
+    folder: Path,
+    id: str,
+    blocks: Iterator[Columns],
+    layout: str | None,
+    on_rows: Callable[[int], None],
+) -> Written:
+    """Write rows into a folder, which an error removes; no layout is what suits the rows."""
+    writer: DatasetWriter | None = None
+    try:
+        for rows in blocks:
+            if writer is None:
+                writer = DatasetWriter(layout or best_layout(rows), folder, id)
+            writer.write(rows)
+            on_rows(writer.num_rows)
+        assert writer is not None, "every recording has a step"
+        return writer.finish({})
+    except BaseException:
+        if writer is not None:
+            with suppress(OSError):  # a full disk: closing writes what is still buffered
+                writer.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _resource(run: Run, digest: _Digest) -> dict[str, Any]:
+    """Return what the manifest says of the source: the episodes that were recorded."""
+    return {
+        "filename": f"episodes from {run.first_episode}",
+        "url": "",
+        "bytes": digest.size_bytes,
+        "sha256": digest.hex(),
+        "validator": "",
+        "checked": CHECKED,
+    }
 
 
 def _metadata(run: Run, num_steps: int, num_episodes: int, digest: _Digest) -> dict[str, Any]:
