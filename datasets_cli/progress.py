@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Progress(Protocol):
@@ -34,38 +33,9 @@ class Silent:
         """Ignore."""
 
 
-class _Converting:
-    """A ``Progress`` of a user's own that has ``converting``, the name of ``writing`` in 0.1."""
-
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
-
-    def fetching(self, filename: str, done: int, total: int | None) -> None:
-        self._progress.fetching(filename, done, total)
-
-    def writing(self, num_transitions: int) -> None:
-        self._progress.converting(num_transitions)
-
-    def note(self, text: str) -> None:
-        self._progress.note(text)
-
-
 def reporting_to(progress: Progress | None) -> Progress:
     """Return where to report: ``progress``, or nowhere where it is None."""
-    if progress is None:
-        return Silent()
-    writing = getattr(progress, "writing", None)
-    # A class that derives from one of ours inherits a writing that tells nobody.
-    ours = getattr(writing, "__func__", writing) in (None, Progress.writing, Silent.writing)
-    if ours and hasattr(progress, "converting"):
-        warnings.warn(
-            f"{type(progress).__name__}.converting is called writing now; rename it. The old name "
-            "works for one release.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        return _Converting(progress)
-    return progress
+    return Silent() if progress is None else progress
 
 
 def expect_files(progress: Progress, sizes: Mapping[str, int | None]) -> None:

@@ -18,11 +18,10 @@ from __future__ import annotations
 import csv
 import importlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli import old_recipes
 from datasets_cli.errors import AccessError, NetworkError, SourceError, UnknownDataset, UsageError
 from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
@@ -62,10 +61,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    return old_recipes.find(__name__, name)
-
-
 def _no_deferred_frames(source: Source) -> DeferredFrames | None:
     return None
 
@@ -102,12 +97,6 @@ class Source:
     name: str
     files: Mapping[str, Path]
     entry: CatalogueEntry | None = None
-
-    @property
-    def row(self) -> CatalogueEntry | None:
-        """The catalogue entry, under its name of the release before."""
-        old_recipes.warn([__file__])
-        return self.entry
 
 
 @dataclass(frozen=True)
@@ -215,7 +204,6 @@ class Recipe:
         identity: names of metadata that decide values and come from files that only describe the
             data (``Resource.describes``), such as the order of classes; the data are known by them
             and by the sha256 of all other files.
-        pictures: ``deferred_frames`` under its name of the release before.
     """
 
     family: str
@@ -238,12 +226,6 @@ class Recipe:
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
     identity: tuple[str, ...] = ()
     folder: Path | None = None
-    pictures: InitVar[Callable[[Source], DeferredFrames | None] | None] = None
-
-    def __post_init__(self, pictures: Callable[[Source], DeferredFrames | None] | None) -> None:
-        if pictures is not None:
-            old_recipes.warn([__file__])
-            object.__setattr__(self, "deferred_frames", pictures)
 
     @property
     def has_deferred_frames(self) -> bool:

@@ -15,7 +15,7 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version", "old_recipes", "quantities", "reinstall"],
+    ["errors", "version", "quantities", "reinstall"],
     ["progress", "formats.limits", "gymnasium_extra", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars", "progress_lines"],
@@ -24,7 +24,7 @@ FLOORS = [
     ["store.compact", "store.rows"],
     ["store"],
     ["store.audit"],
-    ["catalogue", "replay.arguments", "replay.old_names", "replay.torchrl_words", "specs.base"],
+    ["catalogue", "replay.arguments", "replay.torchrl_words", "specs.base"],
     ["install.conversion", "installed", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),

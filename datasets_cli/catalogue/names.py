@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from datasets_cli import old_recipes
 from datasets_cli.catalogue.entries import catalogue, catalogues
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id
 
-# What rlds 0.1 gave to every family's variant; a recipe did not declare what it takes.
-_OLD_OPTIONS = frozenset({"checkpoints", "upstream"})
 _VERSION = re.compile(r"-v(\d+)$")
 
 
@@ -52,10 +49,6 @@ def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
     """Refuse options that a family does not declare."""
     known = {option.name: option for option in recipe.options}
     unknown = [name for name in options if name not in known]
-    has_undeclared = not recipe.options and recipe.variant is not Recipe.variant
-    if has_undeclared and not _OLD_OPTIONS.isdisjoint(unknown):
-        old_recipes.warn_about(recipe.variant)
-        unknown = [name for name in unknown if name not in _OLD_OPTIONS]
     if unknown:
         listed = ", ".join(f"{option.name}={option.value}" for option in known.values())
         raise UsageError(

@@ -14,7 +14,6 @@ import logging
 import pkgutil
 from functools import cache
 
-from datasets_cli import old_recipes
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.recipe import Recipe
 
@@ -50,10 +49,8 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def failed(family: str, what: str, error: Exception) -> RldsError:
-    """Return the error that names a recipe whose code raised, with the new word for an old one."""
-    return RldsError(
-        f"The recipe {family} {what}: {type(error).__name__}: {error}.{old_recipes.hint(error)}"
-    )
+    """Return the error that names a recipe whose code raised."""
+    return RldsError(f"The recipe {family} {what}: {type(error).__name__}: {error}.")
 
 
 @cache

@@ -141,9 +141,6 @@ def options(
 def run() -> None:
     """Run the command line and exit with its code."""
     _replace_closed_streams()
-    # Python hides this warning, but the author of an old recipe uses the command line.
-    recipes = r"datasets_cli\.recipes\."
-    warnings.filterwarnings("default", category=DeprecationWarning, module=recipes)
     warnings.showwarning = _log_warning
     sys.exit(main(sys.argv[1:]))
 

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from datasets_cli.catalogue import registry
+from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.names import resolve
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.store.cache_root import CacheRoot
 from tests.support.user_recipe import RECIPE
 
 
@@ -42,3 +45,16 @@ def test_a_broken_recipe_is_named_and_hides_no_other(
     assert "mine" in caplog.text
     with pytest.raises(RldsError, match="recipe mine"):
         registry.load_recipe("mine")
+
+
+def test_a_recipe_that_cannot_list_its_datasets_is_named_and_hides_no_other(
+    user_folder: Path, root: CacheRoot, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = RECIPE.format(family="mine").replace("CatalogueEntry, (", "NoSuchName, (")
+    (user_folder / "mine.py").write_text(text)
+    assert {id.partition("/")[0] for id in all_entries(root)} >= {"d4rl", "minari"}
+    failed = "recipe mine cannot list its datasets: NameError: name 'NoSuchName' is not defined."
+    assert failed in caplog.text
+    assert resolve("pen-human-v1", root).id == "d4rl/pen-human-v1"
+    with pytest.raises(RldsError, match=failed):
+        resolve("mine/one-v1", root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,14 +14,12 @@ from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
     LazyTensorStorage,
-    ListStorage,
     PrioritizedReplayBuffer,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
-    RoundRobinWriter,
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
@@ -31,7 +28,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.old_names import members_of
+from datasets_cli.replay.buffers.parts import members_of
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
@@ -261,12 +258,15 @@ def test_prioritised_buffers_ensembles_and_dumps_work_on_it(tmp_path: Any) -> No
     assert torch.equal(other["number"], named["number"])
 
 
+WITH_DEFAULTS = {"as_batch", "capacity", "column", "contents", "device", "item"}
+WITHOUT = WITH_DEFAULTS | {"__dict__", "__weakref__"}
+OTHERS = {name: member for name, member in vars(Reversed).items() if name not in WITHOUT}
+Incomplete: Any = type("Incomplete", (), OTHERS)
+
+
 def test_a_storage_without_what_has_a_default_works_in_every_buffer() -> None:
-    without = {"as_batch", "device", "__dict__", "__weakref__"}
-    members = {name: member for name, member in vars(Reversed).items() if name not in without}
-    earlier = type("Earlier", (), members)
     for kind in (PrioritizedReplayBuffer, TensorDictPrioritizedReplayBuffer):
-        made = kind(alpha=0.6, beta=0.4, storage=earlier(ROWS), batch_size=4)
+        made = kind(alpha=0.6, beta=0.4, storage=Incomplete(ROWS), batch_size=4)
         made.extend(rows())
         assert set(made.sample()["number"].tolist()) <= set(rows()["number"].tolist())
 
@@ -330,193 +330,41 @@ def test_the_defaults_of_the_protocols_are_enough_for_parts_that_derive_from_the
     assert "ImmutableDatasetWriter" in repr(made)
 
 
-class OldSampler:
-    """A sampler as version 0.1 had it."""
-
-    ran_out = False
+class Newest:
+    """Draws the rows that were written last, and takes priorities; it has no more than that."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
         self.priority: list[float] = []
 
-    def sample(self, storage: Any, batch_size: int, generator: torch.Generator) -> Any:
-        with pytest.warns(DeprecationWarning, match="numbers is scalar_column now"):
-            column = storage.numbers(("number",))
-        return torch.arange(batch_size), {("seen",): column[:batch_size, 0]}
+    def sample(self, storage: Storage, batch_size: int, generator: torch.Generator) -> Any:
+        return torch.arange(len(storage) - batch_size, len(storage)), {}
 
-    def written(self, index: torch.Tensor) -> None:
-        self.told.append(index.tolist())
-
-    def emptied(self) -> None:
-        self.told.append("emptied")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
-
-
-class OldPrioritySampler(OldSampler):
     def update_priority(self, index: torch.Tensor, priority: Any) -> None:
         self.priority += index.tolist()
 
 
-class OldWriter:
-    """A writer as version 0.1 had it."""
-
-    def place(self, storage: Any, data: Any) -> torch.Tensor:
-        with pytest.warns(DeprecationWarning, match="apart is flatten now"):
-            columns = storage.apart(data)
-        storage.write(slice(0, len(columns[0])), columns)
-        return torch.arange(len(columns[0]))
-
-    def emptied(self) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        pass
+def test_a_sampler_with_two_methods_is_completed_and_given_back_as_it_was() -> None:
+    newest = Newest()
+    storage = LazyTensorStorage(ROWS)
+    made = TensorDictReplayBuffer(storage=storage, sampler=newest, batch_size=2)
+    made.extend(rows(4))
+    assert made.sample()["number"].tolist() == [2, 3]
+    made.update_tensordict_priority(made[:2].set("index", torch.arange(2)))
+    assert newest.priority == [0, 1, 2, 3, 0, 1]  # of the rows that were written, then of the batch
+    assert made.reader.sampler.has_priorities and not made.reader.sampler.has_slices
+    assert repr(made.reader.sampler) == repr(newest)
+    assert made.sampler is newest and made.set_sampler(RandomSampler()) is newest
 
 
-class OldStorage:
-    """A storage as version 0.1 had it."""
-
-    ndim = width = 1
-    inner = ()
-    is_tensordict = True
-    placement = ON_DISK
-
-    def __init__(self) -> None:
-        self._rows: Any = None
-        self.cursor = self.revision = 0
-        self.max_size = self.capacity = 30
-
-    def __len__(self) -> int:
-        return 0 if self._rows is None else len(self._rows)
-
-    def apart(self, data: TensorDict) -> list[TensorDict]:
-        return [data]
-
-    def write(self, rows: slice, columns: list[TensorDict]) -> None:
-        self._rows, self.revision = columns[0].clone(), self.revision + 1
-
-    def tree(self, index: torch.Tensor) -> dict[str, Any]:
-        return dict(self._rows[index].items())
-
-    def get(self, index: torch.Tensor) -> Any:
-        return self._rows[index]
-
-    def run(self, start: int, stop: int) -> Any:
-        return self._rows[start:stop]
-
-    def column(self, key: Key) -> Any:
-        return self._rows[key]
-
-    def has(self, key: Key) -> bool:
-        return key in self._rows.keys(True)
-
-    def runs(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        return find_trajectories(self, keys, 0)  # type: ignore[arg-type]
-
-    def numbers(self, key: Key) -> torch.Tensor:
-        found: torch.Tensor = self._rows[key].reshape(-1, 1)
-        return found
-
-    scalar_column = numbers  # what find_trajectories asks for
-
-    def empty(self) -> None:
-        self._rows = None
-
-
-def test_a_sampler_with_the_old_names_works_and_says_what_they_are_now() -> None:
-    for kind in (OldSampler, OldPrioritySampler):
-        old = kind()
-        with pytest.warns(
-            DeprecationWarning, match="emptied is on_clear now, written is on_write now"
-        ) as caught:
-            storage = LazyTensorStorage(ROWS)
-            made = TensorDictReplayBuffer(storage=storage, sampler=old, batch_size=2)
-        assert caught[0].filename == __file__  # Python shows it to this file's author
-        made.extend(rows(4))
-        assert made.sample()["seen"].tolist() == [0, 1]
-        made.update_tensordict_priority(made[:2].set("index", torch.arange(2)))
-        # Of the rows that were written with one, then of the batch.
-        assert old.priority == ([0, 1, 2, 3, 0, 1] if kind is OldPrioritySampler else [])
-        made.empty()
-        assert old.told == [[0, 1, 2, 3], "emptied"]
-        assert made.reader.sampler.has_priorities == (kind is OldPrioritySampler)
-        assert made.sampler is old and made.set_sampler(RandomSampler()) is old
-
-
-def test_a_writer_with_the_old_names_works_and_says_what_they_are_now() -> None:
-    with pytest.warns(DeprecationWarning, match="place is write now"):
-        made = ReplayBuffer(storage=LazyTensorStorage(9), writer=OldWriter())
-    assert made.extend(rows(4)).tolist() == [0, 1, 2, 3]
-    assert made["number"].tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("sampler", SAMPLERS[:4])
-def test_a_storage_with_the_old_names_works_and_says_what_they_are_now(
-    sampler: Callable[[], Sampler],
-) -> None:
-    with pytest.warns(DeprecationWarning, match="apart is flatten now, .*tree is gather now"):
-        made = TensorDictReplayBuffer(storage=OldStorage(), sampler=sampler(), batch_size=4)
-    made.extend(rows())
-    batch = made.sample()
-    assert torch.equal(batch["number"], batch["index"])
-    made.empty()
-    assert len(made) == 0
-
-
-def test_a_part_with_the_old_names_goes_to_another_process() -> None:
-    with pytest.warns(DeprecationWarning):
-        made = ReplayBuffer(storage=OldStorage(), batch_size=2)
-    made.extend(rows())
-    with pytest.warns(DeprecationWarning):
-        copy = pickle.loads(pickle.dumps(made))
-    assert torch.equal(copy["number"], made["number"])
-
-
-def test_overrides_under_old_names_of_our_own_classes_are_called() -> None:
-    """A class statement warns; the override is called, and may call super() by the old name."""
-    called: list[str] = []
-    with pytest.warns(DeprecationWarning, match="place is write now") as caught:
-
-        class Places(RoundRobinWriter):
-            def place(self, storage: Any, data: Any) -> torch.Tensor:
-                called.append("place")
-                rows: torch.Tensor = super().place(storage, data)  # type: ignore[misc]
-                return rows
-
-    assert caught[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match="written is on_write now"):
-
-        class Told(PrioritizedSampler):
-            def written(self, index: torch.Tensor) -> None:
-                called.append("written")
-                super().written(index)  # type: ignore[misc]
-
-    with pytest.warns(DeprecationWarning, match="tree is gather now"):
-
-        class Listed(ListStorage):
-            def tree(self, index: torch.Tensor) -> list[Any]:
-                called.append("tree")
-                items: list[Any] = super().tree(index)  # type: ignore[misc]
-                return items
-
-    made = ReplayBuffer(storage=Listed(9), sampler=Told(9, 0.7, 0.5), writer=Places(), batch_size=3)
-    made.extend([1.0, 2.0, 3.0, 4.0])
-    assert made.sample().shape == (3,) and called == ["place", "written", "tree"]
-    with pytest.warns(DeprecationWarning, match="place is write now"):
-
-        class Writes(Writer):
-            def place(self, storage: Any, data: Any) -> torch.Tensor:
-                return torch.arange(0)
-
-    assert len(ReplayBuffer(writer=Writes()).extend([])) == 0  # type: ignore[abstract]
+def test_a_completed_storage_goes_to_another_process_and_into_another_buffer() -> None:
+    first = ReplayBuffer(storage=Incomplete(ROWS), batch_size=2)
+    first.extend(rows())
+    copy = pickle.loads(pickle.dumps(first))
+    assert torch.equal(copy["number"], first["number"])
+    copy.extend(rows(3, start=100))
+    assert copy["number"][:3].tolist() == [100, 101, 102]
+    other = ReplayBuffer(storage=first.reader.storage, batch_size=2)
+    assert other.storage is first.storage and type(other.storage) is Incomplete
 
 
 def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them(tmp_path: Any) -> None:
@@ -574,16 +422,5 @@ def test_what_a_part_lacks_is_named() -> None:
         def scalar_column(self, key: Key) -> torch.Tensor: ...  # type: ignore[empty-body]
         def write(self, rows: Any, columns: Any) -> None: ...
 
-    with pytest.raises(UsageError, match=r"ReadAndWrite does not have .*flatten.* WritableStorage"):
+    with pytest.raises(UsageError, match="ReadAndWrite does not have clear, cursor, flatten,"):
         ReplayBuffer(storage=ReadAndWrite())
-
-
-def test_new_names_alone_warn_of_nothing() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-
-        class Quiet(RandomSampler):
-            def on_write(self, rows: torch.Tensor) -> None:
-                pass
-
-        ReplayBuffer(storage=ListStorage(3), sampler=Quiet()).extend([1.0])

@@ -19,9 +19,14 @@ from datasets_cli.replay.arguments import (
 )
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.batch_formats.choice import choose_format
-from datasets_cli.replay.buffers.parts import as_sampler, as_storage, as_writer, check_room
+from datasets_cli.replay.buffers.parts import (
+    as_sampler,
+    as_storage,
+    as_writer,
+    check_room,
+    given,
+)
 from datasets_cli.replay.episodes.table import Trajectories
-from datasets_cli.replay.old_names import original
 from datasets_cli.replay.persistence.dump import Hook
 from datasets_cli.replay.persistence.persistence import Persistence
 from datasets_cli.replay.queries.query import Predicate, query
@@ -203,19 +208,19 @@ class ReplayBuffer:
     @property
     def storage(self) -> Storage:
         """Where the rows are."""
-        found: Storage = original(self.reader.storage)
+        found: Storage = given(self.reader.storage)
         return found
 
     @property
     def sampler(self) -> Sampler:
         """How rows are drawn."""
-        found: Sampler = original(self.reader.sampler)
+        found: Sampler = given(self.reader.sampler)
         return found
 
     @property
     def writer(self) -> Writer:
         """Where rows are written."""
-        found: Writer = original(self.row_writer.writer)
+        found: Writer = given(self.row_writer.writer)
         return found
 
     @property

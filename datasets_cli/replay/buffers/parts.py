@@ -1,12 +1,12 @@
-"""The parts that a user gives a buffer: checked, and taken under the names of version 0.1 too."""
+"""The parts that a user gives a buffer: checked, and completed by their protocol's defaults."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.old_names import adapt, lacks, original
 from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
@@ -16,18 +16,16 @@ from datasets_cli.replay.writers.protocol import Writer
 
 def as_storage(part: Any) -> Storage:
     """Return a storage that has every member."""
-    if original(part) is not part:  # what it lacks was added before
-        known: Storage = part
-        return known
-    part = _made(part, "gather", "tree")
-    if not _has_any(part, "gather", "tree") or not hasattr(part, "has"):
+    if isinstance(part, _Completed):
+        return cast(Storage, part)
+    part = _made(part, "gather")
+    if not _has_method(part, "gather") or not hasattr(part, "has"):
         raise UsageError(
             f"A storage is expected, such as LazyTensorStorage(1000), not {type(part).__name__}."
         )
     is_writable = hasattr(part, "write")
     protocol = WritableStorage if is_writable else Storage
-    found: Storage = _complete(part, protocol, is_writable=is_writable)
-    return found
+    return cast(Storage, _complete(part, protocol, {"is_writable": is_writable}))
 
 
 def as_sampler(part: Any) -> Sampler:
@@ -36,13 +34,10 @@ def as_sampler(part: Any) -> Sampler:
     if not callable(getattr(part, "sample", None)):
         raise UsageError(f"A sampler is expected, such as RandomSampler(), not {part!r}.")
     has_priorities = hasattr(part, "update_priority")
-    found: Sampler = _complete(
-        part,
-        PrioritySampler if has_priorities else Sampler,
-        has_priorities=has_priorities,
-        has_slices=getattr(part, "has_slices", hasattr(part, "truncated_key")),
-    )
-    return found
+    has_slices = getattr(part, "has_slices", hasattr(part, "truncated_key"))
+    protocol = PrioritySampler if has_priorities else Sampler
+    known = {"has_priorities": has_priorities, "has_slices": has_slices}
+    return cast(Sampler, _complete(part, protocol, known))
 
 
 def check_room(sampler: Sampler, storage: Storage) -> None:
@@ -55,34 +50,73 @@ def check_room(sampler: Sampler, storage: Storage) -> None:
 
 def as_writer(part: Any) -> Writer:
     """Return a writer that has every member."""
-    part = _made(part, "write", "place")
-    if not _has_any(part, "write", "place"):
+    part = _made(part, "write")
+    if not _has_method(part, "write"):
         raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {part!r}.")
-    found: Writer = _complete(part, Writer)
-    return found
+    return cast(Writer, _complete(part, Writer, {}))
 
 
-def _complete(part: Any, protocol: type, **known: bool) -> Any:
+def given(part: Any) -> Any:
+    """Return what the user gave: the part itself, or the one that was completed."""
+    return part.part if isinstance(part, _Completed) else part
+
+
+def members_of(protocol: type) -> frozenset[str]:
+    """Return the names of all public members of a protocol, ``__len__`` included."""
+    return frozenset(
+        name
+        for base in protocol.__mro__
+        if getattr(base, "_is_protocol", False)
+        for name in (*vars(base), *getattr(base, "__annotations__", ()))
+        if not name.startswith("_") or name == "__len__"
+    )
+
+
+class _Completed:
+    """A user's part with the members that it lacks, which are the defaults of its protocol."""
+
+    part: Any
+    completed_by: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return repr(self.part)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:  # its class is made here
+        return _complete, (self.part, *self.completed_by)
+
+
+def _complete(part: Any, protocol: Any, known: dict[str, bool]) -> Any:
     """Return a part if it has every member of a protocol, and else with what it lacks added."""
-    if not lacks(part, protocol) and all(
-        getattr(part, name) == value for name, value in known.items()
-    ):
+    lacking = {name for name in members_of(protocol) if not hasattr(part, name)}
+    if not lacking and all(getattr(part, name) == value for name, value in known.items()):
         return part
-    try:
-        adapted = adapt(part, protocol, **known)
-    except TypeError:
-        adapted = part
-    if missing := lacks(adapted, protocol):
+    required = protocol.__abstractmethods__
+    if missing := [name for name in lacking if name in required or not hasattr(protocol, name)]:
         raise UsageError(
-            f"{type(part).__name__} does not have {', '.join(missing)}, which a "
+            f"{type(part).__name__} does not have {', '.join(sorted(missing))}, which a "
             f"{protocol.__name__} has. Derive from {protocol.__name__}, and add these."
         )
-    return adapted
+    own: dict[str, Any] = {name: _forward(name) for name in members_of(protocol) - lacking}
+    if "__len__" in own:
+        own["__len__"] = lambda self: len(self.part)
+    completed: Any = type(type(part).__name__, (_Completed, protocol), {**own, **known})()
+    completed.part, completed.completed_by = part, (protocol, known)
+    return completed
 
 
-def _made(part: Any, *members: str) -> Any:
+def _forward(name: str) -> property:
+    def read(completed: _Completed) -> Any:
+        return getattr(completed.part, name)
+
+    def write(completed: _Completed, value: Any) -> None:
+        setattr(completed.part, name, value)
+
+    return property(read, write)
+
+
+def _made(part: Any, method: str) -> Any:
     """Return a part that is given as such, or as a class or a function that makes it."""
-    if not isinstance(part, type) and (not callable(part) or _has_any(part, *members)):
+    if not isinstance(part, type) and (not callable(part) or _has_method(part, method)):
         return part
     try:
         inspect.signature(part).bind()
@@ -95,5 +129,5 @@ def _made(part: Any, *members: str) -> Any:
     return part()
 
 
-def _has_any(part: Any, *names: str) -> bool:
-    return any(callable(getattr(type(part), name, None)) for name in names)
+def _has_method(part: Any, name: str) -> bool:
+    return callable(getattr(type(part), name, None))

@@ -13,7 +13,6 @@ from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.files.json_files import STATE, read_state, write_state
-from datasets_cli.replay.old_names import SAMPLER_NAMES, Renamed
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree
@@ -22,7 +21,7 @@ Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""
 
 
-class Sampler(Renamed, Protocol, renamed=SAMPLER_NAMES):
+class Sampler(Protocol):
     """Draws the rows of a batch.
 
     A sampler of your own derives from this class and writes ``sample``; or it derives from nothing

@@ -11,7 +11,6 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.forms.batch import make_batch, map_rows
-from datasets_cli.replay.old_names import STORAGE_NAMES, Renamed
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -26,7 +25,7 @@ NO_ROWS = (
 )
 
 
-class Storage(Renamed, Protocol, renamed=STORAGE_NAMES):
+class Storage(Protocol):
     """Rows that can be read.
 
     A storage of your own derives from this class and writes the four methods without a default; or

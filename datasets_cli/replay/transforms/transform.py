@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -53,7 +52,6 @@ class CallableTransform(Transform):
 
     def __init__(self, function: TransformLike) -> None:
         self.function = function
-        self._warned = False
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return what the function makes of a batch."""
@@ -71,18 +69,8 @@ class CallableTransform(Transform):
             undo_inv()
 
     def on_clear(self) -> None:
-        """Call the callable's own ``on_clear``, or its name of 0.1, where it has one."""
-        has_old_name = _has_old_name(self.function)
-        if has_old_name and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{type(self.function).__name__}.emptied is on_clear now; rename it. The next "
-                "release takes the new name alone.",
-                DeprecationWarning,
-                stacklevel=5,  # who empties a buffer: two frames of that, then Compose's
-            )
-        name = "emptied" if has_old_name else "on_clear"
-        if on_clear := getattr(self.function, name, None):
+        """Call the callable's own ``on_clear``, where it has one."""
+        if on_clear := getattr(self.function, "on_clear", None):
             on_clear()
 
     def __repr__(self) -> str:
@@ -93,16 +81,7 @@ def as_transform(transform: TransformLike) -> Transform:
     """Return a callable as a transform that has all members."""
     if not callable(transform):
         raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
-    if isinstance(transform, Transform) and not _has_old_name(transform):
-        return transform
-    return CallableTransform(transform)
-
-
-def _has_old_name(transform: object) -> bool:
-    """Tell whether a transform has ``emptied``, which is ``on_clear`` now, and not that itself."""
-    on_clear = getattr(transform, "on_clear", None)
-    inherited = getattr(on_clear, "__func__", on_clear) in (None, Transform.on_clear)
-    return inherited and hasattr(transform, "emptied")
+    return transform if isinstance(transform, Transform) else CallableTransform(transform)
 
 
 class Inverted(Transform):

@@ -8,11 +8,10 @@ from typing import Protocol
 import torch
 
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.old_names import WRITER_NAMES, Renamed
 from datasets_cli.replay.storages.protocol import WritableStorage
 
 
-class Writer(Renamed, Protocol, renamed=WRITER_NAMES):
+class Writer(Protocol):
     """Chooses the rows of a storage that data are written to.
 
     A writer of your own derives from this class and writes ``write``; or it derives from nothing
