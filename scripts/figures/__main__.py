@@ -1,0 +1,27 @@
+"""Print the figures that the plan of the house is held to; compare them with another checkout's.
+
+    python scripts/figures source     lines, docstrings, folders, long functions, repeated keywords
+    python scripts/figures calls      calls into this package, and files of it, that one verb takes
+    python scripts/figures digests    of what the demo's datasets are on the disk, and of all draws
+    python scripts/figures start      a session's start: from ``python`` to the first batch
+
+``calls``, ``digests`` and ``start`` measure the package of the Python that runs them: with another
+environment's Python they print the figures of the checkout that is installed there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+FIGURES = ("source", "calls", "digests", "start")
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["source"]
+    if unknown := set(wanted) - {*FIGURES}:
+        sys.exit(f"There are no figures {', '.join(unknown)}. Expected {', '.join(FIGURES)}.")
+    for name in wanted:
+        print(json.dumps({name: import_module(name).figures()}, indent=1))
