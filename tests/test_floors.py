@@ -15,7 +15,7 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version", "quantities", "reinstall"],
+    ["errors", "version", "options", "quantities", "reinstall"],
     ["progress", "formats.limits", "gymnasium_extra", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars", "progress_lines"],

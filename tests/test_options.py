@@ -1,0 +1,172 @@
+"""Options that are declared once: what Python, its help and its errors say of who takes them."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import pytest
+
+from datasets_cli.options import argument_docs, part_of, takes_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How rows are drawn.
+
+    Args:
+        seed: of the draws, and of
+            epochs.
+        replacement: draw with replacement.
+    """
+
+    seed: int = 0
+    replacement: bool = True
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError("seed is below 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where it is.
+
+    Args:
+        root: the cache root.
+
+    Raises:
+        ValueError: it is nowhere.
+    """
+
+    root: str | None = None
+
+
+@dataclass(frozen=True)
+class Call(Drawing, Place):
+    """A call.
+
+    Args:
+        id: of the dataset.
+        count: of rows.
+    """
+
+    id: str
+    count: int = 1
+    _: KW_ONLY
+    text: bool = False
+
+
+@takes_fields(Call)
+def draw(call: Call) -> Call:
+    """Draw rows.
+
+    Any number of them.
+
+    Raises:
+        ValueError: the seed is below 0.
+    """
+    return call
+
+
+class Drawer:
+    """Draws."""
+
+    @takes_fields(Call)
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    @takes_fields(Drawing)
+    def again(self, drawing: Drawing) -> tuple[Drawer, Drawing]:
+        """Draw again."""
+        return self, drawing
+
+
+class Named(Drawer):
+    """Has another name."""
+
+
+@takes_fields(Drawing)
+def draw_of(rows: list[int], drawing: Drawing) -> tuple[list[int], Drawing]:
+    """Draw of rows.
+
+    Args:
+        rows: to draw of.
+    """
+    return rows, drawing
+
+
+def test_the_body_gets_one_object_of_all_that_is_given() -> None:
+    assert draw("a") == Call("a")
+    assert draw("a", 3, seed=4, root="/r", text=True) == Call("a", 3, seed=4, root="/r", text=True)
+    assert draw(count=3, id="a") == Call("a", 3)
+    drawer = Drawer("a", text=True)
+    assert drawer.call == Call("a", text=True)
+    assert drawer.again(replacement=False) == (drawer, Drawing(replacement=False))
+    assert Named("b", 2).call == Call("b", 2)
+    assert draw_of([1], seed=2) == ([1], Drawing(seed=2))
+    of_names: Any = draw_of
+    assert of_names(seed=2, rows=[1]) == ([1], Drawing(seed=2))
+
+
+def test_the_signature_is_written_out() -> None:
+    shown = "(id: 'str', count: 'int' = 1, *, root: 'str | None' = None, seed: 'int' = 0, "
+    shown += "replacement: 'bool' = True, text: 'bool' = False) -> 'Call'"
+    assert str(inspect.signature(draw)) == shown
+    assert shown in pydoc.plain(pydoc.render_doc(draw))
+    assert [*inspect.signature(Drawer).parameters] == [*inspect.signature(draw).parameters]
+    assert [*inspect.signature(Drawer.again).parameters] == ["self", "seed", "replacement"]
+    assert [*inspect.signature(draw_of).parameters] == ["rows", "seed", "replacement"]
+    assert draw.__annotations__ == {
+        "id": "str",
+        "count": "int",
+        "root": "str | None",
+        "seed": "int",
+        "replacement": "bool",
+        "text": "bool",
+        "return": "Call",
+    }
+
+
+def test_the_docstring_has_what_the_dataclasses_say_of_each_argument() -> None:
+    assert draw.__doc__ == (
+        "Draw rows.\n\nAny number of them.\n\nArgs:\n    id: of the dataset.\n    count: of rows.\n"
+        "    root: the cache root.\n    seed: of the draws, and of\n        epochs.\n"
+        "    replacement: draw with replacement.\n\nRaises:\n"
+        "    ValueError: the seed is below 0."
+    )
+    assert draw_of.__doc__ == (
+        "Draw of rows.\n\nArgs:\n    rows: to draw of.\n    seed: of the draws, and of\n"
+        "        epochs.\n    replacement: draw with replacement."
+    )
+    assert (draw.__name__, draw.__module__) == ("draw", __name__)
+    assert argument_docs(Place) == {"root": "    root: the cache root."}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: draw("a", sed=1), r"^draw\(\) got an unexpected keyword argument 'sed'$"),
+        (draw, r"^draw\(\) missing a required argument: 'id'$"),
+        (lambda: draw("a", 1, 2), r"^draw\(\) too many positional arguments$"),
+        (lambda: draw("a", id="a"), r"^draw\(\) multiple values for argument 'id'$"),
+        (lambda: Named("a", sed=1), r"^Named.__init__\(\) got an unexpected .*'sed'$"),
+        (lambda: Drawer("a").again(sed=1), r"^Drawer.again\(\) got an unexpected .*'sed'$"),
+    ],
+)
+def test_a_wrong_call_names_what_was_called(call: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_the_dataclass_checks_values() -> None:
+    with pytest.raises(ValueError, match="seed is below 0"):
+        draw("a", seed=-1)
+
+
+def test_a_part_has_the_fields_of_one_base() -> None:
+    call = Call("a", seed=4, replacement=False, root="/r")
+    assert part_of(call, Drawing) == Drawing(seed=4, replacement=False)
+    assert part_of(call, Place) == Place(root="/r")
