@@ -212,4 +212,3 @@ from datasets_cli.version import __version__ as __version__
 
 _LAZY_IMPORTS: dict[str, str]
 _SUBPACKAGES: tuple[str, ...]
-__all__: list[str]

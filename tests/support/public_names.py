@@ -35,7 +35,6 @@ def stub() -> str:
         "",
         "_LAZY_IMPORTS: dict[str, str]",
         "_SUBPACKAGES: tuple[str, ...]",
-        "__all__: list[str]",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,18 +1,14 @@
 """``torchrl.collectors.utils``; names only."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from datasets_cli.torchrl.names import lazy_names
-
-if TYPE_CHECKING:
-    from datasets_cli import (
-        split_trajectories,
-    )
 
 __all__ = [
     "split_trajectories",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, __all__)
+if TYPE_CHECKING:
+    from datasets_cli import *
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __all__)

@@ -1,70 +1,8 @@
 """``torchrl.data``; names only."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from datasets_cli.torchrl.names import lazy_names
-
-if TYPE_CHECKING:
-    from datasets_cli import (
-        Binary,
-        BinaryDiscreteTensorSpec,
-        Bounded,
-        BoundedTensorSpec,
-        Categorical,
-        Composite,
-        CompositeSpec,
-        DiscreteTensorSpec,
-        HERReplayBuffer,
-        HindsightStrategy,
-        ImmutableDatasetWriter,
-        LazyMemmapStorage,
-        LazyStackStorage,
-        LazyTensorStorage,
-        ListStorage,
-        MultiCategorical,
-        MultiDiscreteTensorSpec,
-        MultiOneHot,
-        MultiOneHotDiscreteTensorSpec,
-        MultiStep,
-        NonTensor,
-        OneHot,
-        OneHotDiscreteTensorSpec,
-        PrioritizedReplayBuffer,
-        PrioritizedSampler,
-        PrioritizedSliceSampler,
-        RandomSampler,
-        ReplayBuffer,
-        ReplayBufferEnsemble,
-        RoundRobinWriter,
-        Sampler,
-        SamplerEnsemble,
-        SamplerWithoutReplacement,
-        SliceSampler,
-        SliceSamplerWithoutReplacement,
-        Storage,
-        StorageEnsemble,
-        TensorDictMaxValueWriter,
-        TensorDictPrioritizedReplayBuffer,
-        TensorDictReplayBuffer,
-        TensorDictRoundRobinWriter,
-        TensorSpec,
-        TensorStorage,
-        Trajectory,
-        TrajectoryPredicate,
-        Unbounded,
-        UnboundedContinuous,
-        UnboundedContinuousTensorSpec,
-        UnboundedDiscrete,
-        UnboundedDiscreteTensorSpec,
-        Writer,
-        WriterEnsemble,
-        filter_trajectories,
-        find_start_stop_traj,
-        iter_trajectories,
-        traj,
-    )
 
 __all__ = [
     "Binary",
@@ -125,6 +63,9 @@ __all__ = [
     "traj",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, __all__, modules=("datasets", "postprocs", "replay_buffers")
-)
+if TYPE_CHECKING:
+    from datasets_cli import *
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__, __all__, modules=("datasets", "postprocs", "replay_buffers")
+    )

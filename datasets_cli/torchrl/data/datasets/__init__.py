@@ -1,18 +1,8 @@
 """``torchrl.data.datasets``; names only."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from datasets_cli.torchrl.names import lazy_names
-
-if TYPE_CHECKING:
-    from datasets_cli import (
-        AtariDQNExperienceReplay,
-        D4RLExperienceReplay,
-        MinariExperienceReplay,
-        OpenMLExperienceReplay,
-    )
 
 __all__ = [
     "AtariDQNExperienceReplay",
@@ -21,6 +11,9 @@ __all__ = [
     "OpenMLExperienceReplay",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__, __all__, modules=("d4rl", "minari_data", "openml", "atari_dqn")
-)
+if TYPE_CHECKING:
+    from datasets_cli import *
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__, __all__, modules=("d4rl", "minari_data", "openml", "atari_dqn")
+    )

@@ -1,20 +1,8 @@
 """``torchrl.data.replay_buffers.writers``; names only."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from datasets_cli.torchrl.names import lazy_names
-
-if TYPE_CHECKING:
-    from datasets_cli import (
-        ImmutableDatasetWriter,
-        RoundRobinWriter,
-        TensorDictMaxValueWriter,
-        TensorDictRoundRobinWriter,
-        Writer,
-        WriterEnsemble,
-    )
 
 __all__ = [
     "ImmutableDatasetWriter",
@@ -25,4 +13,7 @@ __all__ = [
     "WriterEnsemble",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, __all__)
+if TYPE_CHECKING:
+    from datasets_cli import *
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __all__)
