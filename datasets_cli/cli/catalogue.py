@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -90,10 +91,18 @@ def info(
 
 def _overview(records: list[DatasetRecord], width: int) -> list[str]:
     """Return the families with their counts, and what is installed."""
-    from datasets_cli.cli.families import families_table
-
     here = [record for record in records if record.state != "not installed"]
-    lines = [*families_table(records, width)]
+    known = Counter(record.id.partition("/")[0] for record in records)
+    installed = Counter(record.id.partition("/")[0] for record in records if record.installed)
+    families = [
+        {
+            "FAMILY": family,
+            ">DATASETS": f"{count:,}",
+            ">INSTALLED": f"{installed[family]:,}" if installed[family] else "-",
+        }
+        for family, count in known.items()
+    ]
+    lines = table(families, width)
     if here:
         lines += ["", *_rows(here, width)]
     lines += ["", *wrapped("Of a family: rlds list 'd4rl/*'", width)]

@@ -19,7 +19,7 @@ from datasets_cli.progress import Progress, Silent
 from datasets_cli.progress_lines import JsonLines
 from datasets_cli.system_errors import is_full
 
-COLOUR = re.compile(r"(\x1b\[(?:0|1|2|3[0-7])m)")  # what we and rich begin and end colours with
+COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
 
 Limits = Annotated[
     list[str] | None,

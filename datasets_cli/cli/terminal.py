@@ -110,7 +110,7 @@ def table(
     width: int | None = None,
     spare: Sequence[str] = (),
 ) -> list[str]:
-    """Return aligned lines under a heading; plain, because rich takes half a second over 900 rows.
+    """Return aligned lines under a heading.
 
     Args:
         rows: equal keys each; a heading that begins with ``>`` is aligned to the right.
