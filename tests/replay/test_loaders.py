@@ -64,28 +64,6 @@ def test_ranks_share_an_epoch_as_torchs_sampler_shares_it(
             assert epoch(ours, num_rows, batch) == [order[place] for place in places]
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    num_rows=st.integers(1, 40),
-    ranks=st.integers(1, 6),
-    batch=st.integers(1, 9),
-    drop_last=st.booleans(),
-)
-def test_ranks_share_an_epoch_of_an_earlier_version_with_torchs_own_order(
-    num_rows: int, ranks: int, batch: int, drop_last: bool
-) -> None:
-    if drop_last and num_rows < ranks:
-        return
-    for rank in range(ranks):
-        known: Any = {"num_replicas": ranks, "rank": rank, "drop_last": drop_last, "seed": 5}
-        right: Any = TorchSampler(range(num_rows), **known)  # type: ignore[arg-type]
-        ours = DistributedSampler(**known)
-        for number in range(3):
-            right.set_epoch(number)
-            ours.load_state_dict({"seed": 5, "epoch": number, "done": 0, "ran_out": False})
-            assert epoch(ours, num_rows, batch) == list(right)
-
-
 def test_an_epoch_is_resumed_by_another_number_of_ranks() -> None:
     rows = TrajectoryRows([60])
     seen: list[int] = []
@@ -162,8 +140,8 @@ def test_a_ranks_workers_draw_what_no_other_ranks_do(
 
 
 def test_an_epoch_is_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    order = Mock(wraps=distributed.shuffled_order)
-    monkeypatch.setattr(distributed, "shuffled_order", order)
+    order = Mock(wraps=distributed.permutation)
+    monkeypatch.setattr(distributed, "permutation", order)
     assert len(epoch(DistributedSampler(2, 0), 101)) == 51
     assert order.call_count == 1
 

@@ -43,12 +43,10 @@ class EpochMix:
         self.weights = weights
         self.end = end
 
-    def order(
-        self, lengths: Sequence[int], shares: torch.Tensor, key: int, version: int
-    ) -> MixedOrder:
+    def order(self, lengths: Sequence[int], shares: torch.Tensor, key: int) -> MixedOrder:
         """Return the order of an epoch over items of members; see ``MixedOrder``."""
         counts = epoch_counts(lengths, shares.tolist(), self.end)
-        return MixedOrder(lengths, counts, key, version)
+        return MixedOrder(lengths, counts, key)
 
     def state(self) -> StateDict:
         """Return what a state says of it."""
@@ -103,4 +101,4 @@ class MixtureEpochs(SharedRows):
         super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:
-        return self.mix.order(*self._of, self.seed + self.epoch, self._order_version)
+        return self.mix.order(*self._of, self.seed + self.epoch)

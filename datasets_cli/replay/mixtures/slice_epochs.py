@@ -64,4 +64,4 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
         super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:
-        return self.mix.order(*self._of, self.seed + self.epoch, self._order_version)
+        return self.mix.order(*self._of, self.seed + self.epoch)

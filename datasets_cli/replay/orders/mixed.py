@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets_cli.replay.orders.bounds import bounds_reached
 from datasets_cli.replay.orders.order import Order
-from datasets_cli.replay.orders.versions import shuffled_order
+from datasets_cli.replay.orders.permutation import permutation
 from datasets_cli.replay.orders.words import random_words
 
 
@@ -23,18 +23,16 @@ class MixedOrder:
     same, as in the permutations that this is made of.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], counts: Sequence[int], key: int, version: int
-    ) -> None:
+    def __init__(self, lengths: Sequence[int], counts: Sequence[int], key: int) -> None:
         whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
-        self._whole = shuffled_order(sum(counts), whole_key, version)
+        self._whole = permutation(sum(counts), whole_key)
         self._lengths = np.array(lengths)
         self._item_begins = np.cumsum(self._lengths) - self._lengths
         self._ends = np.cumsum(counts)
         self._place_begins = self._ends - np.array(counts)
         # Which items are drawn once more than the others; where none is, any order will do.
         self._items: dict[int, Order] = {
-            member: shuffled_order(length, member_key, version)
+            member: permutation(length, member_key)
             for member, (length, count, member_key) in enumerate(
                 zip(lengths, counts, keys, strict=True)
             )

@@ -25,7 +25,6 @@ from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
 
 STATE_FORMAT = 2
-"""Since 2, rows in a state are plain values; before, they were as they were stored."""
 
 AGAIN = "Save the state again."
 
@@ -154,11 +153,10 @@ def copied(rows: Rows) -> Rows:
 
 def _rows_in(state: StateDict, tensorclass: Any) -> Rows:
     """Return the rows of a state."""
-    if (version := state.get("format", 1)) == 1:
-        return state["rows"]
-    if version != STATE_FORMAT:
+    if (version := state.get("format")) != STATE_FORMAT:
         raise UsageError(
-            f"The state has format {version!r}; this version reads up to {STATE_FORMAT}. Upgrade."
+            f"The state has format {version!r}, and this program reads {STATE_FORMAT}. Save the "
+            "state again; where a newer program saved it, upgrade."
         )
     try:
         rows = from_plain(state["rows"])

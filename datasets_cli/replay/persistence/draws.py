@@ -24,7 +24,6 @@ from datasets_cli.replay.files.json_files import (
 )
 from datasets_cli.replay.files.read_folder import read_tensordict
 from datasets_cli.replay.files.write_folder import plan_files, write_files
-from datasets_cli.replay.orders.versions import ORDER_VERSION
 from datasets_cli.replay.persistence.trials import WRONG_STATE, try_state, wrong_state
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.samplers.epoch import given_epoch
@@ -90,7 +89,7 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
         state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
     else:
         state = read_state(folder / STATE) if os.path.lexists(folder / STATE) else None
-    if state is None or not state.keys() >= sampler.state_dict().keys() - {ORDER_VERSION}:
+    if state is None or not state.keys() >= sampler.state_dict().keys():
         return None
     try_state(sampler, state, str(folder), DamagedDataset, AGAIN)
     return state

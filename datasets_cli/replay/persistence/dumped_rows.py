@@ -41,8 +41,8 @@ def in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
         ) from error
 
 
-def is_ours(known: StateDict) -> bool:
-    """Tell whether we wrote the rows, in version 2 or later, by what ``read_counts`` returned."""
+def _is_ours(known: StateDict) -> bool:
+    """Tell whether we wrote the rows, by what ``read_counts`` returned."""
     return known.get("escaped_names") is True
 
 
@@ -54,18 +54,18 @@ def read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> Tensor
             f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
             "rows that are TensorDicts can be loaded: dump these as TensorDicts."
         )
-    rows = read_tensordict(folder, mapped=mapped, escaped=is_ours(known))
+    rows = read_tensordict(folder, mapped=mapped, escaped=_is_ours(known))
     if len(rows.batch_size) < ndim:
         raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
     width = max(1, math.prod(rows.shape[1:ndim]))
     rows = rows[: whole(known, "len", path, len(rows) * width) // width]
-    return (
-        rows if is_ours(known) else without_index(rows)
-    )  # TorchRL's writer puts it among the rows
+    if not _is_ours(known):  # TorchRL's writer puts it among the rows
+        rows = without_index(rows)
+    return rows
 
 
-def read_writer(folder: Path, writer: Writer, *, must_tell: bool) -> StateDict:
-    """Return where the writer stood; of version 1, a dataset's may have told nothing."""
+def read_writer(folder: Path, writer: Writer) -> StateDict:
+    """Return where the writer stood."""
     check_folder(folder)
     path = folder / WRITER_META
     state = read_state(path)
@@ -73,7 +73,7 @@ def read_writer(folder: Path, writer: Writer, *, must_tell: bool) -> StateDict:
         state[name] = whole(state, name, path)  # TorchRL's may be 3.0
     # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
     tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
-    if "cursor" in writer.state_dict() and not tells and (state or must_tell):
+    if "cursor" in writer.state_dict() and not tells:
         raise wrong(path, "cursor", "the row that is written next", None)
     return state
 

@@ -36,7 +36,6 @@ from datasets_cli.replay.persistence.dump import (
 )
 from datasets_cli.replay.persistence.dumped_rows import (
     in_structure,
-    is_ours,
     oldest_step,
     ranks_of,
     read_counts,
@@ -79,9 +78,9 @@ def plan_load(
     else:
         if not reader.storage.is_writable:
             raise ImmutableError(
-                f"{folder} holds rows, as a dump of version 1 does also of a dataset's buffer; "
-                "the rows of this buffer are a dataset, which is never written. Load it into a "
-                "buffer with a storage of its own, such as LazyTensorStorage."
+                f"{folder} holds rows; the rows of this buffer are a dataset, which is never "
+                "written. Load it into a buffer with a storage of its own, such as "
+                "LazyTensorStorage."
             )
         is_own = reader.generator is not torch.default_generator
         generator = read_generator(folder, reader.generator) if is_own else None
@@ -104,7 +103,7 @@ def _plan_rows(
     """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
     counts = read_counts(folder / ROWS)
-    state = read_writer(folder / WRITER, writer, must_tell=is_ours(counts))
+    state = read_writer(folder / WRITER, writer)
     if counts.get(EMPTY) is True:
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
         empty = copy.copy(writer)

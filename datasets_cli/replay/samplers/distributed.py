@@ -13,13 +13,8 @@ from torch.utils.data import get_worker_info
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import Order, StorageOrder
+from datasets_cli.replay.orders.permutation import permutation
 from datasets_cli.replay.orders.share import Share
-from datasets_cli.replay.orders.versions import (
-    ORDER_VERSION,
-    PERMUTATION,
-    shuffled_order,
-    version_in,
-)
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
@@ -48,7 +43,6 @@ class SharedEpochs(Sampler):
         self._fills_up = fills_up
         self.epoch = 0
         self.ran_out = False
-        self._order_version = PERMUTATION
         self._done = 0  # items of this epoch that all processes together have drawn
         self._rest: _Rest | None = None  # made once an epoch
 
@@ -60,7 +54,6 @@ class SharedEpochs(Sampler):
         """Begin an epoch; otherwise one follows another by itself."""
         self.epoch = whole_number("epoch", epoch, 0)
         self._done, self.ran_out, self._rest = 0, False, None
-        self._order_version = PERMUTATION
 
     def _take(self, count: int, num_items: int) -> torch.Tensor:
         """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
@@ -93,7 +86,6 @@ class SharedEpochs(Sampler):
             "epoch": self.epoch,
             "done": self._done,
             "ran_out": self.ran_out,
-            ORDER_VERSION: self._order_version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -102,14 +94,13 @@ class SharedEpochs(Sampler):
         Raises:
             UsageError: a number is out of its range.
         """
-        version = version_in(state)
         seed = whole_number("seed", state["seed"])
         epoch, done = (whole_number(name, state[name], 0) for name in ("epoch", "done"))
         if max(abs(seed), epoch, done) >= 2**62:
             raise UsageError(f"There is no epoch {epoch} at {done} with the seed {seed}.")
         self.seed, self.epoch, self._done = seed, epoch, done
         self.ran_out = bool(state["ran_out"])
-        self._order_version, self._rest = version, None
+        self._rest = None
 
     def _share_out(self, num_items: int) -> _Rest:
         """Return what is left of the epoch, shared out."""
@@ -225,7 +216,7 @@ class DistributedSampler(SharedRows):
     def _order(self, num_items: int, processes: int) -> Order:
         if not self.shuffle:
             return StorageOrder(num_items)
-        return shuffled_order(num_items, self.seed + self.epoch, self._order_version)
+        return permutation(num_items, self.seed + self.epoch)
 
 
 @dataclass(frozen=True, eq=False)

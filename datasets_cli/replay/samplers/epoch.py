@@ -10,13 +10,8 @@ import torch
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import ListedOrder, Order, StorageOrder
+from datasets_cli.replay.orders.permutation import permutation
 from datasets_cli.replay.orders.share import Share
-from datasets_cli.replay.orders.versions import (
-    ORDER_VERSION,
-    PERMUTATION,
-    shuffled_order,
-    version_in,
-)
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
@@ -25,15 +20,14 @@ class Epoch:
     """Gives each of some items once, then begins again."""
 
     # Its state is a seed and a position, never the items, so that it stays small and can be resumed
-    # in the middle. An epoch that an earlier version began keeps its order until it ends. Only the
-    # order of one that began in TorchRL is given by no seed, and is kept as a whole.
+    # in the middle. Only the order of one that began in TorchRL is given by no seed, and is kept as
+    # a whole.
 
     def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
         self.drop_last = drop_last
         self.shuffle = shuffle
         self.ran_out = False
         self._seed = 0
-        self._version = PERMUTATION
         self._position = 0
         self._num_items = 0
         self._given: torch.Tensor | None = None  # an order that no seed gives
@@ -84,34 +78,30 @@ class Epoch:
     def begin(self) -> None:
         """Begin another epoch with the next share."""
         self._position, self.ran_out, self._items, self._given = 0, False, None, None
-        self._version = PERMUTATION
 
     def _order(self) -> Order:
         if self._given is not None:
             return ListedOrder(self._given.numpy())
         if not self.shuffle:
             return StorageOrder(self._num_items)
-        return shuffled_order(self._num_items, self._seed, self._version)
+        return permutation(self._num_items, self._seed)
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_items": None}  # the seed gives them again
 
     def state_dict(self) -> StateDict:
         """Return the seed of the epoch, and how many of how many items were given."""
-        # `order` is None, or the int64 items of an epoch whose order no seed gives; `order_version`
-        # says how a seed gives it.
+        # `order` is None, or the int64 items of an epoch whose order no seed gives.
         return {
             "seed": self._seed,
             "position": self._position,
             "num_items": self._num_items,
             "ran_out": self.ran_out,
             "order": self._given,
-            ORDER_VERSION: self._version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was taken."""
-        version = version_in(state)
         num_items = whole_number("num_items", state["num_items"], 0)
         given = None if state["order"] is None else _listed(state["order"], num_items)
         seed = whole_number("seed", state["seed"], 0)
@@ -123,7 +113,7 @@ class Epoch:
             )
         self._seed, self._position, self._num_items = seed, position, num_items
         self.ran_out = bool(state["ran_out"])
-        self._version, self._given, self._items = version, given, None
+        self._given, self._items = given, None
 
 
 class EpochSampler(Sampler):
@@ -166,5 +156,4 @@ def _listed(items: Any, num_items: int) -> torch.Tensor:
 
 def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
     """Return the state of an epoch that continues with some items, in this order."""
-    begun = {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}
-    return {**begun, ORDER_VERSION: PERMUTATION}
+    return {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}

@@ -1,7 +1,7 @@
 """Priorities on disk: one file of numbers and one of settings.
 
     sampler_metadata.json   _alpha, _beta, _eps, _max_priority, _max_capacity, _schema_version 2,
-                            and _num_rows, which earlier versions did not write
+                            _num_rows
     priorities.memmap       float64, little-endian, one a row; -1 where a row has none
 
 TorchRL 0.14 writes schema 1, or none: the transformed priorities ``(p + eps)^alpha`` of its whole
@@ -67,9 +67,7 @@ def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) ->
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
     state = {name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")}
     if version == SCHEMA_VERSION:
-        num_rows = None
-        if "_num_rows" in metadata:
-            num_rows = whole(metadata, "_num_rows", path, 2**56 if rounds_up else capacity)
+        num_rows = whole(metadata, "_num_rows", path, 2**56 if rounds_up else capacity)
         priorities = _numbers(folder / PRIORITIES, capacity, -1, num_rows)
         highest = _number(metadata, "_max_priority", path, -1)
     else:

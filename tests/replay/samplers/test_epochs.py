@@ -1,4 +1,4 @@
-"""Epochs: every row once, resumed anywhere, of any size; those of earlier versions continue."""
+"""Epochs: every row once, resumed anywhere, of any size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
-from datasets_cli.errors import UsageError
 from datasets_cli.replay.orders import share
 from tests.support.trajectory_rows import TrajectoryRows
 
@@ -30,10 +29,6 @@ def drawn(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) -> list[i
         found += sampler.sample(rows, batch_size, seeded(seed))[0].tolist()
         if sampler.ran_out:
             return found
-
-
-def randperm(num_rows: int, seed: int) -> list[int]:
-    return torch.randperm(num_rows, generator=seeded(seed)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -97,52 +92,3 @@ def test_some_thousand_items_are_worked_out_at_once(monkeypatch: pytest.MonkeyPa
     )
     drawn(SamplerWithoutReplacement(), 20_000, 300)
     assert read == [(start, 300) for start in (0, 8100, 16_200)]
-
-
-# What earlier versions began
-
-
-@pytest.mark.parametrize("named", [{}, {"order_version": 1}])
-def test_an_epoch_of_an_earlier_version_ends_in_its_order(named: dict[str, int]) -> None:
-    sampler = SamplerWithoutReplacement()
-    state = {"seed": 77, "position": 4, "num_items": 50, "ran_out": False, "order": None}
-    sampler.load_state_dict(state | named)
-    rows = TrajectoryRows([50])
-    assert sampler.sample(rows, 6, seeded())[0].tolist() == randperm(50, 77)[4:10]
-    later = SamplerWithoutReplacement()
-    later.load_state_dict(sampler.state_dict())  # which was saved by this version
-    assert drawn(later, 50, 6) == randperm(50, 77)[10:]
-
-
-def test_after_an_epoch_of_an_earlier_version_comes_one_of_this() -> None:
-    sampler = SamplerWithoutReplacement()
-    state = {"seed": 77, "position": 50, "num_items": 50, "ran_out": True, "order": None}
-    sampler.load_state_dict(state)
-    assert drawn(sampler, 50, 7) == drawn(SamplerWithoutReplacement(), 50, 7)
-    assert sampler.state_dict()["order_version"] == 2
-
-
-def test_a_shared_epoch_of_an_earlier_version_ends_in_its_order_and_the_next_is_of_this() -> None:
-    for rank in range(3):
-        sampler = DistributedSampler(3, rank)
-        sampler.load_state_dict({"seed": 5, "epoch": 2, "done": 6, "ran_out": False})
-        assert drawn(sampler, 60, 4) == randperm(60, 7)[6 + rank :: 3]
-        fresh = DistributedSampler(3, rank, seed=5)
-        fresh.set_epoch(3)
-        assert drawn(sampler, 60, 4) == drawn(fresh, 60, 4)
-
-
-def test_an_epoch_without_shuffling_is_the_same_in_every_version() -> None:
-    sampler = SamplerWithoutReplacement(shuffle=False)
-    state = {"seed": 77, "position": 4, "num_items": 9, "ran_out": False, "order": None}
-    sampler.load_state_dict(state)
-    assert drawn(sampler, 9, 2) == [4, 5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("make", [SamplerWithoutReplacement, DistributedSampler])
-@pytest.mark.parametrize("version", [0, 3, "2", None])
-def test_an_order_of_a_version_that_is_not_known_is_refused(make: Any, version: Any) -> None:
-    sampler = make()
-    state = sampler.state_dict() | {"order_version": version}
-    with pytest.raises(UsageError, match="order"):
-        sampler.load_state_dict(state)

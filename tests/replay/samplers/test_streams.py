@@ -1,4 +1,4 @@
-"""The rows that a seed gives: those of version 0.1, by stored digests of index streams."""
+"""The rows that a seed gives, by stored digests of index streams."""
 
 from __future__ import annotations
 
