@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from datasets_cli.declarations.declared import DeclaredDataset
     from datasets_cli.demo.results import DemoResult
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
@@ -40,12 +39,13 @@ if TYPE_CHECKING:
     )
     from datasets_cli.installed.records import DatasetInfo, DatasetRecord
     from datasets_cli.installed.usage import DiskUsage
-    from datasets_cli.preparation.results import PreprocessPlan, PreprocessResults
-    from datasets_cli.preparation.run import OnPrepared
-    from datasets_cli.preparation.steps import PreprocessStep
     from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
     from datasets_cli.preprocessing.task import Mapped
     from datasets_cli.progress import Progress
+    from datasets_cli.project.declaration import DeclaredDataset
+    from datasets_cli.project.results import PreprocessPlan, PreprocessResults
+    from datasets_cli.project.run import OnPrepared
+    from datasets_cli.project.step import PreprocessStep
     from datasets_cli.recording.policies import PolicyFunction
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -579,7 +579,7 @@ def plan_preprocess(
         UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
         UnknownDataset: an input is not known, or its glob matches nothing.
     """
-    from datasets_cli.preparation.plan import make_plan
+    from datasets_cli.project.plan import make_plan
 
     return make_plan(step, folder, choose_config(root, config))
 
@@ -614,7 +614,7 @@ def run_plan(
         RldsError: the one dataset that is due cannot be made.
         PartialFailure: some of several cannot; ``results`` has the others, and why.
     """
-    from datasets_cli.preparation.run import run_all
+    from datasets_cli.project.run import run_all
 
     return run_all(
         plan,
@@ -756,7 +756,7 @@ def open_dataset(
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    from datasets_cli.declarations.named import open_named
+    from datasets_cli.project.named import open_named
 
     return open_named(
         id,
@@ -790,7 +790,7 @@ def declared_datasets(
         UsageError: there is no such file or table, or it cannot be made of the data.
         DatasetNotInstalled: a dataset is missing.
     """
-    from datasets_cli.declarations.opening import describe_project
+    from datasets_cli.project.data import describe_project
 
     return describe_project(names, project, choose_config(root, config), download=download)
 

@@ -40,8 +40,8 @@ FLOORS = [
     ["replay.persistence", "preprocessing.pipelines"],
     ["replay.buffers", "replay.mixtures.columns", "preprocessing"],
     ["recording"],
-    [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience"), "preparation"],
-    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "declarations"],
+    [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],
+    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
         *("torchrl.data.replay_buffers", "torchrl.envs"),

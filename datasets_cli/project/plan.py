@@ -10,20 +10,20 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import is_installed
-from datasets_cli.preparation.conversions import killed_conversions
-from datasets_cli.preparation.expansion import Derivation, expand, in_order
-from datasets_cli.preparation.interrupted import interrupted_runs
-from datasets_cli.preparation.results import (
-    PlannedDataset,
-    PreprocessPlan,
-    TaskState,
-)
-from datasets_cli.preparation.step_file import FILENAME, StepFile
-from datasets_cli.preparation.steps import PreprocessStep
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.run import origin_of
+from datasets_cli.project.conversions import killed_conversions
+from datasets_cli.project.expansion import Derivation, expand, in_order
+from datasets_cli.project.file import FILENAME, StepFile
+from datasets_cli.project.interrupted import interrupted_runs
+from datasets_cli.project.results import (
+    PlannedDataset,
+    PreprocessPlan,
+    TaskState,
+)
+from datasets_cli.project.step import PreprocessStep
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.lock import is_held
 from datasets_cli.store.manifest import Manifest, read_manifest

@@ -1,13 +1,15 @@
-"""A declaration: the data of an experiment, as a table ``[data.NAME]`` of ``rlds.toml`` has it."""
+"""A declaration: a table ``[data.NAME]`` of ``rlds.toml``, checked, and what it declares."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.functions import split_function
+from datasets_cli.store.content import canonical_json
 
 OF_BOTH = ("batch_size", "num_slices", "slice_len", "seed")
 OF_DATASETS = ("frame_stack", "replacement")
@@ -22,10 +24,41 @@ Views = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
+class DeclaredDataset:
+    """The data that a table ``[data.NAME]`` declares.
+
+    Args:
+        name: of the table.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        identity: all that decides the batches, as JSON values: content of the datasets, digests of
+            views and functions, weights, arguments of the draws.
+    """
+
+    name: str
+    num_transitions: int
+    num_trajectories: int
+    identity: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the identity, as 64 hexadecimal digits: equal where the batches are."""
+        return hashlib.sha256(canonical_json(self.identity)).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the data as JSON values."""
+        return {
+            "name": self.name,
+            "digest": self.digest,
+            "num_transitions": self.num_transitions,
+            "num_trajectories": self.num_trajectories,
+            "identity": dict(self.identity),
+        }
+
+
+@dataclass(frozen=True)
 class Declaration:
     """The data of an experiment: one dataset, or several that are mixed."""
-
-    # name: `NAME` of `[data.NAME]`.
 
     name: str
     dataset: str | None

@@ -9,16 +9,16 @@ from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.installed.lookup import installed_folder, installed_id
 from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.preparation.conversions import finish_conversion
-from datasets_cli.preparation.results import (
-    PlannedDataset,
-    PreprocessPlan,
-    PreprocessResults,
-)
 from datasets_cli.preprocessing.derived import derive, derived_dataset
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.results import DerivedDataset
 from datasets_cli.progress import Progress
+from datasets_cli.project.conversions import finish_conversion
+from datasets_cli.project.results import (
+    PlannedDataset,
+    PreprocessPlan,
+    PreprocessResults,
+)
 from datasets_cli.store.cache_root import CacheRoot
 
 Made = DerivedDataset | InstalledDataset

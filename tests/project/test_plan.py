@@ -14,7 +14,7 @@ from datasets_cli import PreprocessStep, open_dataset, plan_preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure, RldsError, UsageError
-from datasets_cli.preparation.expansion import in_order
+from datasets_cli.project.expansion import in_order
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 

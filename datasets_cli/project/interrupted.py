@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from datasets_cli.installed.lookup import is_installed
-from datasets_cli.preparation.results import Kind, PlannedDataset, TaskState
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.requests import Request, read_function_digest, read_request
+from datasets_cli.project.results import Kind, PlannedDataset, TaskState
 from datasets_cli.reinstall import preprocess_command
 from datasets_cli.store.cache_root import CacheRoot, lock_of
 from datasets_cli.store.lock import is_held

@@ -9,7 +9,7 @@ import torch
 
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.preparation.step_file import DATA
+from datasets_cli.project.file import DATA
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_installed
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def open_named(
             f"in [{DATA}.{name}]."
         )
     # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
-    from datasets_cli.declarations.data_file import DataFile
-    from datasets_cli.declarations.opening import open_declared
+    from datasets_cli.project.data import DataFile, open_declared
 
     return open_declared(name, DataFile(project), config.root, download=True).buffer

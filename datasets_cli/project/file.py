@@ -1,4 +1,4 @@
-"""``rlds.toml``: the steps of a folder, read, and added to as text so that comments stay."""
+"""``rlds.toml``: its tables, its steps, and steps added as text so that comments stay."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preparation.steps import PreprocessStep
+from datasets_cli.project.step import PreprocessStep
 
 FILENAME = "rlds.toml"
-TABLE = "preprocess"
+STEPS = "preprocess"
 DATA = "data"
 
 
@@ -31,17 +32,11 @@ class StepFile:
         Raises:
             UsageError: it is not TOML, or has something else than steps.
         """
-        try:
-            return parse_steps(self.path.read_text(encoding="utf-8"), self.path)
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"{self.path} cannot be read ({error}). Correct it or move it away."
-            ) from error
+        text = read_text(self.path)
+        return None if text is None else parse_steps(text, self.path)
 
     def has(self, step: PreprocessStep) -> bool:
-        """Tell whether a step is in the file.
+        """Return whether a step is in the file.
 
         Raises:
             UsageError: another step has the same ``out``, or the file is not such a file.
@@ -67,9 +62,9 @@ class StepFile:
         """
         if self.has(step):
             return False
-        before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        before = read_text(self.path) or ""
         gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-        added = f"{gap}[[{TABLE}]]\n" + "".join(f"{line}\n" for line in _lines(step))
+        added = f"{gap}[[{STEPS}]]\n" + "".join(f"{line}\n" for line in _lines(step))
         if step not in parse_steps(before + added, self.path):
             raise UsageError(
                 f"{self.path} cannot be added to. Write the step there yourself: {as_text(step)}"
@@ -79,23 +74,37 @@ class StepFile:
         return True
 
 
-def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
-    """Return the steps in a text; ``path`` is named in messages."""
+def read_text(path: Path) -> str | None:
+    """Return the text of an ``rlds.toml``; None where there is none."""
     try:
-        tables = tomllib.loads(text)
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error}). Correct it or move it away.") from error
+
+
+def parse_tables(text: str, path: Path) -> dict[str, Any]:
+    """Return the tables of a text; ``path`` is named in messages."""
+    try:
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
-    found = tables.pop(TABLE, [])
-    tables.pop(DATA, None)  # declarations, which preparation does not read
-    if tables:
+
+
+def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
+    """Return the steps of a text."""
+    tables = parse_tables(text, path)
+    if unknown := [name for name in tables if name not in (STEPS, DATA)]:
         raise UsageError(
-            f"{path} has {', '.join(tables)}; expected tables [[{TABLE}]] and [{DATA}.NAME] alone."
+            f"{path} has {', '.join(unknown)}; expected tables [[{STEPS}]] and [{DATA}.NAME] alone."
         )
+    found = tables.get(STEPS, [])
     if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
         raise UsageError(
-            f"{path} has a {TABLE} that is no list; write [[{TABLE}]] above each step."
+            f"{path} has a {STEPS} that is no list; write [[{STEPS}]] above each step."
         )
     steps = []
     for number, table in enumerate(found, 1):

@@ -15,9 +15,9 @@ from datasets_cli.install.raw_files import resources_of
 from datasets_cli.installed.lookup import is_installed
 from datasets_cli.installed.outcomes import InstalledDataset
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preparation.results import PlannedDataset
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
+from datasets_cli.project.results import PlannedDataset
 from datasets_cli.quantities import human_bytes
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state

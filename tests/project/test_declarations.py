@@ -12,8 +12,8 @@ import torch
 from datasets_cli import ExperienceReplay, declared_datasets, open_dataset
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.declarations.data_file import DataFile
 from datasets_cli.errors import DatasetNotInstalled, UsageError
+from datasets_cli.project.data import DataFile
 from tests.replay.views.conftest import install
 
 DOUBLE = """

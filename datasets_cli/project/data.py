@@ -1,4 +1,4 @@
-"""Declared data, opened as buffers, and the digest by which a paper names them."""
+"""Declared data: the tables ``[data.NAME]``, opened as buffers, with the digests of papers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.config import Config
-from datasets_cli.declarations.data_file import DataFile
-from datasets_cli.declarations.declaration import Declaration
-from datasets_cli.declarations.declared import DeclaredDataset
 from datasets_cli.errors import UsageError
 from datasets_cli.experience import ExperienceReplay
-from datasets_cli.preparation.step_file import DATA
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.project.declaration import Declaration, DeclaredDataset, declaration_of
+from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixtures.member import Member
 from datasets_cli.replay.mixtures.mixture import Mixture
@@ -24,6 +22,58 @@ from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.views.view_file import is_view_file
 from datasets_cli.store.schema.columns import Key
+
+
+class DataFile:
+    """The declarations of an experiment, in the file that also has its steps."""
+
+    def __init__(self, path: str | os.PathLike[str] = FILENAME) -> None:
+        found = Path(path).absolute()
+        self.path = found / FILENAME if found.is_dir() else found
+        self.folder = self.path.parent
+        self.declarations = {
+            name: self._read(name, table) for name, table in self._tables().items()
+        }
+        for name in self.declarations:
+            self._refuse_circle((name,))
+
+    def get(self, name: str) -> Declaration:
+        """Return a declaration."""
+        if name not in self.declarations:
+            known = ", ".join(self.declarations) or "none"
+            raise UsageError(f"{self.path} has no [{DATA}.{name}]. It has: {known}.")
+        return self.declarations[name]
+
+    def _tables(self) -> dict[str, Any]:
+        text = read_text(self.path)
+        if text is None:
+            raise UsageError(
+                f"There is no {self.path}. Data are declared there, such as "
+                f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".'
+            )
+        found = parse_tables(text, self.path).get(DATA, {})
+        if not isinstance(found, dict):
+            raise UsageError(f"{self.path} has a {DATA} that is no table; write [{DATA}.NAME].")
+        return found
+
+    def _read(self, name: str, table: Any) -> Declaration:
+        try:
+            if not isinstance(table, dict):
+                raise UsageError(f"it is {table!r}; expected a table")
+            return declaration_of(name, table)
+        except UsageError as error:
+            why = str(error).rstrip(".")
+            raise UsageError(f"[{DATA}.{name}] of {self.path}: {why}.") from error
+
+    def _refuse_circle(self, way: tuple[str, ...]) -> None:
+        for member in self.declarations[way[-1]].members:
+            if member in way:
+                raise UsageError(
+                    f"[{DATA}.{member}] of {self.path} is a member of itself: "
+                    f"{' -> '.join((*way, member))}."
+                )
+            if member in self.declarations:
+                self._refuse_circle((*way, member))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,1 +1,0 @@
-"""What is due: steps of ``rlds.toml``, interrupted runs, killed conversions; planned, then done."""
