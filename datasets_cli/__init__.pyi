@@ -127,8 +127,8 @@ from datasets_cli.replay.trajectories.split import split_trajectories as split_t
 from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
-from datasets_cli.replay.transforms.frame_sizes.sizes import CenterCrop as CenterCrop
-from datasets_cli.replay.transforms.frame_sizes.sizes import Resize as Resize
+from datasets_cli.replay.transforms.frame_sizes import CenterCrop as CenterCrop
+from datasets_cli.replay.transforms.frame_sizes import Resize as Resize
 from datasets_cli.replay.transforms.images import ScaledFloatFrame as ScaledFloatFrame
 from datasets_cli.replay.transforms.images import ToTensorImage as ToTensorImage
 from datasets_cli.replay.transforms.keys import ExcludeTransform as ExcludeTransform

@@ -307,7 +307,7 @@ WITH_EXAMPLES = {
     *("cli.main", "cli.state", "cli.terminal", "errors", "quantities", "experience"),
     *("store.cache_root", "replay.ensembles.offline_to_online", "replay.ensembles.shares"),
     *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
-    *("replay.transforms.frame_sizes.sizes", "replay.transforms.tensors", "torchrl.cat_frames"),
+    *("replay.transforms.frame_sizes", "replay.transforms.tensors", "torchrl.cat_frames"),
 }
 
 

@@ -7,10 +7,10 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.base.spaces import CategoricalBox
 from datasets_cli.specs.categorical import check_numbers, counted
 from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.spaces import CategoricalBox
 
 MOST_LISTED = 20  # more values of 0 or 1 have above a million combinations
 

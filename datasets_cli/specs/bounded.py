@@ -7,10 +7,10 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, shape_of
-from datasets_cli.specs.base.spaces import ContinuousBox
-from datasets_cli.specs.base.values import ARITHMETIC, as_tensor, cast, clamped, known_dtype
 from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.spaces import ContinuousBox
+from datasets_cli.specs.values import ARITHMETIC, as_tensor, cast, clamped, known_dtype
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 

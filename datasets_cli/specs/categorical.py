@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.base.spaces import CategoricalBox
-from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.spaces import CategoricalBox
+from datasets_cli.specs.values import as_tensor
 
 
 class Categorical(Leaf):

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
 from datasets_cli.specs.spec import TensorSpec
 
 Key = str | tuple[str, ...]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Shape, ends_with, same_but_ones, shape_of
-from datasets_cli.specs.base.values import as_tensor, cast, known_device
+from datasets_cli.specs.shapes import Shape, ends_with, same_but_ones, shape_of
 from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.values import as_tensor, cast, known_device
 
 
 class Leaf(TensorSpec):

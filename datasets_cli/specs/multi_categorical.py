@@ -10,9 +10,6 @@ import torch
 from torch.nn.functional import pad
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, shape_of
-from datasets_cli.specs.base.spaces import BoxList, CategoricalBox
-from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.categorical import (
     Categorical,
     check_fits,
@@ -21,6 +18,9 @@ from datasets_cli.specs.categorical import (
     known_mask,
 )
 from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.values import as_tensor
 
 
 class MultiCategorical(Leaf):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Shape, shape_of
-from datasets_cli.specs.base.spaces import BoxList
 from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.shapes import Shape, shape_of
+from datasets_cli.specs.spaces import BoxList
 from datasets_cli.specs.vectors import CategoryVectors, refuse_register
 
 

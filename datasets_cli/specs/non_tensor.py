@@ -8,10 +8,10 @@ import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, after_change, shape_of
-from datasets_cli.specs.base.spaces import TextBox
-from datasets_cli.specs.base.values import known_device
+from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.values import known_device
 
 
 class NonTensor(TensorSpec):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Shape, shape_of
-from datasets_cli.specs.base.spaces import CategoricalBox
 from datasets_cli.specs.categorical import Categorical, counted
+from datasets_cli.specs.shapes import Shape, shape_of
+from datasets_cli.specs.spaces import CategoricalBox
 from datasets_cli.specs.vectors import CategoryVectors, refuse_register
 
 

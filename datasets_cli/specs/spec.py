@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import (
+from datasets_cli.specs.shapes import (
     Change,
     Shape,
     dimension,
@@ -19,8 +19,8 @@ from datasets_cli.specs.base.shapes import (
     shape_of,
     written_sizes,
 )
-from datasets_cli.specs.base.spaces import Space
-from datasets_cli.specs.base.values import known_device, known_dtype
+from datasets_cli.specs.spaces import Space
+from datasets_cli.specs.values import known_device, known_dtype
 
 
 class TensorSpec(ABC):

@@ -10,11 +10,11 @@ import torch
 from torch.nn.functional import one_hot
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import Change, Shape, ends_with, keeps_last
-from datasets_cli.specs.base.values import as_tensor
 from datasets_cli.specs.categorical import Categorical, check_numbers
 from datasets_cli.specs.leaf import Leaf
 from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.shapes import Change, Shape, ends_with, keeps_last
+from datasets_cli.specs.values import as_tensor
 
 Numbers = Categorical | MultiCategorical
 

@@ -13,7 +13,7 @@ from datasets_cli.preprocessing.pipelines.columns import NEEDED, KnownColumns
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.frame_sizes.sizes import CenterCrop, Resize
+from datasets_cli.replay.transforms.frame_sizes import CenterCrop, Resize
 from datasets_cli.replay.transforms.keys import ExcludeTransform, RenameTransform, SelectTransform
 from datasets_cli.replay.transforms.multi_step import MultiStep
 from datasets_cli.replay.transforms.rewards import Reward2GoTransform

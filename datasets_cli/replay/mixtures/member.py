@@ -11,11 +11,11 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.mixtures.buffer_rows import BufferRows
-from datasets_cli.replay.mixtures.columns.column_map import ColumnMap, column_map
-from datasets_cli.replay.mixtures.columns.differences import check_columns, check_facts
-from datasets_cli.replay.mixtures.columns.facts import facts_of
-from datasets_cli.replay.mixtures.columns.forms import ColumnForm, forms_of
-from datasets_cli.replay.mixtures.columns.mapped import MappedStorage
+from datasets_cli.replay.mixtures.column_map import ColumnMap, column_map
+from datasets_cli.replay.mixtures.differences import check_columns, check_facts
+from datasets_cli.replay.mixtures.facts import facts_of
+from datasets_cli.replay.mixtures.forms import ColumnForm, forms_of
+from datasets_cli.replay.mixtures.mapped import MappedStorage
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.mixtures.columns.forms import flat
+from datasets_cli.replay.mixtures.forms import flat
 from datasets_cli.replay.mixtures.joined import join_trajectories, join_trees
 from datasets_cli.replay.orders.bounds import bounds_reached
 from datasets_cli.replay.persistence.dataset_reference import dataset_of

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.shapes import same_but_ones
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.from_space import spec_of_space
 from datasets_cli.specs.non_tensor import NonTensor
+from datasets_cli.specs.shapes import same_but_ones
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
 from datasets_cli.store.manifest import Manifest

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.spaces import TextBox
 from datasets_cli.specs.binary import Binary
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
@@ -22,6 +21,7 @@ from datasets_cli.specs.multi_categorical import MultiCategorical
 from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.base.spaces import TextBox
 from datasets_cli.specs.binary import Binary
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
@@ -19,6 +18,7 @@ from datasets_cli.specs.multi_categorical import MultiCategorical
 from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import UnboundedContinuous, UnboundedDiscrete
 

@@ -10,8 +10,8 @@ from tensordict import TensorDict
 
 from datasets_cli import CenterCrop, DTypeCastTransform, Resize
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms.frame_sizes import resampling
-from datasets_cli.replay.transforms.frame_sizes.resampling import resampled
+from datasets_cli.replay.transforms import resampling
+from datasets_cli.replay.transforms.resampling import resampled
 
 KEYS = ["observation", ("next", "observation")]
 

@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, keys_of
-from datasets_cli.replay.mixtures.columns.forms import ColumnForm
+from datasets_cli.replay.mixtures.forms import ColumnForm
 from datasets_cli.store.schema.bits import TYPE_NAMES, torch_dtype
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.texts import TEXT

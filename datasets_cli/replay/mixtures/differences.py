@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.mixtures.columns.facts import FACTS, Facts
-from datasets_cli.replay.mixtures.columns.forms import ColumnForm
+from datasets_cli.replay.mixtures.facts import FACTS, Facts
+from datasets_cli.replay.mixtures.forms import ColumnForm
 from datasets_cli.store.schema.columns import Key, show_key
 
 MOST_LINES = 30

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.replay.mixtures.columns.column_map import ColumnMap
+from datasets_cli.replay.mixtures.column_map import ColumnMap
 from datasets_cli.replay.storages.protocol import Storage
 
 NAMES = {

@@ -7,8 +7,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKeys, whole_number
-from datasets_cli.replay.transforms.frame_sizes.resampling import resampled
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.resampling import resampled
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
 

@@ -1,1 +1,0 @@
-"""The columns of a mixture's members: compared, and mapped as declared."""

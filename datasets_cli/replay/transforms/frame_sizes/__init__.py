@@ -1,1 +1,0 @@
-"""Frames of another size: cropped at their centre, or resized."""
