@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.installed.lookup import holds_demo_data, installed_folder, is_installed
+from datasets_cli.installed.lookup import installed_folder, is_installed
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.system_errors import system_error
@@ -52,7 +52,7 @@ def is_there(text: str, config: Config, install_options: InstallOptions) -> bool
     """Tell whether a text is the id of an installed dataset that the options do not replace."""
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
-    return is_installed(root, check_id(text)) and is_plain and not holds_demo_data(root, text)
+    return is_installed(root, check_id(text)) and is_plain
 
 
 def find_installed(

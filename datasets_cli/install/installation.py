@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from datasets_cli.install.room import Room, needed_room
 from datasets_cli.install.source_check import check_source
 from datasets_cli.installed.condition import condition_of
 from datasets_cli.installed.lookup import (
-    holds_demo_data,
     installed_fallback,
     installed_folder,
     is_installed,
@@ -33,8 +31,6 @@ from datasets_cli.store.commit import check_one_disk, commit, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
 from datasets_cli.store.tables import remove_tables
-
-logger = logging.getLogger(__name__)
 
 _KEPT = "{id} was installed by another process meanwhile; its copy is kept"
 
@@ -53,7 +49,6 @@ class Installation:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
-        self._forces_fallback = install_options.force
         self._http = http or Http(config)
         self._room = room or Room()
         self._lock_progress = progress
@@ -62,8 +57,6 @@ class Installation:
     def plan(self, text: str) -> Plan:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
-        if self._is_demo_data(resolved.id):
-            return self._forced(resolved.id).plan(text)
         if id := self._find_installed(resolved):
             self._check_source(id)
             folder = self._root.dataset(id)
@@ -86,8 +79,6 @@ class Installation:
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
-        if self._is_demo_data(resolved.id):
-            return self._forced(resolved.id).run(text)
         if id := self._find_installed(resolved):
             return self.installed(id)
         timeout = self._config.lock_timeout
@@ -200,30 +191,10 @@ class Installation:
             raise refusal
         return f"{resolved.recipe.family}/{name}"
 
-    def _is_demo_data(self, id: str) -> bool:
-        return not self._install_options.force and holds_demo_data(self._root, id)
-
-    def _forced(self, id: str) -> Installation:
-        """Return the installation that replaces demo data, but no fallback that is installed."""
-        logger.warning(
-            "%s holds demo data that rlds demo --keep of rlds 0.2 left. The published dataset is "
-            "to be installed in its place; demo data: rlds list 'demo/*'",
-            id,
-        )
-        install_options = replace(self._install_options, force=True)
-        forced = self._with(install_options)
-        forced._forces_fallback = False
-        return forced
-
-    def _with(self, install_options: InstallOptions) -> Installation:
-        return Installation(
-            self._config, install_options, self._http, self._lock_progress, self._room
-        )
-
     def _without_options(self) -> Installation:
         """Return the installation of a fallback, which has none of the family's options."""
-        install_options = replace(self._install_options, options={}, force=self._forces_fallback)
-        return self._with(install_options)
+        options = replace(self._install_options, options={})
+        return Installation(self._config, options, self._http, self._lock_progress, self._room)
 
 
 def _with_name(text: str, id: str, files: list[RawFile]) -> str:

@@ -19,7 +19,6 @@ from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
-LEFT_BY_DEMO = "rlds demo --keep left it"
 
 
 def installed_id(
@@ -66,16 +65,6 @@ def installed_fallback(
 def is_installed(root: CacheRoot, id: str) -> bool:
     """Tell whether a committed dataset has this id."""
     return has_manifest(root.dataset(id))
-
-
-def holds_demo_data(root: CacheRoot, id: str) -> bool:
-    """Tell whether demo data is installed under a published id, as rlds 0.2 left it."""
-    # Its manifest says so, as it does of all that `rlds demo --keep` left before the demo's
-    # datasets had ids of their own.
-    manifest = condition_of(root.dataset(id), id).manifest if is_installed(root, id) else None
-    if manifest is None or manifest.parent is not None:
-        return False
-    return any(LEFT_BY_DEMO in reason for reason in manifest.unverified)
 
 
 def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:

@@ -26,8 +26,6 @@ from datasets_cli.store.sealed_json import parse
 REQUEST = "request.json"
 PLAN = "plan.json"
 MAX_BYTES = 1 << 20
-ADDED = ("where", "max_trajectories")
-"""Options that earlier versions do not know: they are written only where they are given."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "input": (str,),
@@ -55,14 +53,10 @@ class Request:
         replace_file(new, folder / REQUEST)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values; of a function that reads all rows as versions before 0.3 do."""
-        options = asdict(self.options)
-        for name in ADDED:
-            if options[name] is None:
-                del options[name]
+        """Return it as JSON values."""
         fn = self.fn.to_json() if isinstance(self.fn, Pipeline) else self.fn
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return found | {"fn": fn, "options": options}
+        return found | {"fn": fn, "options": asdict(self.options)}
 
 
 def request_of(input: str, function: Mapped, options: PreprocessOptions, replaces: bool) -> Request:
@@ -80,8 +74,7 @@ def read_request(folder: Path) -> Request:
         raise ValueError(f"{REQUEST} has the fields {', '.join(sorted(found)) or 'of nothing'}")
     options = found["options"]
     expected = {field.name: field for field in fields(PreprocessOptions)}
-    is_known = isinstance(options, dict) and {*options, *ADDED} == expected.keys()
-    if not is_known:
+    if not isinstance(options, dict) or options.keys() != expected.keys():
         raise ValueError(f"the options in {REQUEST} are not those of a run")
     for name, value in options.items():
         may_be_none = expected[name].default is None

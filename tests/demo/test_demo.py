@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +14,21 @@ from datasets_cli import (
     ExperienceReplay,
     MinariExperienceReplay,
     OpenMLExperienceReplay,
-    UnverifiedDataset,
     api,
 )
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import OfflineError, UnknownDataset
+from datasets_cli.errors import UnknownDataset
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.manifest import read_manifest, write_manifest
+from datasets_cli.store.manifest import read_manifest
 from tests.conftest import DOOR
 from tests.support.conformance import CASES
-from tests.support.demo_pages import PUBLISHERS, pages
-from tests.support.origin import Fault, Origin
-from tests.support.paths import DEMO_DATA, TEST_DATA
+from tests.support.paths import DEMO_DATA
 from tests.support.values import assert_folder
 
 Capture = pytest.CaptureFixture[str]
@@ -44,8 +38,6 @@ DEMOS = {
     "demo/iris": OpenMLExperienceReplay,
     "demo/pong": AtariDQNExperienceReplay,
 }
-LEFT = ("openml/61", "atari_dqn/Pong/5")
-"""What the version-1 root has under published ids, as rlds demo --keep of 0.2 left it."""
 
 
 def run_json(capsys: Capture, *arguments: str) -> Any:
@@ -151,76 +143,7 @@ def test_a_name_without_its_family_is_never_the_demo_s(config: Config) -> None:
             resolve(name, root)
 
 
-# What rlds 0.2 left under published ids
-
-
-@pytest.fixture
-def old(config: Config) -> Config:
-    shutil.copytree(TEST_DATA / "formats" / "version-1" / "root", config.root)
-    return config
-
-
-@pytest.mark.parametrize("id", LEFT)
-def test_demo_data_under_a_published_id_is_marked_and_opens_with_a_warning(
-    id: str, old: Config, capsys: Capture
-) -> None:
-    (record,) = run_json(capsys, "list", id, "--installed")
-    assert record["state"] == "unverified"
-    with pytest.warns(UnverifiedDataset, match="rlds demo --keep left it"):
-        ExperienceReplay(id, download=False)
-    before = (CacheRoot(old.root).dataset(id) / "manifest.json").read_bytes()
-    with pytest.raises(OfflineError):
-        api.download(id, config=Config(old.root, offline=True), progress=Silent())
-    assert (CacheRoot(old.root).dataset(id) / "manifest.json").read_bytes() == before
-
-
-def test_download_installs_the_published_one_in_its_place(
-    old: Config, capsys: Capture, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Origin() as origin:
-        for path, content in pages().items():
-            origin.put(path.removeprefix("/"), content)
-        mirror = f"{PUBLISHERS['openml']}={origin.url}openml/"
-        arguments = ["download", "openml/61", "--mirror", mirror]
-        (plan,) = run_json(capsys, *arguments, "--dry-run")
-        assert not plan["installed"]
-        assert "openml/61 holds demo data" in caplog.text
-        caplog.clear()
-        assert main(arguments) == 0
-        assert "openml/61 holds demo data that rlds demo --keep of rlds 0.2 left" in caplog.text
-        caplog.clear()
-        num_asked = len(origin.requests)
-        assert main(arguments) == 0
-        assert len(origin.requests) == num_asked, "it is installed now"
-        assert not caplog.text
-    (record,) = run_json(capsys, "list", "openml/61", "--installed")
-    assert record["state"] == "unchecked"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(ExperienceReplay("openml/61", download=False)) == 150
-
-
-def test_a_fallback_that_is_installed_is_not_downloaded_again(
-    old: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = CacheRoot(old.root)
-    folder = Path(shutil.copytree(root.dataset(LEFT[1]), root.dataset(f"{LEFT[1]}~unplugged")))
-    manifest = read_manifest(folder)
-    checked = tuple({**each, "checked": "md5"} for each in manifest.resources)
-    write_manifest(folder, replace(manifest, id=f"{LEFT[1]}~unplugged", resources=checked))
-    with Origin() as closed:
-        monkeypatch.setattr("datasets_cli.sources.buckets.HOST", closed.url)
-        run = "dqn/Pong/5/replay_logs/"
-        for path in (
-            f"storage/v1/b/atari-replay-datasets/o?prefix={run}",
-            f"atari-replay-datasets/{run}add_count_ckpt.0.gz",
-        ):
-            closed.always(path, Fault(status=403))
-        assert main(["download", "Pong/5"]) == 0
-    assert capsys.readouterr().out.strip() == str(folder)
-
-
-def test_what_was_taken_without_a_check_is_no_demo_data(door: str, config: Config) -> None:
+def test_what_was_taken_without_a_check_is_installed(door: str, config: Config) -> None:
     assert main(["download", door, "--offline"]) == 0
 
 

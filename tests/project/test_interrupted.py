@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.preprocessing import run
 from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.store.cache_root import CacheRoot, runs_to
 
 GATED = """
@@ -52,7 +54,7 @@ def test_the_request_of_a_run_is_kept(work: Path, module: str, here: Path) -> No
     request = json.loads((work / "request.json").read_text())
     assert request.pop("options") == {
         **{"num_frames": None, "chunksize": None, "num_chunks": None},
-        **{"per": "transition", "seed": 3},
+        **{"per": "transition", "seed": 3, "where": None, "max_trajectories": None},
     }
     fn = f"{module}:gated"
     assert request == {"input": "demo/iris", "fn": fn, "folder": str(here), "replaces": False}
@@ -121,6 +123,7 @@ def test_a_step_takes_up_what_a_run_to_its_result_left(work: Path, here: Path, m
     assert len((here / "calls").read_text()) - calls < 4
 
 
+OPTIONS = [field.name for field in fields(PreprocessOptions)]
 HOSTILE: list[dict[str, Any]] = [
     {"fn": "os:system"},
     {"fn": "../evil:f"},
@@ -135,7 +138,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"options": {"seed": 1}},
     {"more": 1},
     *(
-        {"options": {"num_frames": None, "chunksize": None, "num_chunks": None} | wrong}
+        {"options": dict.fromkeys(OPTIONS) | wrong}
         for wrong in (
             {"per": "trajectory", "seed": True},
             {"per": "trajectory", "seed": -1},

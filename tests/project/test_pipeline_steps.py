@@ -174,30 +174,33 @@ def test_a_run_whose_steps_meant_something_else_is_left(work: Path, here: Path) 
     assert f"{command} --max-trajectories 80 --out x --seed 3" in task.reason
 
 
-OLD: dict[str, Any] = {  # as versions before 0.3 write it
+MAPPED: dict[str, Any] = {
     "input": "demo/iris",
     "fn": "mycode:scale",
     "folder": "/home/me",
     "options": {
         **{"num_frames": None, "chunksize": 5, "num_chunks": None},
-        **{"per": "transition", "seed": 3},
+        **{"per": "transition", "seed": 3, "where": None, "max_trajectories": None},
     },
     "replaces": False,
 }
-NEW: dict[str, Any] = {
-    **OLD,
+PIPED: dict[str, Any] = {
+    **MAPPED,
     "fn": {"cast": "float16"},
     "folder": "",
-    "options": {**OLD["options"], "where": "return > 3", "max_trajectories": 5},
+    "options": {**MAPPED["options"], "where": "return > 3", "max_trajectories": 5},
 }
 
 
-def test_requests_of_the_version_before_and_of_this_one_are_read(tmp_path: Path) -> None:
+def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
     options = PreprocessOptions(None, 5, None, "transition", 3)
     chosen = PreprocessOptions(None, 5, None, "transition", 3, "return > 3", 5)
     expected = {
-        "old": (OLD, Request("demo/iris", "mycode:scale", "/home/me", options)),
-        "new": (NEW, Request("demo/iris", Pipeline(cast="float16"), "", chosen)),
+        "of a function": (MAPPED, Request("demo/iris", "mycode:scale", "/home/me", options)),
+        "of a pipeline": (
+            PIPED,
+            Request("demo/iris", Pipeline(cast="float16"), "", chosen),
+        ),
     }
     for document, request in expected.values():
         (tmp_path / "request.json").write_text(json.dumps(document))
@@ -210,13 +213,16 @@ def test_requests_of_the_version_before_and_of_this_one_are_read(tmp_path: Path)
         ({"fn": {"cast": 3}}, "cast is 3; expected texts"),
         ({"fn": {"run": "rm"}}, "there is no transform run"),
         ({"fn": ["cast"]}, "fn in request.json is a list"),
-        ({"options": {**NEW["options"], "where": 3}}, "where in request.json is a int"),
-        ({"options": {**NEW["options"], "more": 3}}, "options in request.json are not those"),
+        ({"options": {**PIPED["options"], "where": 3}}, "where in request.json is a int"),
+        (
+            {"options": {**PIPED["options"], "more": 3}},
+            "options in request.json are not those",
+        ),
     ],
 )
 def test_a_request_that_is_wrong_is_refused(
     tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    (tmp_path / "request.json").write_text(json.dumps({**NEW, **change}))
+    (tmp_path / "request.json").write_text(json.dumps({**PIPED, **change}))
     with pytest.raises(ValueError, match=message):
         read_request(tmp_path)
