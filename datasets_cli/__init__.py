@@ -208,16 +208,16 @@ _LAZY_IMPORTS = {
     "InitTracker": "replay.transforms.tracking",
     "Transform": "replay.transforms.transform",
     # environments and collectors
-    "GymEnv": "collect.environments.gym_env",
-    "SerialEnv": "collect.environments.batched_env",
-    "ParallelEnv": "collect.environments.batched_env",
-    "RandomPolicy": "collect.environments.policies",
-    "Collector": "collect.collector",
-    "SyncDataCollector": "collect.collector",
-    "MultiSyncCollector": "collect.multi_sync",
-    "MultiSyncDataCollector": "collect.multi_sync",
-    "MultiAsyncCollector": "collect.multi_async",
-    "MultiaSyncDataCollector": "collect.multi_async",
+    "GymEnv": "environments.gym_env",
+    "SerialEnv": "environments.batched_env",
+    "ParallelEnv": "environments.batched_env",
+    "RandomPolicy": "environments.policies",
+    "Collector": "environments.collectors.collector",
+    "SyncDataCollector": "environments.collectors.collector",
+    "MultiSyncCollector": "environments.collectors.multi_sync",
+    "MultiSyncDataCollector": "environments.collectors.multi_sync",
+    "MultiAsyncCollector": "environments.collectors.multi_async",
+    "MultiaSyncDataCollector": "environments.collectors.multi_async",
 }
 """Every public name with the module that defines it: the one list of them.
 

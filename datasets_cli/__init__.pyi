@@ -26,19 +26,25 @@ from datasets_cli.api import run_demo as run_demo
 from datasets_cli.api import run_plan as run_plan
 from datasets_cli.api import scan as scan
 from datasets_cli.api import verify as verify
-from datasets_cli.collect.collector import Collector as Collector
-from datasets_cli.collect.collector import SyncDataCollector as SyncDataCollector
-from datasets_cli.collect.environments.batched_env import ParallelEnv as ParallelEnv
-from datasets_cli.collect.environments.batched_env import SerialEnv as SerialEnv
-from datasets_cli.collect.environments.gym_env import GymEnv as GymEnv
-from datasets_cli.collect.environments.policies import RandomPolicy as RandomPolicy
-from datasets_cli.collect.multi_async import MultiAsyncCollector as MultiAsyncCollector
-from datasets_cli.collect.multi_async import MultiaSyncDataCollector as MultiaSyncDataCollector
-from datasets_cli.collect.multi_sync import MultiSyncCollector as MultiSyncCollector
-from datasets_cli.collect.multi_sync import MultiSyncDataCollector as MultiSyncDataCollector
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
 from datasets_cli.demo.results import DemoResult as DemoResult
+from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv
+from datasets_cli.environments.batched_env import SerialEnv as SerialEnv
+from datasets_cli.environments.collectors.collector import Collector as Collector
+from datasets_cli.environments.collectors.collector import SyncDataCollector as SyncDataCollector
+from datasets_cli.environments.collectors.multi_async import (
+    MultiAsyncCollector as MultiAsyncCollector,
+)
+from datasets_cli.environments.collectors.multi_async import (
+    MultiaSyncDataCollector as MultiaSyncDataCollector,
+)
+from datasets_cli.environments.collectors.multi_sync import MultiSyncCollector as MultiSyncCollector
+from datasets_cli.environments.collectors.multi_sync import (
+    MultiSyncDataCollector as MultiSyncDataCollector,
+)
+from datasets_cli.environments.gym_env import GymEnv as GymEnv
+from datasets_cli.environments.policies import RandomPolicy as RandomPolicy
 from datasets_cli.errors import AccessError as AccessError
 from datasets_cli.errors import DamagedDataset as DamagedDataset
 from datasets_cli.errors import DatasetNotInstalled as DatasetNotInstalled

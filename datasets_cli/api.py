@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from datasets_cli.demo.results import DemoResult
+    from datasets_cli.environments.record.policies import PolicyFunction
     from datasets_cli.install.downloads import OnResult
     from datasets_cli.install.options import Plan
     from datasets_cli.install.repair import RepairedDataset
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults
     from datasets_cli.project.run import OnPrepared
     from datasets_cli.project.step import PreprocessStep
-    from datasets_cli.recording.policies import PolicyFunction
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
 
@@ -673,7 +673,7 @@ def record(
         RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
             the same call continues there.
     """
-    from datasets_cli.recording.record import record_episodes
+    from datasets_cli.environments.record.record import record_episodes
 
     return record_episodes(
         env,

@@ -624,7 +624,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Raises:
             UsageError: the dataset does not know it, or gymnasium cannot make it.
         """
-        from datasets_cli.recording.recover import recover_environment
+        from datasets_cli.environments.record.recover import recover_environment
 
         return recover_environment(self.manifest, kwargs, evaluation=eval_env)
 

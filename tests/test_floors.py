@@ -30,8 +30,8 @@ FLOORS = [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
         "specs.forms",
     ],
-    ["replay.forms", "collect.environments"],
-    ["replay.storages", "collect", "preprocessing.returned"],
+    ["replay.forms", "environments"],
+    ["replay.storages", "environments.collectors", "preprocessing.returned"],
     [
         *("replay.batch_formats", "replay.episodes", "replay.samplers", "replay.writers"),
     ],
@@ -39,7 +39,7 @@ FLOORS = [
     ["replay.rows", "replay.sequences", "replay.views"],
     ["replay.persistence", "preprocessing.pipelines"],
     ["replay.buffers", "preprocessing"],
-    ["recording"],
+    ["environments.record"],
     [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],
     ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "project"],
     [

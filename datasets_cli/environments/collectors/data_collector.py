@@ -1,0 +1,154 @@
+"""What every collector is: batches by iteration, seeds, weights and a state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import InteractionType
+
+from datasets_cli.environments.collectors.delivery import Delivery
+from datasets_cli.environments.collectors.source import State, Weights
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import Word
+
+COLLECTOR: dict[str, Word] = {
+    "env_device": Word(
+        None,
+        ("cpu", torch.device("cpu")),
+        instead="gymnasium's environments are on the processor; GymEnv(device=...) moves what "
+        "they return.",
+    ),
+    "return_same_td": Word(False, instead="Every batch has memory of its own."),
+    "extend_buffer": Word(True, instead="A replay buffer is extended by whole batches."),
+    "trust_policy": Word(None, (True, False)),  # no policy is wrapped by guess, none distrusted
+    "use_buffers": Word(None, (True, False)),  # rows are always written into arrays of a batch
+    "track_traj_ids": Word(True, instead="exclude(('collector', 'traj_ids')) takes them away."),
+}
+"""Keywords of TorchRL's collectors that change nothing, for ``takes``."""
+
+
+class DataCollector(ABC):
+    """Collects rows from environments, batch after batch."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self.frames_per_batch = delivery.frames_per_batch
+        self.total_frames = delivery.total_frames
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[TensorDictBase | None]:
+        """Yield batches until there were ``total_frames``; a second loop continues the first."""
+        while self._delivery.is_due(self._delivery.frames):
+            yield self.next()
+
+    def next(self) -> TensorDictBase | None:
+        """Return the next batch; None where it is written to a replay buffer.
+
+        Raises:
+            UsageError: the collector is shut down, or there were ``total_frames``.
+        """
+        self._check_open()
+        if not self._delivery.is_due(self._delivery.frames):
+            raise UsageError(f"The collector has given all of its {self.total_frames} frames.")
+        return self._delivery.deliver(self._collect())
+
+    @abstractmethod
+    def _collect(self) -> TensorDictBase:
+        """Return the rows of the next batch."""
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Reset every environment with a seed; return the first seed that was not used.
+
+        Args:
+            seed: of the first environment; the others have the numbers after it.
+            static_seed: give every environment the same seed, and return it.
+        """
+        self._check_open()
+        return self._set_seed(seed, static_seed)
+
+    @abstractmethod
+    def _set_seed(self, seed: int, static_seed: bool) -> int: ...
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin new trajectories in every environment."""
+
+    @abstractmethod
+    def update_policy_weights_(self, policy_or_weights: Weights = None) -> None:
+        """Give the policy, wherever it is, other weights.
+
+        Args:
+            policy_or_weights: a module, its ``state_dict`` or a TensorDict of it; where None, the
+                policy that the collector was given, as it is now.
+
+        Raises:
+            UsageError: the policy has no weights, or others.
+        """
+
+    def state_dict(self) -> State:
+        """Return the counts of frames and trajectories, and the policy's state if it has one.
+
+        Environments are not in it: after ``load_state_dict`` new trajectories begin.
+        """
+        self._check_open()
+        delivery = self._delivery
+        return {"frames": delivery.frames, "iter": delivery.batches, "sources": self._states()}
+
+    @abstractmethod
+    def _states(self) -> list[State]: ...
+
+    def load_state_dict(self, state_dict: State) -> None:
+        """Continue the counts of a state, with new trajectories.
+
+        Raises:
+            UsageError: it is not the state of such a collector.
+        """
+        self._check_open()
+        states = state_dict.get("sources")
+        if not isinstance(states, list) or len(states) != len(self._states()):
+            raise UsageError(
+                f"{type(self).__name__} has {len(self._states())} sources of batches. Expected: "
+                "the state of one that has as many."
+            )
+        self._load_states(states)
+        self._delivery.frames = state_dict["frames"]
+        self._delivery.batches = state_dict["iter"]
+
+    @abstractmethod
+    def _load_states(self, states: list[State]) -> None: ...
+
+    def shutdown(self) -> None:
+        """Close the environments, and end the processes that they are in."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._close()
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise UsageError(f"{type(self).__name__} is shut down. Make another one.")
+
+
+def device_of(*devices: Any) -> torch.device | None:
+    """Return the first device that is given; None where none is."""
+    given = next((device for device in devices if device is not None), None)
+    return None if given is None else torch.device(given)
+
+
+def interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
+    """Return how distributions are sampled; at random where None."""
+    if exploration_type is None:
+        return InteractionType.RANDOM
+    names = {each.name: each for each in InteractionType}
+    found = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
+    if found is None:
+        raise UsageError(
+            f"exploration_type is one of {', '.join(map(repr, names))}, not {exploration_type!r}."
+        )
+    return found

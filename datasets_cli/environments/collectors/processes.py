@@ -1,0 +1,156 @@
+"""Processes that collect, seen from the one that started them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import util
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from tensordict import TensorDict
+
+from datasets_cli.environments.collectors.worker import (
+    Job,
+    Packed,
+    pack_weights,
+    receive,
+    send,
+    unpack,
+    work,
+)
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.workers import Worker, WorkerContext
+
+_SECONDS = 10  # that a process has to close its environments
+
+
+class Processes:
+    """Processes that collect; each does its commands in their order."""
+
+    # They end when `close` is called, this object is no longer used, or the program ends.
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        context = WorkerContext()
+        self._connections: list[Connection] = []
+        self._workers: list[Worker] = []
+        # Before the program joins its processes, which would wait for these for ever.
+        self._end = util.Finalize(self, _end, (self._connections, self._workers), exitpriority=10)
+        for job in jobs:
+            ours, theirs = context.Pipe()
+            # Daemons cannot have processes of their own, which a ParallelEnv has.
+            worker = Worker(target=work, args=(theirs, job), daemon=False)
+            worker.start()
+            theirs.close()  # so that the end of the process is the end of the connection
+            self._connections.append(ours)
+            self._workers.append(worker)
+        self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
+        self._waiting: list[int] = []  # for a batch; who was asked first comes first
+        self._weights: dict[int, dict[str, Any]] = {}  # that a process does not have yet
+        self.devices = [self._answer(worker, "made") for worker in range(len(jobs))]
+        """Where the tensors of each environment are; None where they have no device."""
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def ask(self, worker: int, *, random: bool) -> None:
+        """Begin a batch in a process that was not asked for one, with the newest weights."""
+        self._send(worker, "collect", random, self._weights.pop(worker, None))
+        self._waiting.append(worker)
+
+    def asked(self, worker: int) -> bool:
+        """Return whether a process was asked for a batch that it has not given yet."""
+        return worker in self._waiting
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Give every process other weights of its policy, from its next batch on."""
+        self._weights = dict.fromkeys(range(len(self)), pack_weights(weights))
+
+    def batch(self, worker: int) -> TensorDict:
+        """Return the batch that was asked for; wait for it."""
+        if worker not in self._batches:
+            self._receive(worker)
+        self._waiting.remove(worker)
+        return self._batches.pop(worker)
+
+    @property
+    def num_asked(self) -> int:
+        """How many batches were asked for, and are not given yet."""
+        return len(self._waiting)
+
+    def first_batch(self) -> TensorDict:
+        """Return the batch that is ready first; wait for it."""
+        self._check()
+        ready = [worker for worker in self._waiting if worker in self._batches]
+        if not ready:
+            found = wait([self._connections[worker] for worker in self._waiting])
+            ready = [each for each in self._waiting if self._connections[each] in found]
+        return self.batch(ready[0])
+
+    def call(self, worker: int, name: str, *arguments: Any) -> Any:
+        """Give a process a command after the batch that it was asked for; return the answer."""
+        if self.asked(worker) and worker not in self._batches:
+            self._receive(worker)  # neither process then waits for the other to read
+        if worker in self._weights:
+            self._send(worker, "weights", self._weights.pop(worker))
+            self._answer(worker, "weights")
+        self._send(worker, name, *arguments)
+        return self._answer(worker, name)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._end()
+
+    def _send(self, worker: int, *message: Any) -> None:
+        self._check()
+        try:
+            send(self._connections[worker], message)
+        except OSError as error:
+            raise self._ended(worker) from error
+
+    def _check(self) -> None:
+        if not self._end.still_active():
+            raise RldsError(
+                "The collector's processes were ended when one of them failed. Make the collector "
+                "again; load_state_dict continues its counts."
+            )
+
+    def _answer(self, worker: int, name: str) -> Any:
+        found, content = self._receive(worker)
+        assert found == name
+        return content
+
+    def _receive(self, worker: int) -> tuple[str, Any]:
+        """Return the next message of a process; a batch is kept."""
+        try:
+            name, content = receive(self._connections[worker])
+        except (EOFError, OSError) as error:
+            raise self._ended(worker) from error
+        if name == "error":
+            self.close()
+            raise content
+        if isinstance(content, Packed):
+            self._batches[worker] = unpack(content)
+        return name, content
+
+    def _ended(self, worker: int) -> RldsError:
+        process = self._workers[worker]
+        process.join(_SECONDS)
+        self.close()
+        return RldsError(
+            f"Collector process {worker} ended with exit code {process.exitcode}, before it was "
+            "told to. Its environment may have crashed, or the machine is out of memory. Make the "
+            "collector again; load_state_dict continues its counts."
+        )
+
+
+def _end(connections: Sequence[Connection], workers: Sequence[Worker]) -> None:
+    for connection in connections:
+        with suppress(OSError):  # it has ended
+            send(connection, ("close",))
+        connection.close()
+    for worker in workers:
+        worker.join(_SECONDS)
+        if worker.is_alive():
+            worker.terminate()
+            worker.join()

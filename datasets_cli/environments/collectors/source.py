@@ -1,0 +1,216 @@
+"""Where a collector's batches come from: an environment, a policy, and the loop of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import InteractionType, set_interaction_type
+
+from datasets_cli.environments.environment import ACTION, Environment
+from datasets_cli.environments.gym_env import GymEnv
+from datasets_cli.environments.leaves import Leaf
+from datasets_cli.environments.policies import (
+    RandomPolicy,
+    StandInActor,
+    actor_of,
+)
+from datasets_cli.environments.rows import Key, Rows
+from datasets_cli.environments.specs import leaf_spec
+from datasets_cli.environments.stepper import to_gymnasium
+from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.replay.arguments import whole_number
+
+State = dict[str, Any]
+Weights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """How batches are made."""
+
+    frames_per_batch: int
+    max_frames_per_traj: int | None = None
+    reset_at_each_iter: bool = False
+    set_truncated: bool = False
+    exploration_type: InteractionType = InteractionType.RANDOM
+    policy_device: torch.device | None = None
+    worker: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_frames_per_traj is not None:
+            whole_number("max_frames_per_traj", self.max_frames_per_traj, 1)
+
+
+class Source:
+    """Takes steps in an environment, batch after batch."""
+
+    # The environment is reset, and the policy called once, to know what it writes.
+
+    def __init__(self, environment: Environment, policy: Any, options: SourceOptions) -> None:
+        self.environment = environment
+        self._options = options
+        self._num_steps = _steps_of(options.frames_per_batch, environment)
+        self._given_policy = policy
+        device = options.policy_device or environment.device
+        self._policy = _on_device(policy, device)
+        random = RandomPolicy(environment.action_spec)
+        self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
+        environment.stepper.begin()
+        self._first_id = int(environment.stepper.ids.min())
+        with torch.no_grad(), set_interaction_type(options.exploration_type):
+            self._random_actor = StandInActor(random, self._written())
+
+    def _written(self) -> Mapping[Key, torch.Tensor]:
+        """Call the policy once; return what it writes."""
+        environment = self.environment
+        rows = Rows(environment.observation_leaves, environment.batch_size, 1)
+        environment.stepper.write_root(rows, 0)
+        written = self._actor.act(rows, 0)
+        to_gymnasium(environment.action_leaves, written, environment.batch_size)
+        for leaf in environment.action_leaves:
+            _check_category(leaf, written[leaf.key], environment.batch_size)
+        return written
+
+    def collect(self, *, random: bool) -> TensorDict:
+        """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
+        stepper, options = self.environment.stepper, self._options
+        if options.reset_at_each_iter:
+            stepper.begin()
+        elif stepper.ended.any():  # by steps that the user took between two batches
+            stepper.restart(stepper.ended)
+        batch = self.environment.batch_size
+        rows = Rows(self.environment.observation_leaves, batch, self._num_steps)
+        actor = self._random_actor if random else self._actor
+        with torch.no_grad(), set_interaction_type(options.exploration_type):
+            stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
+        found = rows.to_tensordict(self._num_steps)
+        for leaf in self.environment.action_leaves:
+            # gymnasium takes the largest of a vector, so that it does not say what is no category.
+            _check_category(leaf, found[leaf.key], (*batch, self._num_steps))
+        # Worker w of W has the numbers w, W + w, 2 W + w, ...
+        ids = (rows.ids - self._first_id) * options.num_workers + options.worker
+        found["collector", "traj_ids"] = torch.from_numpy(ids if batch else ids[0])
+        if options.set_truncated:
+            for name in ("truncated", "done"):
+                found["next", name][..., -1, :] = True
+        return found
+
+    def set_seed(self, seed: int, static_seed: bool) -> int:
+        """Seed the environment, in which new trajectories begin; return the next seed."""
+        return self.environment.set_seed(seed, static_seed)
+
+    def reset(self) -> None:
+        """Begin new trajectories."""
+        self.environment.stepper.begin()
+
+    def update_weights(self, weights: Weights) -> None:
+        """Give the policy other weights."""
+        if weights is None and self._policy is self._given_policy:
+            return
+        load_weights(self._policy, self._given_policy if weights is None else weights)
+
+    def state_dict(self) -> State:
+        """Return how many trajectories there were, and the policy's state if it has one."""
+        found: State = {"trajectories": self.environment.stepper.num_ids - self._first_id}
+        if isinstance(self._policy, torch.nn.Module):
+            found["policy"] = self._policy.state_dict()
+        return found
+
+    def load_state_dict(self, state: State) -> None:
+        """Begin new trajectories, with the numbers after those of the state."""
+        stepper = self.environment.stepper
+        stepper.begin()
+        self._first_id = int(stepper.ids.min()) - state["trajectories"]
+        if "policy" in state:
+            load_weights(self._policy, state["policy"])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+
+def environment_of(
+    create_env_fn: Environment | Callable[..., Any], arguments: Mapping[str, Any] | None
+) -> Environment:
+    """Return an environment that is given, or made by a function."""
+    made: Any = create_env_fn
+    if callable(create_env_fn) and not isinstance(create_env_fn, Environment):
+        made = create_env_fn(**(arguments or {}))
+    elif arguments:
+        raise UsageError(
+            "create_env_kwargs are of a function that makes the environment. It is made already."
+        )
+    if isinstance(made, gymnasium.Env):
+        made = GymEnv(made)
+    if not isinstance(made, Environment):
+        raise UsageError(
+            "A collector takes an environment, such as GymEnv('CartPole-v1'), or a function that "
+            f"returns one, not {made!r}."
+        )
+    return made
+
+
+def _steps_of(frames: int, environment: Environment) -> int:
+    lanes = environment.lanes.num_lanes
+    if frames % lanes:
+        raise UsageError(
+            f"A batch of {frames} frames cannot be divided among {lanes} environments: each has "
+            f"equally many. frames_per_batch may be {frames // lanes * lanes or lanes} or "
+            f"{(frames // lanes + 1) * lanes} for each of them together."
+        )
+    return frames // lanes
+
+
+def _check_category(leaf: Leaf, value: torch.Tensor, batch: tuple[int, ...]) -> None:
+    """Refuse what is no category, such as probabilities; bounds are not checked."""
+    if leaf.counts is None:
+        return
+    whole = value.cpu().to(torch.int64)
+    if not bool((whole == value.cpu()).all()) or not leaf_spec(leaf, batch, None).is_in(whole):
+        raise UsageError(
+            f"The policy's action {'.'.join(leaf.key)} is not in the environment's action_spec. "
+            f"Expected: {leaf_spec(leaf, batch, None)}. Found: {value}. action_spec.project makes "
+            "an action of numbers for each."
+        )
+
+
+def _on_device(policy: Any, device: torch.device | None) -> Any:
+    """Return a module on a device: a copy of it where it is on another."""
+    if device is None or not isinstance(policy, torch.nn.Module):
+        return policy
+    places = {each.device.type for each in (*policy.parameters(), *policy.buffers())}
+    return policy if places <= {device.type} else deepcopy(policy).to(device)
+
+
+def load_weights(policy: Any, weights: Weights) -> None:
+    """Give a policy weights."""
+    if not isinstance(policy, torch.nn.Module):
+        raise UsageError(
+            "update_policy_weights_ is for a policy that is a torch module; this one is "
+            f"{type(policy).__name__}."
+        )
+    try:
+        policy.load_state_dict(weights_of(weights))
+    except RuntimeError as error:
+        raise UsageError(f"The weights are not those of the policy: {error}") from error
+
+
+def weights_of(weights: Any) -> Mapping[str, Any]:
+    """Return weights by name, of a module, of a TensorDict or as they are given."""
+    if isinstance(weights, torch.nn.Module):
+        return weights.state_dict()
+    if isinstance(weights, TensorDictBase):
+        return {str(key): value for key, value in weights.flatten_keys(".").items()}
+    if isinstance(weights, Mapping):
+        return weights
+    raise UsageError(
+        "Weights are a module, its state_dict or a TensorDict of them, not "
+        f"{type(weights).__name__}."
+    )

@@ -1,0 +1,149 @@
+"""What runs in a process that collects: it does what it is told, one command after the other."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.environments.collectors.source import Source, SourceOptions, environment_of
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.workers import pickle_by_value
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process needs to make a source of batches."""
+
+    create_env_fn: bytes
+    create_env_kwargs: bytes
+    policy: bytes
+    options: SourceOptions
+    seed: int
+
+
+class Packed(NamedTuple):
+    """A TensorDict as it is sent: arrays are pickled ten times as fast as tensors are."""
+
+    leaves: dict[Any, Any]
+    shape: tuple[int, ...]
+    names: list[str | None]
+
+
+def pack(tensordict: TensorDict) -> Packed:
+    """Return what is sent of a TensorDict."""
+    leaves = {key: _array(value) for key, value in tensordict.items(True, True)}
+    return Packed(leaves, tuple(tensordict.shape), tensordict.names)
+
+
+def pack_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is sent of a module's weights."""
+    return {
+        name: _array(value.detach().cpu()) if isinstance(value, torch.Tensor) else value
+        for name, value in weights.items()
+    }
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def unpack(packed: Packed) -> TensorDict:
+    """Return the TensorDict of which that was sent."""
+    leaves = {key: _tensor(value) for key, value in packed.leaves.items()}
+    return TensorDict(leaves, packed.shape, names=packed.names)
+
+
+def job_of(
+    create_env_fn: Any, create_env_kwargs: Any, policy: Any, options: SourceOptions, seed: int
+) -> Job:
+    """Return what is sent to a process."""
+    create, arguments, chosen = map(pickle_by_value, (create_env_fn, create_env_kwargs, policy))
+    return Job(create, arguments, chosen, options, seed)
+
+
+def send(connection: Connection, message: Any) -> None:
+    """Send an object."""
+    connection.send_bytes(pickle.dumps(message, protocol=5))
+
+
+def receive(connection: Connection) -> Any:
+    """Receive an object; wait for it."""
+    return pickle.loads(connection.recv_bytes())
+
+
+def work(connection: Connection, job: Job) -> None:
+    """Do what the other end of a connection says, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    torch.set_num_threads(1)  # there is a process for each core
+    source: Source | None = None
+    try:
+        source = _source(job)
+        send(connection, ("made", source.environment.device))
+        while True:
+            name, *arguments = receive(connection)
+            if name == "close":
+                break
+            send(connection, (name, _COMMANDS[name](source, *arguments)))
+    except (EOFError, ConnectionError):
+        pass  # the other process has ended
+    except Exception as error:
+        with suppress(ConnectionError):  # another process failed first, and all are being ended
+            send(connection, ("error", _sendable(error, job.options.worker)))
+    finally:
+        if source is not None:
+            source.close()
+
+
+def _source(job: Job) -> Source:
+    random.seed(job.seed)
+    np.random.seed(job.seed % 2**32)
+    torch.manual_seed(job.seed)
+    create, arguments, policy = (
+        pickle.loads(each) for each in (job.create_env_fn, job.create_env_kwargs, job.policy)
+    )
+    return Source(environment_of(create, arguments), policy, job.options)
+
+
+def _sendable(error: Exception, worker: int) -> RldsError:
+    if isinstance(error, RldsError):
+        return error
+    return RldsError(
+        f"Collector process {worker} failed: {type(error).__name__}: {error}. In that process:\n"
+        f"{''.join(traceback.format_exception(error)).rstrip()}"
+    )
+
+
+def _set_weights(source: Source, weights: dict[str, Any]) -> None:
+    source.update_weights({name: _tensor(value) for name, value in weights.items()})
+
+
+def _collect(source: Source, is_random: bool, weights: dict[str, Any] | None) -> Packed:
+    if weights is not None:
+        _set_weights(source, weights)
+    return pack(source.collect(random=is_random))
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "collect": _collect,
+    "weights": _set_weights,
+    "seed": Source.set_seed,
+    "reset": Source.reset,
+    "state": Source.state_dict,
+    "load": Source.load_state_dict,
+}
+"""What a process can be told."""

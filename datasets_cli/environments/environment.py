@@ -1,0 +1,249 @@
+"""What every environment is: reset, steps and rollouts, in TensorDicts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from datasets_cli.environments.lanes import Lanes
+from datasets_cli.environments.leaves import Leaf, action_leaves_of, leaves_of
+from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
+from datasets_cli.environments.rows import FLAGS, Rows
+from datasets_cli.environments.specs import done_spec, leaf_spec, reward_spec, tree_spec
+from datasets_cli.environments.stepper import Stepper
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.spec import TensorSpec
+
+ACTION = "action"
+_TAKEN = {ACTION, "reward", "next", "collector", *FLAGS}
+_CHUNK = 1024  # steps of a rollout for which room is made at once
+
+
+class Environment(ABC):
+    """Environments of gymnasium, one lane each, as functions of TensorDicts."""
+
+    def __init__(
+        self,
+        batch_size: tuple[int, ...],
+        device: str | torch.device | None,
+        categorical_action_encoding: bool,
+    ) -> None:
+        self.batch_size = torch.Size(batch_size)
+        self.device = None if device is None else torch.device(device)
+        self.is_closed = False
+        self._one_hot = not categorical_action_encoding
+
+    @abstractmethod
+    def _make_lanes(self) -> Lanes:
+        """Make the environments of gymnasium."""
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """The environments of gymnasium; made when they are first needed."""
+        return self._make_lanes()
+
+    @cached_property
+    def stepper(self) -> Stepper:
+        """What takes the steps, and knows where each lane stands."""
+        return Stepper(self.lanes, self.action_leaves)
+
+    @cached_property
+    def observation_leaves(self) -> list[Leaf]:
+        """The arrays of an observation."""
+        space = self.lanes.observation_space
+        leaves = leaves_of(space, "observation", one_hot=self._one_hot)
+        for leaf in leaves:
+            if leaf.key[0] in _TAKEN:
+                raise UsageError(
+                    f"The environment has an observation {leaf.key[0]!r}, a name that rows have "
+                    "for something else. Rename it in a wrapper of gymnasium."
+                )
+        return leaves
+
+    @cached_property
+    def action_leaves(self) -> list[Leaf]:
+        """The arrays of an action."""
+        return action_leaves_of(self.lanes.action_space, ACTION, one_hot=self._one_hot)
+
+    @cached_property
+    def observation_spec(self) -> Composite:
+        """What the environment returns, but rewards and flags."""
+        return tree_spec(self.observation_leaves, self.batch_size, self.device)
+
+    @cached_property
+    def action_spec(self) -> TensorSpec:
+        """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
+        first = self.action_leaves[0]
+        if not first.path:
+            return leaf_spec(first, self.batch_size, self.device)
+        return tree_spec(self.action_leaves, self.batch_size, self.device)
+
+    @cached_property
+    def reward_spec(self) -> TensorSpec:
+        """A reward."""
+        return reward_spec(self.batch_size, self.device)
+
+    @cached_property
+    def done_spec(self) -> Composite:
+        """The flags that end a trajectory."""
+        return done_spec(self.batch_size, self.device)
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Reset every lane with a seed; return the first seed that was not used.
+
+        Random numbers of torch, by which random actions are drawn, are not seeded.
+
+        Args:
+            seed: of the first lane; the others have the numbers after it, as in gymnasium.
+            static_seed: give every lane the same seed, and return it.
+        """
+        self._check_open()
+        seed, count = whole_number("seed", seed, 0), self.lanes.num_lanes
+        self.stepper.begin([seed] * count if static_seed else range(seed, seed + count))
+        return seed if static_seed else seed + count
+
+    def reset(
+        self, tensordict: TensorDictBase | None = None, *, seed: int | None = None
+    ) -> TensorDictBase:
+        """Begin trajectories; return the observations ``[*batch]``.
+
+        Args:
+            tensordict: resets only some lanes where it has ``"_reset"``, bool ``[*batch, 1]``; it
+                is not changed.
+            seed: as in ``set_seed``; the environments' random numbers continue where None.
+
+        Raises:
+            UsageError: ``"_reset"`` is of another shape, or not of every lane where there is a
+                seed, or at the first reset.
+        """
+        self._check_open()
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        if mask is not None and not bool(mask.all()):
+            self._restart(mask, seed)
+        elif seed is not None:
+            self.set_seed(seed)
+        else:
+            self.stepper.begin()
+        return self._root()
+
+    def _restart(self, mask: torch.Tensor, seed: int | None) -> None:
+        if seed is not None or not self.stepper.has_begun:
+            raise UsageError(
+                "The first reset, and one with a seed, is of every lane, not of those of '_reset'."
+            )
+        if mask.numel() != self.lanes.num_lanes:
+            raise UsageError(
+                f"'_reset' must have the shape {[*self.batch_size, 1]}, not {[*mask.shape]}."
+            )
+        if bool(mask.any()):
+            self.stepper.restart(mask.reshape(-1).cpu().numpy())
+
+    def step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Take a step in every lane, and write what it led to below ``"next"``.
+
+        Args:
+            tensordict: with the action ``[*batch, ...]``; it is changed and returned.
+
+        Raises:
+            UsageError: the action is missing or of another shape, or a lane is not reset.
+        """
+        self._check_open()
+        self._check_reset()
+        rows = Rows(self.observation_leaves, self.batch_size, 1)
+        self.stepper.step(flat_items(tensordict.select(ACTION, strict=False)), rows, 0)
+        return tensordict.set("next", self._placed(rows.to_tensordict(1)["next"][..., 0]))
+
+    def step_and_maybe_reset(
+        self, tensordict: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Take a step, and begin trajectories in the lanes where it ended one.
+
+        Args:
+            tensordict: as in ``step``.
+
+        Returns:
+            What ``step`` returns, and what the next step begins with.
+        """
+        stepped = self.step(tensordict)
+        if self.stepper.ended.any():
+            self.stepper.restart(self.stepper.ended)
+        return stepped, self._root()
+
+    def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Write a random action into a TensorDict, a new one where None, and return it."""
+        found = TensorDict({}, self.batch_size) if tensordict is None else tensordict
+        return RandomPolicy(self.action_spec)(found)
+
+    def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
+        """Take a step by a random action."""
+        return self.step(self.rand_action(tensordict))
+
+    def rollout(
+        self,
+        max_steps: int,
+        policy: Any = None,
+        *,
+        auto_reset: bool = True,
+        break_when_any_done: bool = True,
+    ) -> TensorDictBase:
+        """Return the rows of up to ``max_steps`` steps, ``[*batch, T]``.
+
+        Args:
+            max_steps: of each lane.
+            policy: a function of a TensorDict, or a module; random actions where None.
+            auto_reset: reset every lane first; the rollout else begins where the lanes stand.
+            break_when_any_done: stop where a trajectory ends in any lane; else another begins.
+
+        Raises:
+            UsageError: ``max_steps`` is below 1, or without ``auto_reset`` a lane is not reset.
+        """
+        self._check_open()
+        if max_steps < 1:
+            raise UsageError(f"max_steps must be at least 1, not {max_steps}.")
+        if auto_reset:
+            self.stepper.begin()
+        self._check_reset()
+        chosen = RandomPolicy(self.action_spec) if policy is None else policy
+        actor = actor_of(chosen, ACTION, self.device)
+        parts: list[TensorDict] = []
+        with torch.no_grad():
+            for begin in range(0, max_steps, _CHUNK):
+                room = min(_CHUNK, max_steps - begin)
+                rows = Rows(self.observation_leaves, self.batch_size, room)
+                taken = self.stepper.roll(actor, rows, until_done=break_when_any_done)
+                parts.append(rows.to_tensordict(taken))
+                if taken < room or (break_when_any_done and self.stepper.ended.any()):
+                    break
+        return self._placed(torch.cat(parts, -1))
+
+    def close(self) -> None:
+        """Close the environments, and end the processes that they run in."""
+        if "lanes" in vars(self) and not self.is_closed:
+            self.lanes.close()
+        self.is_closed = True
+
+    def _root(self) -> TensorDictBase:
+        """Return where the lanes stand."""
+        rows = Rows(self.observation_leaves, self.batch_size, 1)
+        self.stepper.write_root(rows, 0)
+        return self._placed(rows.root(0))
+
+    def _placed(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict if self.device is None else tensordict.to(self.device)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise UsageError(f"{self} is closed. Make another one.")
+
+    def _check_reset(self) -> None:
+        if self.stepper.ended.any():
+            raise UsageError(
+                "A trajectory is to begin before the next step. Call reset(), or for some lanes "
+                "reset(tensordict) with '_reset'."
+            )

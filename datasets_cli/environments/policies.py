@@ -1,0 +1,166 @@
+"""Policies: functions of a TensorDict that write an action into it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+
+from datasets_cli.environments.rows import FLAGS, Key, Rows
+from datasets_cli.errors import UsageError
+
+Policy = Callable[[TensorDictBase], TensorDictBase]
+_WORDS = ("tensordict", "td")
+
+
+class RandomPolicy:
+    """Takes any action that its spec allows, with torch's global random numbers.
+
+    Args:
+        action_spec: of an environment; a Composite is of what is written at the root.
+        action_key: where the action is written, unless the spec is a Composite.
+    """
+
+    def __init__(self, action_spec: Any, action_key: str = "action") -> None:
+        self.action_spec = action_spec
+        self.action_key = action_key
+
+    def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write an action into a TensorDict, and return it."""
+        drawn = self.action_spec.rand()
+        if isinstance(drawn, TensorDictBase):
+            return tensordict.update(drawn)
+        return tensordict.set(self.action_key, drawn)
+
+    def __repr__(self) -> str:
+        return f"RandomPolicy(action_spec={self.action_spec}, action_key={self.action_key!r})"
+
+
+class Actor(Protocol):
+    """What chooses the actions of a rollout."""
+
+    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+        """Return what is written in a step, the action among it, as tensors ``[*batch, ...]``."""
+
+
+class RandomActor:
+    """Random actions, for which no TensorDict is made."""
+
+    def __init__(self, policy: RandomPolicy) -> None:
+        self._policy = policy
+        self._key: Key = (policy.action_key,)
+
+    def act(self, rows: Rows, step: int) -> dict[Key, torch.Tensor]:
+        """Return a random action."""
+        drawn = self._policy.action_spec.rand()
+        return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
+
+
+class StandInActor:
+    """Random actions in place of a policy, with the entries that it would write."""
+
+    def __init__(self, policy: RandomPolicy, written: Mapping[Key, torch.Tensor]) -> None:
+        self._random = RandomActor(policy)
+        self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
+
+    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+        """Return a random action, and zeros."""
+        drawn = self._random.act(rows, step)
+        action = {key: value.to(self._zeros[key].dtype) for key, value in drawn.items()}
+        return self._zeros | action
+
+
+class PolicyActor:
+    """The actions of a policy."""
+
+    def __init__(
+        self, policy: Callable[..., Any], action_key: str, device: torch.device | None
+    ) -> None:
+        self._policy = policy
+        self._action_key = action_key
+        self._device = device
+
+    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+        """Return what the policy writes into the rows of a step."""
+        given = rows.root(step)
+        if self._device is not None:
+            given = given.to(self._device)
+        before = flat_items(given)
+        found = self._policy(given)
+        if isinstance(found, torch.Tensor):
+            return {(self._action_key,): found.detach()}
+        if not isinstance(found, TensorDictBase):
+            raise UsageError(
+                f"The policy returned {type(found).__name__}. A policy returns the TensorDict that "
+                f"it was given, with {self._action_key!r} in it, or the action as a tensor."
+            )
+        return _written(found, before)
+
+
+def _written(found: TensorDictBase, before: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+    """Return what a policy added to what it was given."""
+    written: dict[Key, torch.Tensor] = {}
+    for key, value in flat_items(found).items():
+        if key not in before:
+            if key[0] in ("next", "collector"):
+                raise UsageError(
+                    f"The policy wrote {key}: what is below 'next' and 'collector' is the "
+                    "environment's and the collector's. Write it at the root."
+                )
+            written[key] = value.detach()
+        elif value is not before[key]:
+            raise UsageError(
+                f"The policy put another tensor at {key!r}, which is the environment's: the row "
+                "would not be what was observed. Write it under another name."
+            )
+    return written
+
+
+def flat_items(tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
+    """Return every tensor of a TensorDict by its whole key."""
+    leaves = tensordict.items(True, True)
+    return {key if isinstance(key, tuple) else (key,): value for key, value in leaves}
+
+
+def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -> Actor:
+    """Return what chooses actions by a policy."""
+    if type(policy) is RandomPolicy and policy.action_key == action_key:
+        return RandomActor(policy)
+    if not callable(policy):
+        raise UsageError(
+            f"policy is {policy!r}. Expected: a function of a TensorDict, a module, or None for "
+            "random actions."
+        )
+    if isinstance(policy, torch.nn.Module) and not _takes_tensordict(policy):
+        return PolicyActor(_of_observation(policy), action_key, device)
+    return PolicyActor(policy, action_key, device)
+
+
+def _takes_tensordict(module: torch.nn.Module) -> bool:
+    if isinstance(module, TensorDictModuleBase):
+        return True
+    parameters = [*inspect.signature(module.forward).parameters.values()]
+    if not parameters:
+        return False
+    return parameters[0].name in _WORDS or "TensorDict" in str(parameters[0].annotation)
+
+
+def _of_observation(module: torch.nn.Module) -> Callable[[TensorDictBase], torch.Tensor]:
+    """Return the policy that a module of one tensor is: of the only observation there is."""
+
+    def policy(tensordict: TensorDictBase) -> torch.Tensor:
+        names = [key for key in tensordict.keys(True, True) if key not in FLAGS]
+        if len(names) != 1:
+            raise UsageError(
+                f"The policy {type(module).__name__} takes tensors, and the environment has the "
+                f"observations {names}. Wrap it: tensordict.nn.TensorDictModule(module, "
+                "in_keys=[...], out_keys=['action'])."
+            )
+        action: torch.Tensor = module(tensordict.get(names[0]))
+        return action
+
+    return policy

@@ -1,0 +1,127 @@
+"""Chunks of a recording: some episodes, recorded by one worker into a folder of their own.
+
+<folder>/<number>/00000012.000.npz    the steps of episode 12 and of short ones after it, or the
+                                      first piece of a long one
+<folder>/<number>/chunk.json          numbers of episodes and steps; the folder has its name when
+                                      all of it is written
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from datasets_cli.environments.record.lanes import Columns, Piece, make_environments, pieces
+from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.policies import make_policy
+from datasets_cli.sources.disk import disk_errors
+
+CHUNK = "chunk.json"
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """Episodes to record, and everything that a worker needs."""
+
+    options: RecordOptions
+    number: int
+    first: int
+    stop: int
+    folder: Path
+    policy: bytes | None
+    policy_name: str
+
+    @property
+    def done(self) -> Path:
+        """The folder of the finished chunk."""
+        return self.folder / f"{self.number:06}"
+
+    @property
+    def named(self) -> str:
+        """The episodes, as messages name them."""
+        last = self.stop - 1
+        return f"episode {self.first}" if self.first == last else f"episodes {self.first} to {last}"
+
+
+def record_chunk(task: ChunkTask) -> None:
+    """Record the episodes of a chunk; runs in a worker."""
+    options = task.options
+    new = task.folder / f".{task.number:06}.{os.getpid()}"
+    shutil.rmtree(new, ignore_errors=True)
+    with disk_errors(task.folder), torch.random.fork_rng(devices=[]):
+        new.mkdir(parents=True)
+        function = None if task.policy is None else cloudpickle.loads(task.policy)
+        with closing(make_environments(options)) as envs:
+            policy = make_policy(
+                function,
+                task.policy_name,
+                envs.single_action_space,
+                options.num_envs,
+                (options.seed, task.number),
+            )
+            episodes = range(task.first, task.stop)
+            num_steps = _write(new, pieces(envs, policy, options, episodes))
+        summary = {"episodes": len(episodes), "steps": num_steps}
+        (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
+        shutil.rmtree(task.done, ignore_errors=True)
+        new.rename(task.done)
+
+
+def num_steps_in(folder: Path) -> int:
+    """Return the steps of a finished chunk."""
+    found: int = json.loads((folder / CHUNK).read_text(encoding="ascii"))["steps"]
+    return found
+
+
+def read_chunk(folder: Path) -> Iterator[Columns]:
+    """Yield the steps of a finished chunk, in the order of its episodes."""
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as stored:
+            columns: Columns = {}
+            for name in stored.files:
+                is_text, key = json.loads(name)
+                columns[tuple(key)] = stored[name].astype(object) if is_text else stored[name]
+            yield columns
+
+
+def _write(folder: Path, found: Iterator[Piece]) -> int:
+    """Write the steps of episodes; those of short ones together, in order. Return the steps."""
+    whole: dict[int, Columns] = {}
+    num_pieces: dict[int, int] = {}
+    num_steps = 0
+    for piece in found:
+        num_steps += len(next(iter(piece.columns.values())))
+        number = num_pieces.get(piece.episode, 0)
+        if piece.is_last and not number:
+            whole[piece.episode] = piece.columns
+            continue
+        num_pieces[piece.episode] = number + 1
+        _save(folder, piece.episode, number, [piece.columns])
+    run: list[int] = []
+    for episode in [*sorted({*whole, *num_pieces}), None]:
+        if episode in whole:
+            run.append(episode)
+        elif run:
+            _save(folder, run[0], 0, [whole[each] for each in run])
+            run = []
+    return num_steps
+
+
+def _save(folder: Path, episode: int, number: int, parts: list[Columns]) -> None:
+    columns: dict[str, Any] = {}
+    for key in parts[0]:
+        values = np.concatenate([part[key] for part in parts])
+        is_text = values.dtype == object
+        # numpy would keep objects as pickles; a name may have any character.
+        columns[json.dumps([is_text, key])] = values.astype(str) if is_text else values
+    np.savez(folder / f"{episode:08}.{number:03}.npz", **columns)

@@ -1,0 +1,146 @@
+"""A run of a recording: what is recorded, in which chunks, by which workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.environments.record.chunks import ChunkTask, num_steps_in, record_chunk
+from datasets_cli.environments.record.lanes import make_environments
+from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
+from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.tasks import run_tasks
+from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.progress import Progress
+from datasets_cli.sources.disk import make_folder
+from datasets_cli.specs.forms.gymnasium_spaces import describe
+from datasets_cli.store.manifest import Manifest
+
+WORTH_PROCESSES_SECONDS = 10.0
+"""Work that is worth starting processes for: they import torch for some seconds."""
+
+CHUNKS_A_WAVE = 4
+"""Chunks for each worker between two looks at whether the steps are enough."""
+
+
+class Run:
+    """What one call records."""
+
+    def __init__(
+        self, options: RecordOptions, policy: PolicyFunction | None, older: Manifest | None
+    ) -> None:
+        self.options, self._policy = options, policy
+        self.policy_entry = {"name": RANDOM} if policy is None else function_entry(policy)
+        with closing(make_environments(replace(options, num_envs=1))) as envs:
+            spec = envs.envs[0].spec  # type: ignore[attr-defined]
+            # As texts, which may have the bare word Infinity: as Minari keeps them.
+            self.environment = {
+                "env_spec": spec.to_json(),
+                "observation_space": json.dumps(describe(envs.single_observation_space)),
+                "action_space": json.dumps(describe(envs.single_action_space)),
+            }
+        self._episode_limit = options.most_episode_steps or spec.max_episode_steps
+        self.earlier = [] if older is None else _earlier(older, self.environment)
+        self.first_episode = sum(each["episodes_recorded"] for each in self.earlier)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """Everything that decides the values, as JSON values."""
+        return {
+            **self.options.to_json(),
+            "policy": self.policy_entry,
+            "first_episode": self.first_episode,
+            "gymnasium": gymnasium.__version__,
+        }
+
+    def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
+        """Record what is missing and return the folders of all chunks, in order."""
+        if self._episode_limit is None:
+            progress.note(
+                f"{self.options.env} has no step limit, and an episode may never end: "
+                "--max-episode-steps N cuts it"
+            )
+        make_folder(folder)
+        found: list[Path] = []
+        num_steps = 0
+        kept = f"What is recorded is kept in {folder}; the same call continues from there."
+        waves = self._waves(folder, workers)
+        first = next(waves)
+        if workers.num_workers is None and not self._is_worth_processes(first):
+            workers = replace(workers, num_workers=0)
+        with workers.pool() as pool:
+            for wave in chain([first], waves):
+                missing = [task for task in wave if not task.done.is_dir()]
+                num_steps += sum(num_steps_in(task.done) for task in wave if task not in missing)
+                done = run_tasks(
+                    pool,
+                    record_chunk,
+                    missing,
+                    kept,
+                    name=lambda task: task.named,
+                    note=progress.note,
+                )
+                for task, _ in done:
+                    num_steps += num_steps_in(task.done)
+                    progress.writing(num_steps)
+                found += [task.done for task in wave]
+                if self.options.num_steps is not None and num_steps >= self.options.num_steps:
+                    break
+        return found
+
+    def _is_worth_processes(self, tasks: list[ChunkTask]) -> bool:
+        """Record the first chunk in this process, and tell whether the rest would take long."""
+        began = time.monotonic()
+        missing = [task for task in tasks if not task.done.is_dir()]
+        if not missing:
+            return True
+        record_chunk(missing[0])
+        seconds = time.monotonic() - began
+        wanted, num_steps = self.options.num_steps, num_steps_in(missing[0].done)
+        num_chunks = len(missing) if wanted is None else wanted / num_steps
+        return seconds * (num_chunks - 1) > WORTH_PROCESSES_SECONDS
+
+    def _waves(self, folder: Path, workers: Workers) -> Iterator[list[ChunkTask]]:
+        """Yield tasks: all of a number of episodes at once; some at a time until steps suffice."""
+        options, size = self.options, self.options.chunk_episodes
+        pickled = None if self._policy is None else pickle_by_value(self._policy)
+        stop = None if options.num_episodes is None else self.first_episode + options.num_episodes
+
+        def task(number: int) -> ChunkTask:
+            first = self.first_episode + number * size
+            last = first + size if stop is None else min(first + size, stop)
+            name = self.policy_entry["name"]
+            return ChunkTask(options, number, first, last, folder, pickled, name)
+
+        if options.num_episodes is not None:
+            yield [task(number) for number in range(-(-options.num_episodes // size))]
+            return
+        number, wave = 0, CHUNKS_A_WAVE * max(1, workers.num_workers or 1)
+        while True:
+            yield [task(each) for each in range(number, number + wave)]
+            number += wave
+
+
+def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any]]:
+    """Return what a dataset was recorded by, if episodes of an environment can be added to it."""
+    recordings = older.metadata.get("recordings")
+    differing = [name for name, text in environment.items() if older.metadata.get(name) != text]
+    if recordings is None or differing:
+        found = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
+        raise UsageError(f"Episodes cannot be added to {older.id}: {found}. Choose another --out.")
+    if older.texts:
+        raise UsageError(
+            f"Episodes cannot be added to {older.id}, which has text. Record into another --out, "
+            "and sample both as a Mixture."
+        )
+    return list(recordings)

@@ -1,0 +1,121 @@
+"""The rows of a rollout, written step by step into arrays, and once made into a TensorDict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tensordict import TensorDict
+
+from datasets_cli.environments.lanes import Flags, Step
+from datasets_cli.environments.leaves import Leaf
+from datasets_cli.errors import UsageError
+
+Key = tuple[str, ...]
+FLAGS = ("done", "terminated", "truncated")
+
+
+class Rows:
+    """Room for the rows of all lanes."""
+
+    def __init__(self, leaves: Sequence[Leaf], batch: tuple[int, ...], num_steps: int) -> None:
+        self.num_steps = num_steps
+        self.batch = batch
+        self._lanes = batch or (1,)
+        self._tensors: dict[Key, torch.Tensor] = {}
+        self._written: dict[Key, Any] = {}  # by the policy: shape and element type
+        self._root = [(leaf, self._add(leaf.key, leaf)) for leaf in leaves]
+        self._next = [(leaf, self._add(("next", *leaf.key), leaf)) for leaf in leaves]
+        flag = (*self._lanes, num_steps, 1)
+        self._tensors |= {(name,): torch.zeros(flag, dtype=torch.bool) for name in FLAGS}
+        self._tensors |= {("next", name): torch.empty(flag, dtype=torch.bool) for name in FLAGS}
+        self._tensors["next", "reward"] = torch.empty(flag)
+        self._reward = self._tensors["next", "reward"].numpy()
+        self._flags = [self._tensors["next", name].numpy() for name in FLAGS]
+        self.ids = np.empty(flag[:-1], np.int64)
+        """The number of each row's trajectory, ``[N, T]``."""
+        # What a policy is given: of a batch [N, T, ...], else the only lane [T, ...].
+        given: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
+        self._given = {key: self._without_lane(self._tensors[key]) for key in given}
+
+    def _add(self, key: Key, leaf: Leaf) -> NDArray[Any]:
+        array = np.empty((*self._lanes, self.num_steps, *leaf.shape), leaf.dtype)
+        self._tensors[key] = torch.from_numpy(array)
+        return array
+
+    def root(self, step: int) -> TensorDict:
+        """Return what a policy is given: the rows of one step before its action."""
+        at: Any = (slice(None), step) if self.batch else step
+        return TensorDict(
+            {key if key[1:] else key[0]: tensor[at] for key, tensor in self._given.items()},
+            self.batch,
+        )
+
+    def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
+        """Write what a step begins with."""
+        # ids: the number of each lane's trajectory, `[N]`.
+        for leaf, array in self._root:
+            leaf.keep(leaf.pick(observation), array[:, step])
+        self.ids[:, step] = ids
+
+    def write_action(self, step: int, written: Mapping[Key, torch.Tensor]) -> None:
+        """Write what the policy wrote in a step."""
+        # written: tensors `[*batch, ...]`; the first step's keys are those of every step.
+        found = {key: (value.shape, value.dtype) for key, value in written.items()}
+        if not self._written:
+            self._make_room(found)
+        if found != self._written:
+            raise UsageError(
+                f"The policy wrote {found} in a step, and {self._written} in the first one. Every "
+                "row has the same entries, of the same shapes and element types."
+            )
+        for key, value in written.items():
+            self._tensors[key][:, step] = value
+
+    def _make_room(self, written: dict[Key, Any]) -> None:
+        num_batch = len(self.batch)
+        for key, (shape, dtype) in written.items():
+            if shape[:num_batch] != self.batch:
+                raise UsageError(
+                    f"The policy wrote {'.'.join(key)} of the shape {[*shape]}, which must begin "
+                    f"with that of the environment, {[*self.batch]}."
+                )
+            room = (*self._lanes, self.num_steps, *shape[num_batch:])
+            self._tensors[key] = torch.empty(room, dtype=dtype)
+        self._written = written
+
+    def write_next(self, step: int, result: Step) -> None:
+        """Write what a step of the lanes led to."""
+        for leaf, array in self._next:
+            leaf.keep(leaf.pick(result.observation), array[:, step])
+            for lane, last in result.last_observations.items():
+                leaf.keep(leaf.pick(last), array[lane : lane + 1, step])
+        self._reward[:, step, 0] = result.reward
+        done, terminated, truncated = self._flags
+        done[:, step, 0] = result.terminated | result.truncated
+        terminated[:, step, 0] = result.terminated
+        truncated[:, step, 0] = result.truncated
+
+    def truncate(self, step: int, lanes: Flags) -> None:
+        """Mark rows of a step as the last of their trajectories, ``[N]``, which others cut."""
+        done, _, truncated = self._flags
+        done[lanes, step] = True
+        truncated[lanes, step] = True
+
+    def to_tensordict(self, num_steps: int) -> TensorDict:
+        """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
+        # It has the memory of this object, which is not written to again.
+        tree: dict[str, Any] = {}
+        for key, tensor in self._tensors.items():
+            branch = tree
+            for name in key[:-1]:
+                branch = branch.setdefault(name, {})
+            branch[key[-1]] = self._without_lane(tensor).narrow(len(self.batch), 0, num_steps)
+        names = [*[None] * len(self.batch), "time"]
+        return TensorDict(tree, (*self.batch, num_steps), names=names)
+
+    def _without_lane(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if self.batch else tensor[0]

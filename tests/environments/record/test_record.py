@@ -1,0 +1,219 @@
+"""Recordings against loops of gymnasium written by hand; resumed, added to, refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from datasets_cli import ExperienceReplay, RldsError, UsageError, record, verify
+from datasets_cli.config import Config
+from datasets_cli.environments.record import chunks
+from datasets_cli.environments.record.policies import seed_of
+from datasets_cli.store.manifest import read_manifest
+from tests.environments.record import toys
+
+CARTPOLE = "CartPole-v1"
+
+
+def by_hand(env_id: str, num_episodes: int, seed: int = 0, policy: Any = None) -> Iterator[Any]:
+    """Yield the steps of a recording: episode, observation, action, and what ``step`` returned."""
+    env = gymnasium.make(env_id)
+    for episode in range(num_episodes):
+        observation, _ = env.reset(seed=seed_of(seed, episode, 0))
+        env.action_space.seed(seed_of(seed, episode, 1))
+        done = False
+        while not done:
+            action = policy(observation) if policy else env.action_space.sample()
+            following, reward, terminated, truncated, _ = env.step(action)
+            yield episode, observation, action, following, reward, terminated, truncated
+            observation, done = following, terminated or truncated
+
+
+def files_of(name: str) -> dict[str, Any]:
+    return dict(read_manifest(ExperienceReplay(f"recorded/{name}").data_path).files)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_what_is_recorded_is_the_loop_written_by_hand(num_envs: int, layout: str) -> None:
+    made = record(CARTPOLE, "x", num_episodes=30, num_envs=num_envs, seed=3, layout=layout)
+    steps = list(by_hand(CARTPOLE, 30, 3))
+    rows = ExperienceReplay("recorded/x")[:]
+    assert (made.num_transitions, made.num_trajectories, made.layout) == (len(steps), 30, layout)
+    keys = ["episode", "observation", "action", ("next", "observation"), ("next", "reward")]
+    for key, column in zip([*keys, ("next", "terminated"), ("next", "truncated")], zip(*steps)):  # noqa: B905
+        wanted = np.asarray(column)
+        found = rows[key].numpy().reshape(wanted.shape)
+        assert found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes(), key
+    assert verify("recorded/x", deep=True)
+
+
+def test_a_policy_of_a_module_chooses_the_actions() -> None:
+    record(CARTPOLE, "x", policy="tests.environments.record.toys:lean", num_episodes=3, num_envs=2)
+    wanted = [step[2] for step in by_hand(CARTPOLE, 3, policy=lambda o: int(o[2] > 0))]
+    assert ExperienceReplay("recorded/x")[:]["action"].tolist() == wanted
+
+
+def test_workers_do_not_change_a_byte() -> None:
+    for workers in (0, 2):
+        record(CARTPOLE, f"by-{workers}", num_steps=200, num_workers=workers, policy=toys.coin)
+    assert files_of("by-0") == files_of("by-2")
+
+
+def test_steps_cut_the_last_episode_as_truncated() -> None:
+    record(CARTPOLE, "x", num_steps=50)
+    rows = ExperienceReplay("recorded/x")[:]
+    assert len(rows) == 50 and bool(rows["next", "truncated"][-1])
+    assert not rows["next", "terminated"][-1]
+    wanted = [step[2] for step in by_hand(CARTPOLE, 5)][:50]
+    assert rows["action"].tolist() == wanted
+
+
+def test_an_interrupted_recording_continues_to_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record(CARTPOLE, "whole", num_episodes=6, policy=toys.coin)
+    whole, recorded = chunks.make_environments, []
+
+    def fail_at_the_fourth(options: Any) -> Any:
+        recorded.append(options)
+        if len(recorded) == 4:
+            raise KeyboardInterrupt
+        return whole(options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chunks, "make_environments", fail_at_the_fourth)
+        with pytest.raises(KeyboardInterrupt):
+            record(CARTPOLE, "half", num_episodes=6, policy=toys.coin)
+        record(CARTPOLE, "half", num_episodes=6, policy=toys.coin)
+    assert len(recorded) == 4 + 3  # what was recorded is not recorded again
+    assert files_of("half") == files_of("whole")
+
+
+def test_another_recording_does_not_take_the_place_of_an_interrupted_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_chunk = iter([chunks.make_environments])
+
+    def fail_at_the_second(options: Any) -> Any:
+        return next(one_chunk, toys.broken)(options)
+
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(chunks, "make_environments", fail_at_the_second)
+        record(CARTPOLE, "x", num_episodes=6)
+    with pytest.raises(UsageError, match=r"was interrupted \(num_episodes: 6, now 5"):
+        record(CARTPOLE, "x", num_episodes=5)
+
+
+def test_a_call_that_failed_before_the_first_episode_was_finished_may_be_mended() -> None:
+    with pytest.raises(RldsError, match="of the policy"):
+        record(CARTPOLE, "x", num_episodes=6, policy=toys.broken)
+    record(CARTPOLE, "x", num_episodes=2, policy=toys.coin)
+    record(CARTPOLE, "whole", num_episodes=2, policy=toys.coin)
+    assert files_of("x") == files_of("whole")
+
+
+def test_episodes_that_are_added_continue_the_numbers() -> None:
+    record(CARTPOLE, "whole", num_episodes=7)
+    record(CARTPOLE, "parts", num_episodes=3)
+    record(CARTPOLE, "parts", num_episodes=4, append=True)
+    assert files_of("parts") == files_of("whole")
+    replay = ExperienceReplay("recorded/parts")
+    assert [each["episodes_recorded"] for each in replay.metadata["recordings"]] == [3, 4]
+
+
+def test_the_same_call_again_does_nothing_and_another_one_is_refused() -> None:
+    made = record(CARTPOLE, "x", num_episodes=2)
+    assert record(CARTPOLE, "x", num_episodes=2) == made
+    with pytest.raises(UsageError, match="recorded otherwise"):
+        record(CARTPOLE, "x", num_episodes=3)
+    with pytest.raises(UsageError, match=r"observation_space .* differ"):
+        record("Acrobot-v1", "x", num_episodes=3, append=True)
+
+
+def test_spaces_of_every_kind_become_columns() -> None:
+    record("Corridor-v0", "x", num_episodes=5, num_envs=2)
+    rows = ExperienceReplay("recorded/x")[:]
+    steps = list(by_hand("Corridor-v0", 5))
+    for place, prefix in ((1, ()), (3, ("next",))):
+        seen = [step[place] for step in steps]
+        for key in ("pixels", "place"):
+            found = rows[*prefix, "observation", key].numpy()
+            assert found.tolist() == np.array([each[key] for each in seen]).tolist()
+        for number in (0, 1):
+            found = rows[*prefix, "observation", "goal", str(number)].numpy()
+            assert found.tolist() == [each["goal"][number].tolist() for each in seen]
+    assert rows["action", "0"].tolist() == [int(step[2][0]) for step in steps]
+    assert rows["action", "1"].numpy().tolist() == [step[2][1].tolist() for step in steps]
+
+
+def test_text_is_recorded_as_text() -> None:
+    record("Written-v0", "x", num_episodes=2)
+    rows = ExperienceReplay("recorded/x", text=True)[:]
+    assert list(rows["observation", "text"]) == ["0", "1", "2"] * 2
+    assert list(rows["next", "observation", "text"]) == ["1", "2", "3"] * 2
+    with pytest.raises(UsageError, match="which has text"):
+        record("Written-v0", "x", num_episodes=2, append=True)
+
+
+def test_an_endless_environment_is_cut_by_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    record("Endless-v0", "x", num_steps=10)
+    assert ExperienceReplay("recorded/x")[:]["observation"].tolist() == list(range(10))
+    record("Endless-v0", "y", num_episodes=2, max_episode_steps=4)
+    rows = ExperienceReplay("recorded/y")[:]
+    assert rows["next", "truncated"].flatten().tolist() == [False, False, False, True] * 2
+
+
+def test_long_episodes_are_written_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    record(CARTPOLE, "whole", num_episodes=8, num_envs=2)
+    monkeypatch.setattr("datasets_cli.environments.record.lanes.PIECE_BYTES", 1000)
+    record(CARTPOLE, "pieces", num_episodes=8, num_envs=2)
+    assert files_of("pieces") == files_of("whole")
+
+
+def test_the_spaces_are_what_minari_reads_and_the_environment_is_recovered() -> None:
+    from minari.serialization import deserialize_space
+
+    record("Corridor-v0", "x", num_episodes=1)
+    replay = ExperienceReplay("recorded/x")
+    for name in ("observation_space", "action_space"):
+        assert deserialize_space(replay.metadata[name]) == getattr(toys.Corridor, name)
+    assert isinstance(replay.recover_environment().unwrapped, toys.Corridor)
+    assert json.loads(replay.metadata["env_spec"])["id"] == "Corridor-v0"
+
+
+def test_a_dataset_without_an_environment_says_so(door: str) -> None:
+    with pytest.raises(UsageError, match="has no env_spec"):
+        ExperienceReplay(door, download=False).recover_environment()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--episodes N or --steps N"),
+        ({"num_episodes": 1, "num_steps": 1}, "one of them"),
+        ({"num_episodes": 0}, "num_episodes is 0"),
+        ({"num_episodes": 1, "policy": toys.wrong}, r"float32 \[1, 2\]; expected int64 \[1\]"),
+        ({"num_episodes": 1, "policy": toys.too_many}, "actions that are not 1, one for each"),
+        (
+            {"num_episodes": 1, "policy": "nowhere:f"},
+            "--policy nowhere:f: there is no module nowhere",
+        ),
+        ({"num_episodes": 1, "policy": "nowhere"}, "--policy 'nowhere' is not MODULE:FUNCTION"),
+        ({"num_episodes": 1, "env_options": {"mode": print}}, "JSON values"),
+        (
+            {"num_episodes": 1, "env_options": {"mode": 1}},
+            r"cannot be made \(TypeError",
+        ),
+        ({"num_episodes": 1, "layout": "csv"}, "layout 'csv' does not exist"),
+    ],
+)
+def test_wrong_calls_are_refused(options: dict[str, Any], message: str, config: Config) -> None:
+    with pytest.raises(UsageError, match=message):
+        record(CARTPOLE, "x", **options)
+    assert not (config.root / "datasets").exists()
