@@ -13,7 +13,7 @@
 
 `inspect.signature`, `help()` and type checkers see `open_rows(id: str, *, text: bool = False)`; the
 docstring gets the Args of the dataclass, and a misspelt keyword is an error that names `open_rows`.
-A method, or an `__init__`, is written `(self, options)`.
+A method, or an `__init__`, is written `(self, options)`; of an `__init__` the class has the Args.
 
 A dataclass whose bases are others, each `kw_only=True`, takes what all of them take, and `part_of`
 returns one of them: `part_of(options, PreprocessOptions)`.
@@ -33,7 +33,7 @@ Options = TypeVar("Options")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
-_SECTION = re.compile(r"^(?:Returns|Yields|Raises):$", re.MULTILINE)
+_SECTION = re.compile(r"^(?:Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 _ARGUMENT = re.compile(r" {4}(\w+): ")
 
 
@@ -90,17 +90,36 @@ class _Taking(Generic[P, Options]):
             try:
                 given = signature.bind(*positional, **named).arguments
             except TypeError as error:
-                raise TypeError(f"{_called(body, positional)}() {error}") from None
+                unknown = [name for name in named if name not in signature.parameters]
+                # Python names such a keyword first, and `bind` what is missing.
+                reason = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else error
+                raise TypeError(f"{_called(body, positional)}() {reason}") from None
             return body(*[given.pop(each.name) for each in first], make(**given))
 
         call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__taken__ = make  # type: ignore[attr-defined]
         call.__annotations__ = {
             **{name: each.annotation for name, each in signature.parameters.items()},
             "return": signature.return_annotation,
         }
         docs = argument_docs(make)
-        call.__doc__ = _with_arguments(body.__doc__, [docs[name] for name in taken if name in docs])
+        arguments = [docs[name] for name in taken if name in docs]
+        if body.__name__ == "__init__":
+            return _Constructor(call, arguments)  # type: ignore[return-value]
+        call.__doc__ = _with_arguments(body.__doc__, arguments)
         return call
+
+
+@dataclass(frozen=True)
+class _Constructor:
+    """An ``__init__`` until its class is made, whose docstring then gets the Args."""
+
+    call: Callable[..., Any]
+    arguments: list[str]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        owner.__doc__ = _with_arguments(owner.__doc__, self.arguments)
+        setattr(owner, name, self.call)
 
 
 def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:

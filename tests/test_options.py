@@ -72,7 +72,11 @@ def draw(call: Call) -> Call:
 
 
 class Drawer:
-    """Draws."""
+    """Draws.
+
+    Raises:
+        ValueError: the seed is below 0.
+    """
 
     @takes_fields(Call)
     def __init__(self, call: Call) -> None:
@@ -141,6 +145,10 @@ def test_the_docstring_has_what_the_dataclasses_say_of_each_argument() -> None:
         "Draw of rows.\n\nArgs:\n    rows: to draw of.\n    seed: of the draws, and of\n"
         "        epochs.\n    replacement: draw with replacement."
     )
+    assert Drawer.__init__.__doc__ is None
+    assert Drawer.__doc__ == (draw.__doc__ or "").replace(
+        "Draw rows.\n\nAny number of them.", "Draws."
+    )
     assert (draw.__name__, draw.__module__) == ("draw", __name__)
     assert argument_docs(Place) == {"root": "    root: the cache root."}
 
@@ -149,6 +157,7 @@ def test_the_docstring_has_what_the_dataclasses_say_of_each_argument() -> None:
     ("call", "message"),
     [
         (lambda: draw("a", sed=1), r"^draw\(\) got an unexpected keyword argument 'sed'$"),
+        (lambda: draw(sed=1), r"^draw\(\) got an unexpected keyword argument 'sed'$"),
         (draw, r"^draw\(\) missing a required argument: 'id'$"),
         (lambda: draw("a", 1, 2), r"^draw\(\) too many positional arguments$"),
         (lambda: draw("a", id="a"), r"^draw\(\) multiple values for argument 'id'$"),

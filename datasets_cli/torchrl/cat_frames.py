@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import torch
+from dataclasses import KW_ONLY, dataclass
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.samplers.slices import SlicePerRow
-from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
 from datasets_cli.replay.transforms.windows import Padding
-from datasets_cli.torchrl.slicing_arguments import slicing_from
+from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
+
+
+@dataclass(frozen=True)
+class StackArguments(TrajectoryArguments):
+    """What ``make_rb_transform_and_sampler`` takes.
+
+    Args:
+        batch_size: rows in a batch, as the buffer is told, too; that counts.
+        truncated_key: where the last step of each slice is marked. Nothing is by default: a step
+            ends no trajectory because its stack ends with it.
+        init_key: where the first step of each slice is marked; nothing is by default.
+        strict_length: True; a stack is made of a whole slice.
+        pad_output: False.
+        span: False.
+    """
+
+    batch_size: int
+    _: KW_ONLY
+    truncated_key: NestedKey | None = None
+    init_key: NestedKey | None = None
 
 
 class CatFrames(StackedSteps):
@@ -71,26 +89,9 @@ class CatFrames(StackedSteps):
             mask_key=mask_key,
         )
 
+    @takes_fields(StackArguments)
     def make_rb_transform_and_sampler(
-        self,
-        batch_size: int,
-        *,
-        end_key: NestedKey | None = None,
-        end_keys: Sequence[NestedKey] | None = None,
-        traj_key: NestedKey | None = None,
-        trajectory_key: NestedKey | None = None,
-        step_key: NestedKey | None = "step_count",
-        fragmented: bool = False,
-        ends: torch.Tensor | None = None,
-        trajectories: torch.Tensor | None = None,
-        cache_values: bool = False,
-        truncated_key: NestedKey | None = None,
-        init_key: NestedKey | None = None,
-        strict_length: bool = True,
-        pad_output: bool = False,
-        compile: bool | dict[str, Any] = False,
-        span: Span | Sequence[Span] = False,
-        use_gpu: torch.device | bool = False,
+        self, arguments: StackArguments
     ) -> tuple[StackedSlices, SlicePerRow]:
         """Return a transform and a sampler that stack steps of a buffer which stores single ones.
 
@@ -102,36 +103,17 @@ class CatFrames(StackedSteps):
         ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
         ... ).make_rb_transform_and_sampler(batch_size=32)
 
-        Args:
-            batch_size: rows in a batch, as the buffer is told, too; that counts.
-            end_key: see ``SliceSampler``, as for all others.
-            end_keys: several columns of flags.
-            traj_key: column of the numbers of trajectories.
-            trajectory_key: another name of ``traj_key``.
-            step_key: column of the numbers of steps.
-            fragmented: the rows of a trajectory may be apart.
-            ends: flags.
-            trajectories: numbers.
-            cache_values: given for compatibility.
-            truncated_key: where the last step of each slice is marked. Nothing is by default: a
-                step ends no trajectory because its stack ends with it.
-            init_key: where the first step of each slice is marked; nothing is by default.
-            strict_length: True; a stack is made of a whole slice.
-            pad_output: False.
-            compile: given for compatibility.
-            span: False.
-            use_gpu: given for compatibility.
-
         Raises:
             TypeError: more than one way to say where trajectories are.
             UsageError: an argument would make slices of another length than N.
         """
+        span = arguments.span
         sides = span if isinstance(span, Sequence) else (span,)
-        if not strict_length or pad_output or any(sides):
+        if not arguments.strict_length or arguments.pad_output or any(sides):
             raise UsageError(
                 f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        slicing = slicing_from(locals(), slice_len=self.N)
+        slicing = arguments.slicing(num_slices=None, slice_len=self.N)
         return StackedSlices(self), SlicePerRow(slicing)

@@ -8,97 +8,117 @@ ends, trajectories         given as tensors   TrajectoryIndex
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.slicing import SliceOptions, Slicing
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import index_from_ends
 
 
-def slicing_of(
-    *,
-    num_slices: int | None = None,
-    slice_len: int | None = None,
-    end_key: NestedKey | None = None,
-    end_keys: Sequence[NestedKey] | None = None,
-    traj_key: NestedKey | None = None,
-    trajectory_key: NestedKey | None = None,
-    step_key: NestedKey | None = "step_count",
-    fragmented: bool = False,
-    ends: torch.Tensor | None = None,
-    trajectories: torch.Tensor | None = None,
-    strict_length: bool = True,
-    pad_output: bool = False,
-    span: Span | Sequence[Span] = False,
-    truncated_key: NestedKey | None = ("next", "truncated"),
-    init_key: NestedKey | None = "is_init",
-) -> Slicing:
-    """Return how slices are cut, from the arguments that TorchRL's slice samplers take."""
-    # ends: those flags, bool `[N]` or `[T, *environments]`, time first.
-    return Slicing(
-        num_slices=num_slices,
-        slice_len=slice_len,
-        trajectories=_trajectory_source(
-            end_key=end_key,
-            end_keys=end_keys,
-            traj_key=traj_key,
-            trajectory_key=trajectory_key,
-            step_key=step_key,
-            fragmented=fragmented,
-            ends=ends,
-            trajectories=trajectories,
-        ),
-        strict_length=strict_length,
-        pad_output=pad_output,
-        span=span,
-        truncated_key=truncated_key,
-        init_key=init_key,
-    )
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryArguments:
+    """Where trajectories are, and how slices of them are cut and marked.
 
+    Args:
+        end_key: column of flags at the ends of trajectories.
+        end_keys: several such columns; a trajectory ends where any of them says so, and those that
+            a storage does not have are passed over.
+        traj_key: column of numbers that change between trajectories; with an ``end_key`` or
+            ``end_keys`` beside it, these count where a storage does not have it.
+        trajectory_key: another name of ``traj_key``.
+        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
+        fragmented: the rows of a trajectory may be apart, as those of environments that take turns
+            in one flat storage are: find them by ``traj_key``, and their order by ``step_key``. A
+            missing step parts a trajectory in two.
+        ends: those flags, bool ``[N]``, for a storage that will not change; of several dimensions
+            ``[T, *environments]``, time first.
+        trajectories: those numbers, int, of the same shapes.
+        cache_values: given for compatibility; trajectories are always kept until rows are written.
+        truncated_key: where the last row of each slice is marked, for value estimators that must
+            not look past it; the done flag beside it is set too. None marks nothing.
+        init_key: where the first row of each slice is marked, for recurrent modules that begin
+            again there, beside the marks that are stored. Only rows that have this flag are marked,
+            and none with None, for modules that would forget their state.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
+            and the batch is shorter than asked for.
+        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
+            that are real in ``("collector", "mask")``. The last real row ends the slice.
+        compile: given for compatibility; nothing is compiled.
+        span: how many rows of a slice may be before its trajectory (left) and after it (right),
+            and are left out; one value, or one for each side; True for all but one.
+        use_gpu: given for compatibility; trajectories are found on the CPU.
+    """
 
-def slicing_from(arguments: Mapping[str, Any], **own: Any) -> Slicing:
-    """Return how slices are cut, from what ``locals()`` has in a function of these arguments."""
-    names = inspect.signature(slicing_of).parameters.keys() & arguments.keys()
-    return slicing_of(**{name: arguments[name] for name in names}, **own)
+    end_key: NestedKey | None = None
+    end_keys: Sequence[NestedKey] | None = None
+    traj_key: NestedKey | None = None
+    trajectory_key: NestedKey | None = None
+    step_key: NestedKey | None = "step_count"
+    fragmented: bool = False
+    ends: torch.Tensor | None = None
+    trajectories: torch.Tensor | None = None
+    cache_values: bool = False
+    truncated_key: NestedKey | None = ("next", "truncated")
+    init_key: NestedKey | None = "is_init"
+    strict_length: bool = True
+    pad_output: bool = False
+    compile: bool | dict[str, Any] = False
+    span: Span | Sequence[Span] = False
+    use_gpu: torch.device | bool = False
 
-
-def _trajectory_source(
-    *,
-    end_key: NestedKey | None,
-    end_keys: Sequence[NestedKey] | None,
-    traj_key: NestedKey | None,
-    trajectory_key: NestedKey | None,
-    step_key: NestedKey | None,
-    fragmented: bool,
-    ends: torch.Tensor | None,
-    trajectories: torch.Tensor | None,
-) -> TrajectorySource:
-    """Return where trajectories are: by number, by flags, or given; see ``slicing_of``."""
-    numbers, flags, given = (traj_key, trajectory_key), (end_key, end_keys), (ends, trajectories)
-    counts = [sum(one is not None for one in ways) for ways in (numbers, flags, given)]
-    if max(counts) > 1 or (counts[2] and any(counts[:2])):
-        raise TypeError(
-            "Give one of end_key, end_keys, traj_key, ends and trajectories; only a traj_key may "
-            "have an end_key or end_keys beside it, for rows that have no such numbers."
+    def slicing(self, *, num_slices: int | None, slice_len: int | None) -> Slicing:
+        """Return how slices are cut."""
+        return Slicing(
+            num_slices=num_slices,
+            slice_len=slice_len,
+            trajectories=self._source(),
+            strict_length=self.strict_length,
+            pad_output=self.pad_output,
+            span=self.span,
+            truncated_key=self.truncated_key,
+            init_key=self.init_key,
         )
-    if fragmented and (step_key is None or any(counts[1:])):
-        raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
-    if ends is not None:
-        return index_from_ends(_by_step(ends).bool(), 0)
-    if trajectories is not None:
-        return index_from_ends(ends_of_numbers(_by_step(trajectories), time=0), 0)
-    return TrajectoryKeys(
-        number=optional_key(trajectory_key if traj_key is None else traj_key),
-        ends=tuple(map(key_of, end_keys or ([] if end_key is None else [end_key]))),
-        step=optional_key(step_key) if fragmented else None,
-    )
+
+    def _source(self) -> TrajectorySource:
+        """Return where trajectories are: by number, by flags, or given."""
+        numbers = self.traj_key, self.trajectory_key
+        flags = self.end_key, self.end_keys
+        given = self.ends, self.trajectories
+        counts = [sum(one is not None for one in ways) for ways in (numbers, flags, given)]
+        if max(counts) > 1 or (counts[2] and any(counts[:2])):
+            raise TypeError(
+                "Give one of end_key, end_keys, traj_key, ends and trajectories; only a traj_key "
+                "may have an end_key or end_keys beside it, for rows that have no such numbers."
+            )
+        if self.fragmented and (self.step_key is None or any(counts[1:])):
+            raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
+        if self.ends is not None:
+            return index_from_ends(_by_step(self.ends).bool(), 0)
+        if self.trajectories is not None:
+            return index_from_ends(ends_of_numbers(_by_step(self.trajectories), time=0), 0)
+        ends = self.end_keys or ([] if self.end_key is None else [self.end_key])
+        return TrajectoryKeys(
+            number=optional_key(self.trajectory_key if self.traj_key is None else self.traj_key),
+            ends=tuple(map(key_of, ends)),
+            step=optional_key(self.step_key) if self.fragmented else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceArguments(TrajectoryArguments, SliceOptions):
+    """What every sampler of slices takes."""
+
+
+def slicing_of(arguments: SliceArguments) -> Slicing:
+    """Return how the slices of a sampler are cut."""
+    return arguments.slicing(num_slices=arguments.num_slices, slice_len=arguments.slice_len)
 
 
 def _by_step(column: torch.Tensor) -> torch.Tensor:

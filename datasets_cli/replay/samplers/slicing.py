@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -19,6 +20,26 @@ from datasets_cli.replay.trajectories.boundaries import (
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 MASK = ("collector", "mask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceOptions:
+    """Which slices of trajectories batches are made of, if of any.
+
+    Args:
+        num_slices: slices in a batch; exclusive with ``slice_len``.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
+        strict_length: never draw from a trajectory shorter than a slice.
+    """
+
+    num_slices: int | None = None
+    slice_len: int | None = None
+    strict_length: bool = True
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether batches are made of slices."""
+        return self.num_slices is not None or self.slice_len is not None
 
 
 class Slicing:
