@@ -73,9 +73,9 @@ def write_d4rl(root: Path, num_rows: int) -> None:
 
 def install_atari(folder: Path, root: Path, num_workers: int) -> None:
     """Install the four checkpoints."""
-    from datasets_cli import api
+    import datasets_cli
 
-    api.download(
+    datasets_cli.download(
         RUN,
         source=folder,
         options={"checkpoints": "0:4"},
@@ -87,9 +87,11 @@ def install_atari(folder: Path, root: Path, num_workers: int) -> None:
 
 def install_d4rl(root: Path, num_workers: int) -> None:
     """Install the four datasets from files that are there."""
-    from datasets_cli import api
+    import datasets_cli
 
-    api.download(D4RL, verify=False, keep_raw=True, num_workers=num_workers, root=root, force=True)
+    datasets_cli.download(
+        D4RL, verify=False, keep_raw=True, num_workers=num_workers, root=root, force=True
+    )
 
 
 def digest_of(root: Path) -> str:

@@ -28,6 +28,9 @@ CORE: dict[str, tuple[type, ...]] = {
     "lock_timeout": (int, float),
 }
 
+Root = str | os.PathLike[str] | None
+"""The cache root; None leaves it to ``RLDS_HOME``, the config file and the default."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -80,7 +83,7 @@ def config_folder() -> Path:
 
 def load_config(
     *,
-    root: str | os.PathLike[str] | None = None,
+    root: Root = None,
     offline: bool | None = None,
     mirrors: Iterable[str] = (),
     allow_http: bool | None = None,
@@ -132,7 +135,7 @@ def load_config(
     )
 
 
-def choose_config(root: str | os.PathLike[str] | None, config: Config | None) -> Config:
+def choose_config(root: Root, config: Config | None) -> Config:
     """Return the configuration that a function's ``root`` and ``config`` arguments give."""
     if config is None:
         return load_config(root=root)

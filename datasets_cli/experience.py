@@ -17,9 +17,9 @@ from tensordict import TensorDict
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.find import check_asked, installed_id, remove
 from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.lookup import check_asked, installed_id, remove
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline

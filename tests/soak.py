@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError
 from datasets_cli.store.cache_root import CacheRoot
@@ -127,10 +127,10 @@ class Soak:
         """Kill downloads, conversions and runs of ``preprocess`` of both files, in turn."""
         for id in (SMALL, LARGE):
             self.learn(Job("download", id))
-            api.download(id, layout="ted", config=self.config)
+            datasets_cli.download(id, layout="ted", config=self.config)
             for job in self._later_jobs(id):
                 self.learn(job)
-            api.delete(id, config=self.config)
+            datasets_cli.delete(id, config=self.config)
         for number in itertools.count():
             left = num_cycles - self.tally.counts["cycles"]
             if left <= 0:
@@ -138,11 +138,11 @@ class Soak:
             id = SMALL if number % LARGE_EVERY else LARGE
             self.tally.counts[f"rounds of {id}"] += 1
             self.work(Job("download", id), min(left, self.dice.randint(1, MOST_CYCLES_OF_ONE)))
-            api.download(id, layout="ted", config=self.config)
+            datasets_cli.download(id, layout="ted", config=self.config)
             for job in self._later_jobs(id):
                 left = num_cycles - self.tally.counts["cycles"]
                 self.work(job, min(left, self.dice.randint(1, MOST_CYCLES_OF_ONE)))
-            api.delete(id, config=self.config)
+            datasets_cli.delete(id, config=self.config)
 
     def _later_jobs(self, id: str) -> tuple[Job, ...]:
         return Job("convert", id, "compact"), Job("preprocess", id)
@@ -189,7 +189,7 @@ class Soak:
         return process
 
     def _files(self, job: Job) -> dict[str, object]:
-        api.verify(job.result, config=self.config)
+        datasets_cli.verify(job.result, config=self.config)
         return dict(read_manifest(self.root.dataset(job.result)).files)
 
     def _compare(self, job: Job, code: int | None) -> None:
@@ -200,7 +200,9 @@ class Soak:
             return
         if found != self.expected[job]:
             self.tally.differences.append(f"{job}: other files than undisturbed")
-        found_left = api.prune(older_than_days=0, raw=True, dry_run=True, config=self.config)
+        found_left = datasets_cli.prune(
+            older_than_days=0, raw=True, dry_run=True, config=self.config
+        )
         left = [each.path for each in found_left]
         if left:
             self.tally.differences.append(f"{job}: left {', '.join(map(str, left))}")
@@ -208,9 +210,11 @@ class Soak:
     def _undo(self, job: Job) -> None:
         """Bring the root to where the next job begins."""
         if job.kind == "convert":
-            api.convert(job.id, "compact" if job.layout == "ted" else "ted", config=self.config)
+            datasets_cli.convert(
+                job.id, "compact" if job.layout == "ted" else "ted", config=self.config
+            )
         else:
-            api.delete(job.result, config=self.config)
+            datasets_cli.delete(job.result, config=self.config)
 
 
 def main() -> int:

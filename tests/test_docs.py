@@ -18,15 +18,15 @@ from tensordict import TensorDict
 from typer.main import get_command
 
 import datasets_cli
-from datasets_cli import HindsightStrategy, api, errors
+from datasets_cli import HindsightStrategy, errors
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import app, main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.verification import verify
-from tests.support import maze_files
+from datasets_cli.manager.verification import verify
+from tests.support import maze_files, public_names
 from tests.support.paths import DEMO_DATA, PROJECT
 
 Capture = pytest.CaptureFixture[str]
@@ -239,7 +239,7 @@ def test_the_python_of_the_page_on_the_package_runs(
     assert "['derived/halved-again']" in output
     assert "d4rl/walker2d-random-v2" in output, "a download fails without a network"
     assert names["batch"].shape == (256,)
-    for verb in api.__all__:
+    for verb in public_names.verbs():
         assert f"datasets_cli.{verb}(" in "".join(everything), f"docs/python.md never calls {verb}"
 
 

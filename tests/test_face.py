@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import api, errors
+from datasets_cli import errors, manager
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -30,6 +30,7 @@ from tests.support.paths import PROJECT
 
 Capture = pytest.CaptureFixture[str]
 TABLE = datasets_cli._LAZY_IMPORTS
+VERBS = public_names.verbs()
 CLASSES = [name for name in TABLE if isinstance(getattr(datasets_cli, name), type)]
 
 
@@ -90,7 +91,17 @@ def test_the_whole_tree_of_errors_is_public() -> None:
 
 
 def test_every_verb_is_public() -> None:
-    assert set(api.__all__) == {name for name, module in TABLE.items() if module == "api"}
+    rooms = pkgutil.iter_modules(manager.__path__, f"{manager.__name__}.")
+    found = {
+        name
+        for module in map(importlib.import_module, (room.name for room in rooms))
+        for name, thing in vars(module).items()
+        if inspect.isfunction(thing)
+        and thing.__module__ == module.__name__
+        and {"root", "config"} <= inspect.signature(thing).parameters.keys()
+        and not name.startswith("_")
+    }
+    assert found == set(VERBS)
 
 
 def test_the_page_has_the_table_of_names() -> None:
@@ -132,42 +143,28 @@ def test_the_command_line_calls_the_verbs_and_nothing_else_of_the_library(path: 
     light = ("errors", "config", "progress", "progress_bars", "progress_lines", "quantities")
     light += ("system_errors", "version")
     allowed = {f"datasets_cli.{name}" for name in light}
+    # What the verbs return and take is public, and so may be named here.
+    classes = {name for name in CLASSES if TABLE[name] not in allowed}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            assert not any(alias.name.startswith("datasets_cli") for alias in node.names)
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        module, names = node.module or "", {alias.name for alias in node.names}
-        if module == "datasets_cli":
-            # What the verbs return and take is public, and so may be named here.
-            classes = {
-                name
-                for name in names
-                if isinstance(TABLE.get(name) and getattr(datasets_cli, name), type)
-            }
-            assert names <= classes | {"api"}, names
-        elif module.startswith("datasets_cli"):
+            modules = {each.name for each in node.names if each.name.startswith("datasets_cli")}
+            assert modules <= {"datasets_cli"}, modules
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "datasets_cli":
+            assert node.attr in VERBS
+        elif isinstance(node, ast.ImportFrom) and node.module == "datasets_cli":
+            assert {each.name for each in node.names} <= classes
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("datasets_cli"):
+            module = str(node.module)
             assert module in allowed or module.startswith("datasets_cli.cli"), module
 
 
-def functions() -> list[ast.FunctionDef]:
-    tree = ast.parse(Path(api.__file__).read_text(encoding="utf-8"))
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [node for node in found if not node.decorator_list]  # overloads have no body
-
-
-@pytest.mark.parametrize("function", functions(), ids=lambda node: node.name)
-def test_a_verb_is_one_line_that_delegates(function: ast.FunctionDef) -> None:
-    docstring, *imports, last = function.body
-    assert isinstance(docstring, ast.Expr) and isinstance(docstring.value, ast.Constant)
-    assert all(isinstance(node, ast.ImportFrom) for node in imports)
-    assert isinstance(last, ast.Return) and isinstance(last.value, ast.Call)
-
-
-def test_no_module_of_the_library_imports_the_verbs() -> None:
+def test_no_module_of_the_library_calls_a_verb_as_the_command_line_does() -> None:
     for path in (PROJECT / "datasets_cli").rglob("*.py"):
-        if path.parent.name != "cli":
-            assert "import api" not in path.read_text(encoding="utf-8"), path
+        if path.parent.name == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "datasets_cli":
+                assert node.attr not in VERBS, path
 
 
 # What the verbs return
@@ -185,15 +182,15 @@ def as_json(result: Any) -> Any:
 
 
 def test_json_of_list_and_info(door: str, capsys: Capture) -> None:
-    assert as_json(api.list_datasets()) == printed(capsys, "list")
-    assert as_json(api.list_datasets("kitchen", family="d4rl")) == printed(
+    assert as_json(datasets_cli.list_datasets()) == printed(capsys, "list")
+    assert as_json(datasets_cli.list_datasets("kitchen", family="d4rl")) == printed(
         capsys, "list", "kitchen", "--family", "d4rl"
     )
-    assert as_json(api.list_datasets(["door*"], installed=True)) == printed(
+    assert as_json(datasets_cli.list_datasets(["door*"], installed=True)) == printed(
         capsys, "list", "door*", "--installed"
     )
     for id in (door, "hopper-medium-v2", "atari_dqn/Venture/1"):
-        assert as_json(api.dataset_info(id)) == printed(capsys, "info", id)
+        assert as_json(datasets_cli.dataset_info(id)) == printed(capsys, "info", id)
     record = printed(capsys, "list", door)[0]
     assert list(record) == [
         "id",
@@ -211,25 +208,31 @@ def test_json_of_list_and_info(door: str, capsys: Capture) -> None:
 
 
 def test_json_of_download(door_source: str, config: Config, capsys: Capture) -> None:
-    (plan,) = api.plan_download(DOOR, source=door_source)
+    (plan,) = datasets_cli.plan_download(DOOR, source=door_source)
     assert as_json([plan]) == printed(
         capsys, "download", DOOR, "--source", door_source, "--dry-run"
     )
     assert (plan.installed, plan.folder.exists()) == (False, False)
-    found = api.download(DOOR, source=Path(door_source), verify=False, progress=Silent())
+    found = datasets_cli.download(DOOR, source=Path(door_source), verify=False, progress=Silent())
     (dataset,) = found.datasets
     assert dataset.path == config.root / "datasets" / DOOR
     assert (dataset.num_transitions, dataset.layout) == (1495, "ted")
     assert dataset.unverified[0].startswith("not verified")
     assert as_json(found) == printed(capsys, "download", DOOR)
-    assert as_json(api.plan_download(DOOR)) == printed(capsys, "download", DOOR, "--dry-run")
+    assert as_json(datasets_cli.plan_download(DOOR)) == printed(
+        capsys, "download", DOOR, "--dry-run"
+    )
 
 
 def test_json_of_path_verify_and_delete(door: str, capsys: Capture) -> None:
-    assert as_json(api.dataset_path(door)) == printed(capsys, "path", door)
-    assert as_json(api.verify()) == printed(capsys, "verify")
-    assert as_json(api.verify(door, quick=True)) == printed(capsys, "verify", door, "--quick")
-    assert as_json(api.delete(door, dry_run=True)) == printed(capsys, "delete", door, "--dry-run")
+    assert as_json(datasets_cli.dataset_path(door)) == printed(capsys, "path", door)
+    assert as_json(datasets_cli.verify()) == printed(capsys, "verify")
+    assert as_json(datasets_cli.verify(door, quick=True)) == printed(
+        capsys, "verify", door, "--quick"
+    )
+    assert as_json(datasets_cli.delete(door, dry_run=True)) == printed(
+        capsys, "delete", door, "--dry-run"
+    )
     (gone,) = printed(capsys, "delete", door, "--yes")
     assert gone == {"id": door, "bytes": gone["bytes"], "deleted": True, "state": "unverified"}
 
@@ -237,7 +240,7 @@ def test_json_of_path_verify_and_delete(door: str, capsys: Capture) -> None:
 def test_json_of_convert_and_preprocess(
     door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    assert as_json(api.convert(door, "compact")) == printed(
+    assert as_json(datasets_cli.convert(door, "compact")) == printed(
         capsys, "convert", door, "--layout", "compact"
     )
     (tmp_path / "face_functions.py").write_text("def same(batch):\n    return batch\n")
@@ -245,17 +248,17 @@ def test_json_of_convert_and_preprocess(
     monkeypatch.syspath_prepend(tmp_path)
     same = importlib.import_module("face_functions").same
     arguments = ["preprocess", door, "--fn", "face_functions:same", "--out", "same"]
-    preview = api.preprocess_columns(door, same, "same")
+    preview = datasets_cli.preprocess_columns(door, same, "same")
     assert as_json(preview) == printed(capsys, *arguments, "--dry-run")
     assert preview.columns["next.reward"] == ("float32", (1,))
-    written = api.preprocess(door, same, "same", num_frames=10)
+    written = datasets_cli.preprocess(door, same, "same", num_frames=10)
     assert (written.id, written.num_transitions) == ("derived/same", 10)
-    api.delete("derived/same")
+    datasets_cli.delete("derived/same")
     assert as_json(written) == printed(capsys, *arguments, "--num-frames", "10", "--workers", "0")
 
 
 def test_json_of_the_demo(capsys: Capture) -> None:
-    found = [as_json(result) for result in api.run_demo()]
+    found = [as_json(result) for result in datasets_cli.run_demo()]
     stops = printed(capsys, "demo")
     for document in [*found, *stops]:
         # The port, the temporary folder and the time are those of one run.
@@ -265,17 +268,17 @@ def test_json_of_the_demo(capsys: Capture) -> None:
 
 
 def test_open_dataset_gives_the_rows(door: str) -> None:
-    rows = api.open_dataset(door)
+    rows = datasets_cli.open_dataset(door)
     assert len(rows) == 1495
     assert rows.run(0, 2)["observation"].shape == (2, 39)
     buffer = datasets_cli.ReplayBuffer(storage=rows, batch_size=4)
     assert buffer.sample()["action"].shape == (4, 28)
     with pytest.raises(errors.DatasetNotInstalled):
-        api.open_dataset("hopper-medium-v2")
+        datasets_cli.open_dataset("hopper-medium-v2")
 
 
 def test_a_folder_is_taken_for_its_path(door: str) -> None:
-    folder = api.dataset_path(door)
+    folder = datasets_cli.dataset_path(door)
     assert Path(folder) == folder.path and f"{folder}" == str(folder.path)
     assert (Path(folder) / "manifest.json").is_file()
 
@@ -283,9 +286,9 @@ def test_a_folder_is_taken_for_its_path(door: str) -> None:
 # Where the verbs work
 
 
-@pytest.mark.parametrize("name", api.__all__)
+@pytest.mark.parametrize("name", VERBS)
 def test_every_verb_takes_a_root_or_a_config_and_not_both(name: str, tmp_path: Path) -> None:
-    verb = getattr(api, name)
+    verb = getattr(datasets_cli, name)
     parameters = inspect.signature(verb).parameters
     assert [parameters[each].kind for each in ("root", "config")] == [
         inspect.Parameter.KEYWORD_ONLY
@@ -296,10 +299,10 @@ def test_every_verb_takes_a_root_or_a_config_and_not_both(name: str, tmp_path: P
 
 
 def test_a_root_is_where_a_verb_works(door: str, config: Config, tmp_path: Path) -> None:
-    assert api.list_datasets(installed=True, root=tmp_path / "elsewhere") == []
-    (record,) = api.list_datasets(installed=True, root=str(config.root))
+    assert datasets_cli.list_datasets(installed=True, root=tmp_path / "elsewhere") == []
+    (record,) = datasets_cli.list_datasets(installed=True, root=str(config.root))
     assert record.id == door
-    (same,) = api.list_datasets(installed=True, config=config)
+    (same,) = datasets_cli.list_datasets(installed=True, config=config)
     assert same == record
 
 
@@ -307,7 +310,7 @@ def test_several_downloads_give_what_is_installed_and_why_the_others_are_not(doo
     offline = load_config(offline=True)
     told: list[str] = []
     with pytest.raises(PartialFailure) as caught:
-        api.download(
+        datasets_cli.download(
             [door, "hopper-medium-v2"],
             config=offline,
             progress=Silent(),
@@ -319,29 +322,29 @@ def test_several_downloads_give_what_is_installed_and_why_the_others_are_not(doo
     assert caught.value.__cause__ is results.failures[0].error
     assert told == [door, "hopper-medium-v2"]
     with pytest.raises(errors.OfflineError):
-        api.download("hopper-medium-v2", config=offline, progress=Silent())
+        datasets_cli.download("hopper-medium-v2", config=offline, progress=Silent())
 
 
 def test_verify_raises_for_a_damaged_dataset_and_has_every_result(
     door: str, config: Config
 ) -> None:
-    folder = api.dataset_path(door).path
+    folder = datasets_cli.dataset_path(door).path
     with (folder / "action.memmap").open("r+b") as file:
         file.write(b"\1\2\3\4")
     with pytest.raises(IntegrityError, match=door) as caught:
-        api.verify()
+        datasets_cli.verify()
     (result,) = caught.value.results
     assert not result.ok and "action.memmap" in str(result.error)
-    assert api.verify(quick=True)[0].ok
+    assert datasets_cli.verify(quick=True)[0].ok
 
 
 def test_progress_is_drawn_on_a_terminal_alone(
     door_source: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.download(DOOR, source=door_source, verify=False)
+    datasets_cli.download(DOOR, source=door_source, verify=False)
     assert "steps written" not in capsys.readouterr().err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    api.download(DOOR, source=door_source, verify=False, force=True)
+    datasets_cli.download(DOOR, source=door_source, verify=False, force=True)
     assert "steps written" in capsys.readouterr().err
 
 
@@ -416,7 +419,7 @@ def test_an_option_with_two_values_is_refused(capsys: Capture) -> None:
     [["-o", "checkpoints=0:1"], ["--option", "checkpoints=0:1"], ["--checkpoints", "0:1"]],
 )
 def test_short_forms_mean_the_same_as_options(arguments: list[str], capsys: Capture) -> None:
-    logs = str(PROJECT / "datasets_cli/demo/data/atari_dqn/Pong/5/replay_logs")
+    logs = str(PROJECT / "recipes/demo/data/atari_dqn/Pong/5/replay_logs")
     (plan,) = printed(capsys, "download", "Pong/5", *arguments, "--source", logs, "--dry-run")
     assert plan["id"] == "atari_dqn/Pong/5~ckpt0-1"
 

@@ -25,7 +25,7 @@ FLOORS = [
     ["store"],
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.torchrl_words"],
-    ["install.conversion", "installed", "specs"],
+    ["install.conversion", "specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.files", "replay.sharing"),
         "specs.forms",
@@ -41,13 +41,12 @@ FLOORS = [
     ["replay.buffers", "preprocessing"],
     ["environments.record"],
     [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],
-    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "demo", "project"],
+    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        *("torchrl.data.replay_buffers", "torchrl.envs"),
+        *("torchrl.data.replay_buffers", "torchrl.envs", "manager"),
     ],
     ["torchrl.envs.transforms"],
-    ["api"],
     ["cli"],
     ["__main__"],
 ]
@@ -118,13 +117,13 @@ def test_a_module_imports_from_its_own_room_or_from_lower_floors() -> None:
 def test_an_import_from_a_package_is_one_of_what_it_finds(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(
-        "from datasets_cli import ReplayBuffer, api\n"
+        "from datasets_cli import ReplayBuffer, download\n"
         "from datasets_cli.replay import FrameStack\n"
         "from datasets_cli.replay.storages import lists\n"
         "import datasets_cli.torchrl.data\n"
         "import torchrl\n"
     )
-    modules = {"replay.buffers.buffer", "api", "replay.storages.frame_stack"}
+    modules = {"replay.buffers.buffer", "manager.download", "replay.storages.frame_stack"}
     rooms = {"replay.storages", "torchrl.data"}
     assert imports_of(path) == modules | {"replay.storages.lists"} | rooms
 

@@ -101,7 +101,7 @@ def test_the_replay_librarys_names_stand_in_its_room_too() -> None:
 
 
 def test_the_demo_data_is_small_and_names_its_origin() -> None:
-    data = PROJECT / "datasets_cli" / "demo" / "data"
+    data = PROJECT / "recipes" / "demo" / "data"
     assert sum(path.stat().st_size for path in data.rglob("*") if path.is_file()) < 3_000_000
     origin = (data / "ORIGIN.md").read_text(encoding="utf-8")
     for path in data.glob("*/*"):

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.progress import RowRate, Silent, expect_rows
 from datasets_cli.progress_bars import Bars
 from datasets_cli.progress_lines import JsonLines
@@ -24,7 +24,7 @@ class Own(Silent):
 
 def test_rows_written_are_told(door: str, config: Config) -> None:
     own = Own()
-    change_layout(door, "compact", config, own)
+    datasets_cli.convert(door, "compact", config=config, progress=own)
     assert own.rows and own.rows == sorted(own.rows) and own.rows[-1] == 1495
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import RldsError, public_text
@@ -58,7 +58,7 @@ def ask(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
     """
     if yes:
         return
-    records = {record.id: record for record in api.list_datasets(config=state.config)}
+    records = {record.id: record for record in datasets_cli.list_datasets(config=state.config)}
     sizes: dict[str, int | None] = {}
     for text in ids:
         record = records.get(text) or _record(state, text)
@@ -78,7 +78,7 @@ def ask(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
 def _record(state: State, text: str) -> DatasetRecord | None:
     """Return what is known of a name without its family; a wrong name fails in the download."""
     try:
-        return api.dataset_info(text, config=state.config)
+        return datasets_cli.dataset_info(text, config=state.config)
     except RldsError:
         return None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.quantities import human_bytes, human_count
@@ -55,7 +55,9 @@ def list_datasets(
     installed.
     """
     state = state_of(context)
-    search = partial(api.list_datasets, family=family, installed=installed, config=state.config)
+    search = partial(
+        datasets_cli.list_datasets, family=family, installed=installed, config=state.config
+    )
     records = search(patterns or (), refresh=refresh, progress=state.progress())
     # Of several globs, each that finds nothing is named; of one, the empty list says it.
     if patterns and patterns[1:] and (vain := [text for text in patterns if not search(text)]):
@@ -74,7 +76,7 @@ def info(
 ) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
-    found = api.dataset_info(id, config=state.config)
+    found = datasets_cli.dataset_info(id, config=state.config)
     width = state.width
     lines = [line for name, text in _card(found) for line in fact(name, text, width)]
     lines += [line for name, text in _rest(found) for line in fact(name, text, width)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
 from datasets_cli.quantities import human_count
@@ -39,7 +39,7 @@ def data(
     Functions that the file names are imported: run it only in a folder whose code you trust.
     """
     state = state_of(context)
-    found = api.declared_datasets(
+    found = datasets_cli.declared_datasets(
         names or (), project=project, download=download, config=state.config
     )
     rows = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut
 from datasets_cli.config import load_config
@@ -33,7 +33,7 @@ def demo(
     """
     state = state_of(context)
     found = []
-    for result in api.run_demo(keep=keep, config=state.config):
+    for result in datasets_cli.run_demo(keep=keep, config=state.config):
         found.append(result)
         _show(state, result)
     lines = _how_to_use(state, found) if keep else []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.state import Limits, State, state_of
 from datasets_cli.cli.workers import Engine, Workers
@@ -95,19 +95,19 @@ def download(
     who = Workers(workers, engine, address)
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
-        plans = api.plan_download(
+        plans = datasets_cli.plan_download(
             ids, force=force, layout=layout, source=source, options=options, config=state.config
         )
         _show_plans(state, plans)
         return
-    wanted = api.match_datasets(ids, config=state.config)
+    wanted = datasets_cli.match_datasets(ids, config=state.config)
     has_glob = set(wanted) != set(ids)
     if wanted[1:] and source is None and (has_glob or state.interactive):
         ask(state, wanted, force=force, yes=yes)
     failure = None
     notes = _Notes(state, no_verify)
     try:
-        results = api.download(
+        results = datasets_cli.download(
             wanted,
             force=force,
             layout=layout,

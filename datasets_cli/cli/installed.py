@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fitted
 from datasets_cli.errors import IntegrityError, PartialFailure
@@ -31,7 +31,7 @@ def path(
 ) -> None:
     """Print the folder of an installed dataset."""
     state = state_of(context)
-    folder = api.dataset_path(id, config=state.config)
+    folder = datasets_cli.dataset_path(id, config=state.config)
     if folder.problem:
         state.note(f"{folder.id} is {folder.state}: {folder.problem}")
     state.emit(folder.to_json(), [str(folder)], [str(folder)])
@@ -54,7 +54,7 @@ def verify(
     state = state_of(context)
     failure = None
     try:
-        results = api.verify(
+        results = datasets_cli.verify(
             ids or "*", quick=quick, deep=deep, progress=state.progress(), config=state.config
         )
     except (IntegrityError, PartialFailure) as error:
@@ -101,12 +101,12 @@ def delete(
 ) -> None:
     """Delete installed datasets and what is left of their downloads."""
     state = state_of(context)
-    found = api.delete(ids, dry_run=True, config=state.config)
+    found = datasets_cli.delete(ids, dry_run=True, config=state.config)
     names = [each.id for each in found]
     if not dry_run:
         size = human_bytes(sum(each.size_bytes for each in found))
         state.confirm(f"Delete {', '.join(names)} ({size})?", yes=yes)
-        found = api.delete(names, config=state.config)
+        found = datasets_cli.delete(names, config=state.config)
     word = "would delete" if dry_run else "deleted"
     lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}" for each in found]
     state.emit([each.to_json() for each in found], fitted(lines, state.width), names)
@@ -119,7 +119,7 @@ def convert(
 ) -> None:
     """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)
-    found = api.convert(id, layout, progress=state.progress(), config=state.config)
+    found = datasets_cli.convert(id, layout, progress=state.progress(), config=state.config)
     state.note(f"{found.id}: {found.layout}, {human_bytes(found.size_bytes)} on disk")
     if found.unverified:
         state.note(f"{found.id} is unverified: {found.unverified[0]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.cli.workers import Workers
@@ -50,7 +50,7 @@ def prepare(
         state.note(line)
     failure = None
     try:
-        results = api.run_plan(
+        results = datasets_cli.run_plan(
             plan,
             num_workers=workers.num_workers,
             engine=workers.engine,

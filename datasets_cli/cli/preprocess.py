@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
@@ -159,10 +159,10 @@ def preprocess(
                 f"{_flags(options)} {need} ID, --fn and --out, too; transforms such as --cast "
                 f"float32 need no --fn. Example: {EXAMPLE}"
             )
-        prepare(state, api.plan_preprocess(config=state.config), work, dry_run=dry_run)
+        prepare(state, datasets_cli.plan_preprocess(config=state.config), work, dry_run=dry_run)
         return
     step = _step(ids, fn, _given(transforms), out, given)
-    plan = api.plan_preprocess(step, config=state.config)
+    plan = datasets_cli.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
         return
@@ -225,7 +225,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     lines: list[str] = []
     for task in plan.tasks:
         options = task.options
-        preview = api.preprocess_columns(
+        preview = datasets_cli.preprocess_columns(
             task.input,
             task.fn,
             task.id,
@@ -252,7 +252,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
 def _one(state: State, task: PlannedDataset, workers: Workers) -> None:
     """Make one dataset, and show it."""
     options = task.options
-    found = api.preprocess(
+    found = datasets_cli.preprocess(
         task.input,
         task.fn,
         task.id,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import state_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import human_bytes, human_count
@@ -83,7 +83,7 @@ def record(
     Needs gymnasium: pip install 'rlds-cli[collect]'. A policy is code of this folder, and is run.
     """
     state = state_of(context)
-    found = api.record(
+    found = datasets_cli.record(
         env,
         out,
         policy=policy,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.state import Limits, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.errors import PartialFailure
@@ -41,7 +41,7 @@ def repair(
     state = state_of(context).with_limits(limit)
     failure = None
     try:
-        results = api.repair(
+        results = datasets_cli.repair(
             ids or "*", dry_run=dry_run, progress=state.progress(), config=state.config
         )
     except PartialFailure as error:
@@ -85,7 +85,9 @@ def prune(
     back.
     """
     state = state_of(context)
-    found = api.prune(older_than_days=older_than, raw=raw, dry_run=True, config=state.config)
+    found = datasets_cli.prune(
+        older_than_days=older_than, raw=raw, dry_run=True, config=state.config
+    )
     due = [each for each in found if not each.kept]
     if not dry_run and any(not each.kept or each.kind == "trash" for each in found):
         size = human_bytes(sum(each.size_bytes for each in due))
@@ -93,7 +95,7 @@ def prune(
             for line in _left(found):
                 state.note(line)
             state.confirm(f"Delete {len(due)} of these, {size}?", yes=yes)
-        found = api.prune(older_than_days=older_than, raw=raw, config=state.config)
+        found = datasets_cli.prune(older_than_days=older_than, raw=raw, config=state.config)
     lines = fitted([*_left(found), _sum(found, dry_run)], state.width)
     gone = [str(each.path) for each in found if each.deleted or (dry_run and not each.kept)]
     state.emit([each.to_json() for each in found], lines, gone)
@@ -119,7 +121,7 @@ def _sum(found: Sequence[Leftover], dry_run: bool) -> str:
 def du(context: typer.Context, ids: Ids = None) -> None:
     """Show how much of the disk each installed dataset takes, and what killed work left."""
     state = state_of(context)
-    usage = api.disk_usage(ids or (), config=state.config)
+    usage = datasets_cli.disk_usage(ids or (), config=state.config)
     state.emit(usage.to_json(), _usage_lines(usage, state.width), [str(usage.size_bytes)])
 
 
@@ -155,7 +157,7 @@ def scan(
 ) -> None:
     """Find raw files on this disk that can be installed without a download."""
     state = state_of(context)
-    found = api.scan(folders or (), config=state.config)
+    found = datasets_cli.scan(folders or (), config=state.config)
     lines = [line for each in found for line in _found_lines(each, state.width)]
     commands = [each.command for each in found if each.command]
     state.emit([each.to_json() for each in found], lines or ["Nothing was found."], commands)

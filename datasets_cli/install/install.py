@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
+from datasets_cli.install.find import installed_folder, is_installed
 from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.installed.lookup import installed_folder, is_installed
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.system_errors import system_error

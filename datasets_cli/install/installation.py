@@ -10,18 +10,18 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.condition import condition_of
 from datasets_cli.install.conversion.staging import stage
-from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.install.raw_files import distrust, raw_file, resources_of
-from datasets_cli.install.room import Room, needed_room
-from datasets_cli.install.source_check import check_source
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.lookup import (
+from datasets_cli.install.find import (
     installed_fallback,
     installed_folder,
     is_installed,
     remove_raw,
 )
+from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.raw_files import distrust, raw_file, resources_of
+from datasets_cli.install.room import Room, needed_room
+from datasets_cli.install.source_check import check_source
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.recipe import Resource
 from datasets_cli.sources.http import Http

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from datasets_cli.config import Config
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.lookup import installed_folder, installed_id
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import installed_folder, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions

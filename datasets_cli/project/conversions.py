@@ -9,11 +9,11 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, RldsError
+from datasets_cli.install.find import is_installed
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
-from datasets_cli.installed.lookup import is_installed
-from datasets_cli.installed.outcomes import InstalledDataset
+from datasets_cli.install.results import InstalledDataset
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown

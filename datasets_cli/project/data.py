@@ -184,7 +184,7 @@ def describe_project(
     *,
     download: bool,
 ) -> list[DeclaredDataset]:
-    """Return what a project declares; see ``api.declared_datasets``."""
+    """Return what a project declares; see ``declared_datasets``."""
     file = DataFile(project)
     wanted = [names] if isinstance(names, str) else [*names]
     opened = (

@@ -26,7 +26,7 @@ def open_named(
     contiguous: bool,
     text: bool,
 ) -> DatasetStorage | TensorDictReplayBuffer:
-    """Open an installed dataset, or what a project declares; see ``api.open_dataset``."""
+    """Open an installed dataset, or what a project declares; see ``open_dataset``."""
     if project is None:
         return open_installed(
             name, config, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text

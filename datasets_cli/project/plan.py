@@ -8,8 +8,8 @@ from pathlib import Path
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.lookup import is_installed
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import is_installed
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.results import DerivedDataset

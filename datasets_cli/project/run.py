@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
-from datasets_cli.installed.lookup import installed_folder, installed_id
-from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
+from datasets_cli.install.find import installed_folder, installed_id
+from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.derived import derive, derived_dataset
 from datasets_cli.preprocessing.functions import load_function

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
@@ -21,13 +22,13 @@ from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.rows.row_map import SelectedRowMap
 from datasets_cli.store.rows.selected_rows import SelectedRows, SelectedTexts
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.bits import torch_dtype
+from datasets_cli.store.schema.bits import to_array, torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.schema.trajectory_table import TrajectoryTable
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.store.schema.tree import Tree, leaves_in
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
 
@@ -128,6 +129,13 @@ class Dataset:
             for name, leaf in whole.items():
                 leaf[start : start + len(index)] = leaf_at(tree, name)
         return whole
+
+    def blocks(self) -> Iterator[dict[Key, np.ndarray]]:
+        """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
+        step = rows_per_block(sum(column.row_bytes for column in self.manifest.columns))
+        for start in range(0, len(self), step):
+            index = torch.arange(start, min(start + step, len(self)))
+            yield {key: to_array(leaf) for key, leaf in leaves_in(self.gather(index))}
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""

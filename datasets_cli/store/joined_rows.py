@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from datasets_cli.store.compact.gathered_records import GatheredRecords
 from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
-from datasets_cli.store.schema.tree import Tree, TreePlan, entry
+from datasets_cli.store.schema.tree import TreePlan, entry, leaves_in
 
 
 class JoinedRows:
@@ -30,7 +29,7 @@ class JoinedRows:
         self._are_records = isinstance(first, GatheredRecords) and all(
             isinstance(block, GatheredRecords) and block.is_like(first) for block in blocks
         )
-        self._keys = [*_keys_in(first.arrays(0, 0))]
+        self._keys = [key for key, _ in leaves_in(first.arrays(0, 0))]
         self._plan = TreePlan([*self._keys, (key,)])
         self._slots = [self._plan.slot(name) for name in [*self._keys, (key,)]]
 
@@ -65,11 +64,3 @@ def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
     """Return rows of several arrays ``[n, ...]`` in an order int64 ``[B]`` over them all."""
     found: np.ndarray = np.concatenate(parts).take(order, 0)
     return found
-
-
-def _keys_in(tree: Tree, above: Key = ()) -> Iterator[Key]:
-    for name, leaf in tree.items():
-        if isinstance(leaf, dict):
-            yield from _keys_in(leaf, (*above, name))
-        else:
-            yield (*above, name)

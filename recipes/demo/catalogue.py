@@ -6,7 +6,6 @@ its family's recipe gives it, its size in bytes and its sha256.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,13 +48,7 @@ SAMPLES = {
 }
 
 
-def _folder() -> Path:
-    spec = find_spec("datasets_cli.demo")
-    assert spec is not None and spec.submodule_search_locations, "it is part of the package"
-    return Path(spec.submodule_search_locations[0]) / "data"
-
-
-FOLDER = _folder()
+FOLDER = Path(__file__).parent / "data"
 
 
 def datasets(web: Web | None) -> list[CatalogueEntry]:

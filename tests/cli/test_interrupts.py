@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli import main as cli
 from datasets_cli.cli.main import main
 from datasets_cli.preprocessing import run
@@ -59,7 +59,7 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(
         Last()  # what a destructor raises, Python drops
         time.sleep(30)
 
-    monkeypatch.setattr(api, "dataset_path", work)
+    monkeypatch.setattr(datasets_cli, "dataset_path", work)
     assert main(["path", "demo/iris"]) == code
     error = capsys.readouterr().err
     assert "run the same command again" in error and "Traceback" not in error
@@ -87,7 +87,7 @@ def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
         time.sleep(30)
 
     monkeypatch.setattr(cli, "_send_later", send_at_once)
-    monkeypatch.setattr(api, "dataset_path", work)
+    monkeypatch.setattr(datasets_cli, "dataset_path", work)
     assert main(["path", "demo/iris"]) == code and sent == [number, number]
 
 
@@ -206,7 +206,7 @@ def test_an_interrupt_ends_the_workers_too(start: Start) -> None:
 def test_without_stdout_and_stderr_the_exit_code_still_says_it(
     closed: str, call: str, code: int, config: object
 ) -> None:
-    api.download("demo/iris", progress=Silent())
+    datasets_cli.download("demo/iris", progress=Silent())
     command = f"{sys.executable} -m datasets_cli {call} {closed}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")

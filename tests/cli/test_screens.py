@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.help import EXAMPLES
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
@@ -307,7 +307,7 @@ def test_of_several_globs_each_that_finds_nothing_is_named(capsys: Capture) -> N
 
 @pytest.mark.parametrize(("call", "code"), [("info nosuch", 3), ("delete demo/iris", 2)])
 def test_a_stream_that_the_shell_closed_is_no_error(call: str, code: int, config: Config) -> None:
-    api.download("demo/iris", progress=Silent())
+    datasets_cli.download("demo/iris", progress=Silent())
     command = f"{sys.executable} -m datasets_cli {call} <&- 2>&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.installed.change_layout import extra_files
+from datasets_cli.manager.convert import extra_files
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest, write_manifest
@@ -101,7 +102,7 @@ def test_verify_names_it_and_verifies_the_others(apple: str, state: str, capsys:
         assert out.startswith(f"{apple}: {state}: ")
         assert "toy/vectors: 20 files as in the manifest" in out and apple in err
     with pytest.raises(IntegrityError) as caught:
-        api.verify()
+        datasets_cli.verify()
     assert [result.ok for result in caught.value.results] == [False, True]
 
 
@@ -118,7 +119,7 @@ def test_what_needs_its_rows_refuses_it(apple: str, capsys: Capture) -> None:
     run(capsys, "download", apple, code=4)
     run(capsys, "preprocess", apple, "--fn", "os:getcwd", "--out", "x", code=4)
     with pytest.raises(DamagedDataset):
-        api.open_dataset(apple)
+        datasets_cli.open_dataset(apple)
 
 
 def test_it_can_be_deleted(apple: str, state: str, config: Config, capsys: Capture) -> None:
@@ -132,7 +133,7 @@ def test_it_can_be_deleted(apple: str, state: str, config: Config, capsys: Captu
 def test_it_can_be_replaced(apple: str, config: Config, door_source: str, capsys: Capture) -> None:
     source = ["--source", door_source, "--no-verify"]
     run(capsys, "download", "--force", apple, *source)
-    assert api.dataset_info(apple, config=config).state == "unverified"
+    assert datasets_cli.dataset_info(apple, config=config).state == "unverified"
     run(capsys, "verify")
     assert not list((config.root / "tmp").iterdir())
 
@@ -177,8 +178,8 @@ def test_a_manifest_of_another_id_is_not_opened(stranger: str) -> None:
         with pytest.raises(DamagedDataset, match=OTHER):
             ExperienceReplay(stranger, batch_size=2, download=download)
     with pytest.raises(DamagedDataset, match=OTHER):
-        api.open_dataset(stranger)
-    assert len(api.open_dataset("toy/vectors"))
+        datasets_cli.open_dataset(stranger)
+    assert len(datasets_cli.open_dataset("toy/vectors"))
 
 
 def test_to_delete_a_manifest_of_another_id_leaves_its_tables(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
@@ -40,7 +40,7 @@ def test_a_root_that_is_a_broken_link_is_named_with_where_it_leads(
 def test_a_download_names_the_broken_link_and_makes_nothing(name: str, config: Config) -> None:
     link = broken(config.root / name)
     with pytest.raises(RldsError, match=f"{link} is a symbolic link to .*Is its disk mounted"):
-        api.download(IRIS, progress=Silent(), config=config)
+        datasets_cli.download(IRIS, progress=Silent(), config=config)
     assert link.is_symlink() and not link.exists()
 
 
@@ -49,28 +49,28 @@ def test_raw_files_are_not_fetched_through_a_broken_link(config: Config) -> None
     with Origin() as origin:
         mirrors = tuple((host, origin.url) for host in ("https://", "http://rail"))
         with pytest.raises(UsageError, match=f"{link} is a symbolic link"):
-            api.download("d4rl/door-human-v0", config=replace(config, mirrors=mirrors))
+            datasets_cli.download("d4rl/door-human-v0", config=replace(config, mirrors=mirrors))
 
 
 def test_what_was_below_a_broken_link_is_said_to_be_left_out(
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     link = broken(config.root / "datasets")
-    assert api.verify(config=config) == []
+    assert datasets_cli.verify(config=config) == []
     assert f"{link} is a symbolic link" in caplog.text
     assert "what was there is left out" in caplog.text
     with pytest.raises(UsageError, match="What is installed is not known"):
-        api.prune(config=config)
+        datasets_cli.prune(config=config)
 
 
 def test_deleting_a_linked_dataset_removes_the_link_and_not_what_it_leads_to(
     config: Config, tmp_path: Path
 ) -> None:
-    folder = Path(api.download(IRIS, progress=Silent(), config=config).datasets[0].path)
+    folder = Path(datasets_cli.download(IRIS, progress=Silent(), config=config).datasets[0].path)
     elsewhere = folder.rename(tmp_path / "elsewhere")
     names = sorted(elsewhere.rglob("*"))
     folder.symlink_to(elsewhere)
-    api.delete(IRIS, config=config)
+    datasets_cli.delete(IRIS, config=config)
     assert sorted(elsewhere.rglob("*")) == names
     assert not folder.is_symlink() and list((config.root / "tmp").iterdir()) == []
 

@@ -11,12 +11,13 @@ from typing import Any
 import h5py
 import pytest
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.installed.lookup import remove
+from datasets_cli.install.find import remove
 from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
@@ -35,7 +36,9 @@ PONG = "atari_dqn/Pong/5"
 def install(root: Path, id: str, **arguments: Any) -> Manifest:
     """Install into a new root and return the manifest."""
     config = arguments.pop("config", None) or Config(root)
-    found = api.download(id, config=replace(config, root=root), progress=Silent(), **arguments)
+    found = datasets_cli.download(
+        id, config=replace(config, root=root), progress=Silent(), **arguments
+    )
     return read_manifest(found.datasets[0].path)
 
 
@@ -82,7 +85,7 @@ def test_pages_about_a_table_are_known_by_what_they_say_of_its_values(tmp_path: 
 def test_both_layouts_and_a_converted_one_have_one_content(tmp_path: Path) -> None:
     ted = install(tmp_path / "ted", ID, source=str(FILES), layout="ted")
     packed = install(tmp_path / "compact", ID, source=str(FILES), layout="compact")
-    api.convert(ID, "ted", config=Config(tmp_path / "compact"), progress=Silent())
+    datasets_cli.convert(ID, "ted", config=Config(tmp_path / "compact"), progress=Silent())
     converted = read_manifest(CacheRoot(tmp_path / "compact").dataset(ID))
     assert ted.content == packed.content == converted.content == converted.computed_content()
     assert (packed.layout, converted.layout) == ("compact", "ted")
@@ -137,7 +140,7 @@ def test_a_derived_dataset_is_known_by_parent_function_arguments_and_seed(
     door: str, config: Config
 ) -> None:
     def derived(function: Any, **arguments: Any) -> str:
-        api.preprocess(door, function, "it", progress=Silent(), **arguments)
+        datasets_cli.preprocess(door, function, "it", progress=Silent(), **arguments)
         manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
         remove("derived/it", config)
         return manifest.content
@@ -153,14 +156,16 @@ def test_a_derived_dataset_is_known_by_parent_function_arguments_and_seed(
     changes: list[dict[str, Any]] = [{"seed": 1}, {"num_frames": 10}, {"chunksize": 100}]
     others = [derived(same, **change) for change in changes]
     assert len({first, derived(other), *others}) == 5
-    api.convert(door, "compact", config=config, progress=Silent())
+    datasets_cli.convert(door, "compact", config=config, progress=Silent())
     assert derived(same) == first  # the parent's layout is none of its identity
 
 
 def test_a_derived_dataset_says_what_it_was_made_of(
     door: str, config: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api.preprocess(door, lambda batch: batch, "it", seed=7, num_frames=9, progress=Silent())
+    datasets_cli.preprocess(
+        door, lambda batch: batch, "it", seed=7, num_frames=9, progress=Silent()
+    )
     parent = read_manifest(CacheRoot(config.root).dataset(door))
     manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
     assert manifest.parent == {"id": door, "content": parent.content, "state": "unverified"}
@@ -175,7 +180,7 @@ def test_a_derived_dataset_says_what_it_was_made_of(
         f"content            {manifest.content[:16]}\n",
     ):
         assert text in shown
-    assert api.dataset_info("derived/it").to_json()["content"] == manifest.content
+    assert datasets_cli.dataset_info("derived/it").to_json()["content"] == manifest.content
 
 
 # A committed dataset is never written again
@@ -203,15 +208,17 @@ def test_nothing_writes_into_a_committed_dataset(
     replay = ExperienceReplay(DOOR, batch_size=8, num_slices=2)
     replay.sample()
     replay.qlearning_dataset()
-    api.preprocess(DOOR, lambda batch: batch, "it", num_workers=1, progress=Silent())
+    datasets_cli.preprocess(DOOR, lambda batch: batch, "it", num_workers=1, progress=Silent())
     for options in ({}, {"quick": True}, {"deep": True}):
-        api.verify(config=config, progress=Silent(), **options)
-    api.convert(DOOR, layout, config=config)
-    api.list_datasets()
-    api.dataset_info(DOOR)
+        datasets_cli.verify(config=config, progress=Silent(), **options)
+    datasets_cli.convert(DOOR, layout, config=config)
+    datasets_cli.list_datasets()
+    datasets_cli.dataset_info(DOOR)
     assert files_of(folder) == before
-    monkeypatch.setattr("datasets_cli.installed.change_layout.commit", lambda *_: True)
-    api.convert(DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent())
+    monkeypatch.setattr("datasets_cli.manager.convert.commit", lambda *_: True)
+    datasets_cli.convert(
+        DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent()
+    )
     assert files_of(folder) == before
 
 
@@ -294,7 +301,7 @@ def test_info_leaves_out_a_report_that_is_none(
 ) -> None:
     root = CacheRoot(config.root)
     save_table(root, read_manifest(root.dataset(door)).content, "deep_check", table)
-    assert api.dataset_info(door).report is None
+    assert datasets_cli.dataset_info(door).report is None
 
 
 def test_a_report_that_cannot_be_kept_is_still_shown(
@@ -303,7 +310,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("datasets_cli.installed.verification.save_table", refuse)
-    (found,) = api.verify(door, deep=True, progress=Silent())
+    monkeypatch.setattr("datasets_cli.manager.verification.save_table", refuse)
+    (found,) = datasets_cli.verify(door, deep=True, progress=Silent())
     assert found.report is not None
     assert "the report is not kept" in caplog.text

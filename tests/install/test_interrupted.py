@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import api, recipes
+import datasets_cli
+from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.ted.writer import TedWriter
 from tests.catalogue.conftest import clear
@@ -87,7 +88,9 @@ def test_a_signal_at_any_stage_has_its_code_and_the_next_run_continues(
         assert main(call) == code
     assert "run the same command again" in capsys.readouterr().err
     installed = [MAZE] if stage == "rename" else []  # it was whole by then
-    assert [found.id for found in api.list_datasets(installed=True, config=config)] == installed
+    assert [
+        found.id for found in datasets_cli.list_datasets(installed=True, config=config)
+    ] == installed
     assert list((config.root / "tmp").glob("*")) == []
     # What is installed is compared with --source, which is read for that.
     assert main(call if stage != "rename" else call[:2]) == 0
@@ -98,7 +101,7 @@ def test_a_signal_at_any_stage_has_its_code_and_the_next_run_continues(
     assert list((config.root / "tmp").iterdir()) == []
     orphans = {FILENAME, f"{FILENAME}.json"} if stage == "rename" else set()
     assert names(config.root / "downloads") == orphans
-    api.prune(config=config, raw=True)
+    datasets_cli.prune(config=config, raw=True)
     assert names(config.root / "downloads") == set()
 
 
@@ -139,7 +142,7 @@ def test_a_file_of_several_that_is_missing_is_named_and_the_others_are_kept(
     assert main(["download", "two/pair"]) == 6
     error = capsys.readouterr().err
     assert f"{two_files.url}second" in error and "HTTP 404" in error
-    assert list(api.list_datasets(installed=True, config=config)) == []
+    assert list(datasets_cli.list_datasets(installed=True, config=config)) == []
     assert names(config.root / "downloads") == {"first", "first.json"}
     assert main(["download", "two/pair", "demo/iris"]) == 9  # the other is installed
     assert verify("demo/iris", config).num_transitions == 150

@@ -23,10 +23,10 @@ import pytest
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
+from datasets_cli.install.find import remove
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.lookup import remove
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
@@ -84,7 +84,7 @@ shutil.rmtree = die_half_way
 """
 
 REMOVE = """
-from datasets_cli.installed.lookup import remove
+from datasets_cli.install.find import remove
 remove(sys.argv[1], load_config())
 """
 

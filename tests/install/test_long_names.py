@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, UsageError
@@ -32,8 +32,8 @@ def same(batch: Any) -> Any:
 @pytest.mark.parametrize("name", ["with spaces", "größe 日本", "two\nlines", "-dash", "x" * 255])
 def test_a_root_of_any_name_works(name: str, tmp_path: Path) -> None:
     config = Config(tmp_path / name)
-    api.download(IRIS, config=config, progress=Silent())
-    assert [found.id for found in api.verify(config=config)] == [IRIS]
+    datasets_cli.download(IRIS, config=config, progress=Silent())
+    assert [found.id for found in datasets_cli.verify(config=config)] == [IRIS]
     assert list((config.root / "tmp").iterdir()) == []
 
 

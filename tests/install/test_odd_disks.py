@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.experience import ExperienceReplay
+from datasets_cli.install.find import remove
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.change_layout import change_layout
-from datasets_cli.installed.lookup import remove
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.sources.disk import allocate, flush, replace_file
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
@@ -64,7 +64,7 @@ def test_without_rename_over_an_empty_folder_a_dataset_takes_its_place(config: C
     assert verify(IRIS, config).num_transitions == 150
     for options in (InstallOptions(), InstallOptions(force=True)):
         install_dataset(IRIS, config, options)
-    change_layout(IRIS, "compact", config)
+    datasets_cli.convert(IRIS, "compact", config=config)
     assert verify(IRIS, config).layout == "compact"
     assert list((config.root / "tmp").iterdir()) == []
 
@@ -217,7 +217,7 @@ def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_mad
 
 
 @pytest.mark.parametrize(
-    "change", [remove, lambda id, config: change_layout(id, "compact", config)]
+    "change", [remove, lambda id, config: datasets_cli.convert(id, "compact", config=config).path]
 )
 def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
     change: Callable[[str, Config], Any], config: Config, other_disk: Callable[..., None]

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.change_layout import change_layout
 from tests.support.d4rl_files import save, steps
 from tests.support.listing import listing
 from tests.support.origin import Origin
@@ -52,8 +51,8 @@ def work(config: Config, tmp_path: Path) -> None:
         origin.put(FILENAME, path.read_bytes())
         install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
     install_dataset(IRIS, config)
-    change_layout(IRIS, "compact", config)
-    api.verify(MAZE, deep=True, config=config)  # leaves a table
+    datasets_cli.convert(IRIS, "compact", config=config)
+    datasets_cli.verify(MAZE, deep=True, config=config)  # leaves a table
     replay = ExperienceReplay(IRIS, download=False)
     derived = config.root / "datasets" / "derived"
     replay.preprocess(same, dest=derived / "whole", num_workers=0)

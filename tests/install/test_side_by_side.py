@@ -16,13 +16,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from datasets_cli import api, recipes
+import datasets_cli
+from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
 from datasets_cli.install.conversion.worker_needs import ConversionNeeds
+from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
-from datasets_cli.installed.outcomes import FailedDataset, InstalledDataset
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
 from datasets_cli.progress_bars import Bars, PartOfRun, RowCount
@@ -93,7 +94,7 @@ def download(
         if on_result:
             on_result(told)
 
-    found = api.download(
+    found = datasets_cli.download(
         IDS, verify=False, num_workers=workers, on_result=tell, progress=Silent(), config=config
     )
     assert [dataset.id for dataset in found.datasets] == IDS
@@ -129,7 +130,9 @@ def test_one_that_fails_is_named_and_the_others_are_installed(
     origin.always(FILES[IDS[1]], Fault(body=b"\x89HDF\r\n\x1a\n" + bytes(1000)))
     told: list[InstalledDataset | FailedDataset] = []
     with pytest.raises(PartialFailure, match=f"1 of 4 datasets failed: {IDS[1]}") as caught:
-        api.download(IDS, verify=False, num_workers=2, on_result=told.append, config=config)
+        datasets_cli.download(
+            IDS, verify=False, num_workers=2, on_result=told.append, config=config
+        )
     results = caught.value.results
     assert [dataset.id for dataset in results.datasets] == [IDS[0], *IDS[2:]]
     (failure,) = results.failures
@@ -205,7 +208,9 @@ def test_a_signal_ends_all_and_the_next_run_continues(
     assert "installs datasets" not in [thread.name for thread in threading.enumerate()]
     assert not [*(config.root / "tmp").glob("*")]
     assert main(call) == 0
-    assert {dataset.id for dataset in api.list_datasets(installed=True, config=config)} == {*IDS}
+    assert {
+        dataset.id for dataset in datasets_cli.list_datasets(installed=True, config=config)
+    } == {*IDS}
     assert not any((config.root / "tmp").iterdir())
 
 
@@ -251,7 +256,7 @@ def test_a_worker_that_is_killed_is_named_and_its_dataset_is_tried_again(
 ) -> None:
     (fragile / "a.kills").write_text("1")
     told = Told()
-    found = api.download("fragile/*", num_workers=2, progress=told, config=config)
+    found = datasets_cli.download("fragile/*", num_workers=2, progress=told, config=config)
     assert [dataset.num_transitions for dataset in found.datasets] == [3999, 3999]
     (note,) = told.notes
     assert "the worker of fragile/a was killed by SIGKILL" in note
@@ -263,13 +268,13 @@ def test_a_dataset_that_kills_every_worker_fails_and_the_others_are_installed(
 ) -> None:
     (fragile / "a.kills").write_text("3")
     with pytest.raises(PartialFailure) as caught:
-        api.download("fragile/*", num_workers=1, progress=Silent(), config=config)
+        datasets_cli.download("fragile/*", num_workers=1, progress=Silent(), config=config)
     (failure,) = caught.value.results.failures
     assert "fragile/a: the last one was killed by SIGKILL" in (message := str(failure.error))
     assert "What has been downloaded is kept" in message
     assert [dataset.id for dataset in caught.value.results.datasets] == ["fragile/b"]
     assert not any((config.root / "tmp").iterdir())
-    assert len(api.download("fragile/*", num_workers=1, config=config).datasets) == 2
+    assert len(datasets_cli.download("fragile/*", num_workers=1, config=config).datasets) == 2
 
 
 def test_a_dataset_without_room_beside_the_others_waits_for_them(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
@@ -28,7 +29,7 @@ Capture = pytest.CaptureFixture[str]
 def source(config: Config, tmp_path: Path) -> Path:
     """A folder whose files are installed."""
     folder = Path(shutil.copytree(FILES, tmp_path / "files"))
-    api.download(ID, source=folder, progress=Silent())
+    datasets_cli.download(ID, source=folder, progress=Silent())
     return folder
 
 
@@ -82,13 +83,13 @@ def test_nothing_is_hashed_where_sizes_differ(
     longer(source / "metadata.json")
     monkeypatch.setattr(Digests, "read", lambda *_: pytest.fail("a file is read"))
     with pytest.raises(UsageError, match="bytes, not"):
-        api.download(ID, source=source, progress=Silent())
+        datasets_cli.download(ID, source=source, progress=Silent())
 
 
 def test_force_installs_the_other_files(source: Path) -> None:
     longer(source / "metadata.json")
-    api.download(ID, source=source, force=True, progress=Silent())
-    assert api.plan_download(ID, source=source)[0].installed
+    datasets_cli.download(ID, source=source, force=True, progress=Silent())
+    assert datasets_cli.plan_download(ID, source=source)[0].installed
 
 
 def test_a_folder_that_does_not_exist_matters_where_nothing_is_installed(
@@ -116,7 +117,7 @@ def test_what_was_derived_has_no_source(
     made = ["--fn", "same_rows:same", "--out", "same", "--workers", "0"]
     assert main(["preprocess", ID, *made]) == 0
     with pytest.raises(UsageError, match=f"installed from {ID}, from which it was derived"):
-        api.download("derived/same", source=source, progress=Silent())
+        datasets_cli.download("derived/same", source=source, progress=Silent())
 
 
 def test_files_below_a_url_are_compared_too(

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import ExperienceReplay, UnverifiedDataset, api, open_storage
+import datasets_cli
+from datasets_cli import ExperienceReplay, UnverifiedDataset, open_storage
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.progress import Silent
@@ -88,7 +89,7 @@ def test_what_a_publisher_states_decides_the_state_which_is_said_once(
     config: Config, capsys: Capture
 ) -> None:
     source = str(DEMO / "minari" / "D4RL" / "door" / "human-v2" / "data")
-    (dataset,) = api.download("minari/my/door-v0", source=source).datasets
+    (dataset,) = datasets_cli.download("minari/my/door-v0", source=source).datasets
     assert (dataset.state, dataset.unverified) == ("unchecked", ())
     told = capsys.readouterr().err
     assert told.count("unchecked: metadata.json, main_data.hdf5: nothing was compared") == 1
@@ -124,7 +125,7 @@ def test_each_opening_warns_once_at_its_line(
 ) -> None:
     for _ in range(2):
         ExperienceReplay(door, batch_size=4).sample()
-    storage = api.open_dataset(door)
+    storage = datasets_cli.open_dataset(door)
     open_storage(storage.dataset.folder)
     assert [found.category for found in shown] == [UnverifiedDataset] * 4
     assert {found.filename for found in shown} == {__file__}
@@ -136,7 +137,7 @@ def test_each_opening_warns_once_at_its_line(
 def test_copies_of_what_was_opened_do_not_warn_again(
     door: str, shown: list[warnings.WarningMessage]
 ) -> None:
-    storage = api.open_dataset(door)
+    storage = datasets_cli.open_dataset(door)
     pickle.loads(pickle.dumps(storage))
     copy.deepcopy(storage)
     assert len(shown) == 1
@@ -147,7 +148,7 @@ def test_preprocessing_warns_of_what_comes_of_it_and_no_worker_does(
     door: str, module: str, shown: list[warnings.WarningMessage], workers: int
 ) -> None:
     same = importlib.import_module(module).same
-    api.preprocess(door, same, "same", num_workers=workers, progress=Silent())
+    datasets_cli.preprocess(door, same, "same", num_workers=workers, progress=Silent())
     (found,) = shown
     assert "derived/same is unverified" in str(found.message)
     assert f"it is derived from {door}, whose raw files are not known" in str(found.message)
@@ -167,9 +168,9 @@ def test_a_filter_of_the_users_wins(door: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnverifiedDataset)
         with pytest.raises(UnverifiedDataset):
-            api.open_dataset(door)
+            datasets_cli.open_dataset(door)
         warnings.simplefilter("ignore", UnverifiedDataset)
-        api.open_dataset(door)
+        datasets_cli.open_dataset(door)
 
 
 def test_a_script_is_told_on_its_own_line(door: str, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
 from datasets_cli.progress import Silent
 from datasets_cli.store.manifest import read_manifest
@@ -122,7 +123,7 @@ class Told(Silent):
 def made(door: str, out: str, mark: Path, **arguments: Any) -> dict[str, Any]:
     """Return the files of what a function makes that kills a worker once."""
     function = partial(dies_once, mark=mark)
-    dataset = api.preprocess(door, function, out, chunksize=1, **arguments)
+    dataset = datasets_cli.preprocess(door, function, out, chunksize=1, **arguments)
     return dict(read_manifest(dataset.path).files)
 
 

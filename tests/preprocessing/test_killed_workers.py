@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
 from datasets_cli.preprocessing.task import Function
 from datasets_cli.progress import Silent
@@ -55,12 +56,14 @@ def files(dataset: Any) -> dict[str, Any]:
 def test_killed_workers_are_told_and_change_no_byte(count: int, door: str, tmp_path: Path) -> None:
     fatal, told = random.sample(starts(door, 50), count), Notes()
     options: dict[str, Any] = {"per": "transition", "chunksize": 50}
-    found = api.preprocess(
+    found = datasets_cli.preprocess(
         door, dies_at(fatal, tmp_path), "out", num_workers=2, progress=told, **options
     )
     assert len(list(tmp_path.glob("*-0"))) == len(told.notes) == count
     assert told.notes[0].startswith("the worker of rows ")
-    assert files(found) == files(api.preprocess(door, dies_at([], tmp_path), "alone", **options))
+    assert files(found) == files(
+        datasets_cli.preprocess(door, dies_at([], tmp_path), "alone", **options)
+    )
 
 
 def test_a_chunk_that_kills_every_worker_is_named_and_the_rest_is_kept(
@@ -70,6 +73,6 @@ def test_a_chunk_that_kills_every_worker_is_named_and_the_rest_is_kept(
     function = dies_at(starts(door, 299)[1:2], tmp_path, times=3)
     named = r"rows 598 to 896 \(trajectory 2\): the last one was killed by SIGKILL.*is kept in"
     with pytest.raises(RldsError, match=named):
-        api.preprocess(door, function, "out", **options)
-    found = api.preprocess(door, function, "out", **options)
+        datasets_cli.preprocess(door, function, "out", **options)
+    found = datasets_cli.preprocess(door, function, "out", **options)
     assert found.num_transitions == 1495 and not found.unchanged

@@ -14,10 +14,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import datasets_cli
 from datasets_cli.config import Config, load_config
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.recipes.atari_dqn.segments import Log
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.schema.frame_table import FrameTableBuilder
@@ -92,8 +92,11 @@ def test_there_and_back_to_the_other_layout_gives_the_same_files(
     part = f"{ID}~ckpt0-{logger.num_logs}"
     ted = install(config, tmp_path / "run", layout="ted").manifest.files
     compact = install(config, tmp_path / "run").manifest.files
-    assert open_dataset(change_layout(part, "ted", config)).manifest.files == ted
-    assert open_dataset(change_layout(part, "compact", config)).manifest.files == compact
+    assert open_dataset(datasets_cli.convert(part, "ted", config=config).path).manifest.files == ted
+    assert (
+        open_dataset(datasets_cli.convert(part, "compact", config=config).path).manifest.files
+        == compact
+    )
 
 
 def test_a_round_that_was_never_logged_leaves_a_seam(config: Config, tmp_path: Path) -> None:

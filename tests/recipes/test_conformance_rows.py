@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import datasets_cli
 from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
@@ -30,7 +31,6 @@ from datasets_cli.catalogue import names
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.recipe import Block, Source
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.conformance import Case, install, prepared, published_families
@@ -205,7 +205,7 @@ def test_there_and_back_to_the_other_layout_gives_the_same_bytes(
     root = shutil.copytree(installed.config.root, tmp_path / "copy")
     config = replace(installed.config, root=root)
     for layout in ("compact", "ted"):
-        folder = change_layout(installed.id, layout, config)
+        folder = datasets_cli.convert(installed.id, layout, config=config).path
     assert_folder(folder, expected)
     if installed.layout == "ted":
         assert open_dataset(folder).manifest.files == installed.dataset.manifest.files

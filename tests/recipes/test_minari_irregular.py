@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError
 from datasets_cli.install.install import install_dataset
@@ -186,7 +186,7 @@ def test_small_blocks_give_the_same_rows(install: Install, monkeypatch: pytest.M
     folder = expected()
     right = dict(install(folder).manifest.files)
     monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 2)
-    api.delete(ID)
+    datasets_cli.delete(ID)
     assert dict(install(folder).manifest.files) == right
 
 

@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import datasets_cli
 from datasets_cli import (
     D4RLExperienceReplay,
     ExperienceReplay,
     MinariExperienceReplay,
-    api,
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
@@ -81,7 +80,7 @@ def test_small_blocks_give_the_same_bytes(
 
 
 def install_again(install: Any, folder: Path) -> Any:
-    api.delete(ID)
+    datasets_cli.delete(ID)
     return install(folder)
 
 
@@ -107,7 +106,7 @@ def test_the_other_layout_has_the_same_text_files(
     dataset = install(build(), layout)
     text, files_before = texts_of(dataset), dict(dataset.manifest.files)
     other = "compact" if layout == "ted" else "ted"
-    converted = open_dataset(change_layout(ID, other, config), text=True)
+    converted = open_dataset(datasets_cli.convert(ID, other, config=config).path, text=True)
     assert converted.manifest.layout == other
     assert texts_of(converted) == text
     assert converted.manifest.content == dataset.manifest.content
@@ -116,7 +115,7 @@ def test_the_other_layout_has_the_same_text_files(
     assert {name: converted.manifest.files[name] for name in names} == {
         name: files_before[name] for name in names
     }
-    back = read_manifest(change_layout(ID, layout, config))
+    back = read_manifest(datasets_cli.convert(ID, layout, config=config).path)
     assert dict(back.files) == files_before
 
 
@@ -126,7 +125,7 @@ def test_damaged_text_is_not_carried_into_another_layout(install: Any, config: C
     data[0] ^= 1
     (folder / "text.utf8").write_bytes(data)
     with pytest.raises(DamagedDataset, match=r"text\.utf8: expected sha256"):
-        change_layout(ID, "compact", config)
+        datasets_cli.convert(ID, "compact", config=config)
     assert read_manifest(folder).layout == "ted"
 
 
@@ -152,7 +151,7 @@ def test_replay_has_missions_where_asked(layout: str, install: Any) -> None:
     slices = ExperienceReplay(ID, 6, download=False, text=True, slice_len=3)
     batch = slices.sample()
     assert batch[MISSION] == [missions[row] for row in batch["index"]]
-    opened = api.open_dataset(ID, text=True)
+    opened = datasets_cli.open_dataset(ID, text=True)
     assert opened.get(opened.offsets[:-1])[MISSION] == list(dict.fromkeys(missions))
 
 

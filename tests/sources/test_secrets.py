@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import NetworkError, RldsError, UsageError, public_text, public_url
@@ -123,12 +123,12 @@ def test_a_source_with_a_secret_is_known_again_by_its_validator(
     for name in NAMES:
         data = (FILES / name).read_bytes()
         origin.put(f"f/{name}{TOKEN}", data, etag='"1"')
-    api.download(ID, source=source, progress=Silent())
+    datasets_cli.download(ID, source=source, progress=Silent())
     origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"1"')
-    api.download(ID, source=source, progress=Silent())
+    datasets_cli.download(ID, source=source, progress=Silent())
     origin.put(f"f/{NAMES[1]}{TOKEN}", data.replace(b"0", b"1"), etag='"2"')
     with pytest.raises(UsageError, match=r"metadata\.json has sha256"):
-        api.download(ID, source=source, progress=Silent())
+        datasets_cli.download(ID, source=source, progress=Silent())
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import datasets_cli
 from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact import dictionary
@@ -304,24 +304,24 @@ def test_converting_an_installed_dataset_there_and_back(door: str, config: Confi
     folder = config.root / "datasets" / door
     before = read_manifest(folder)
     first = ExperienceReplay(door)[:100]
-    assert change_layout(door, "compact", config) == folder
+    assert datasets_cli.convert(door, "compact", config=config).path == folder
     assert read_manifest(folder).layout == "compact"
     assert not (folder / "observation.memmap").exists()
     assert bool((ExperienceReplay(door)[:100] == first).all())
-    change_layout(door, "ted", config)
+    datasets_cli.convert(door, "ted", config=config)
     assert read_manifest(folder) == before
     assert list((config.root / "tmp").iterdir()) == []
 
 
 def test_converting_to_no_layout_is_refused(door: str, config: Config) -> None:
     with pytest.raises(UsageError, match="Expected: ted, compact"):
-        change_layout(door, "nosuch", config)
+        datasets_cli.convert(door, "nosuch", config=config)
 
 
 def test_slices_and_indexes_agree_between_the_layouts(door: str, config: Config) -> None:
     arguments: Any = {"batch_size": 64, "slice_len": 16, "seed": 0}
     ted = ExperienceReplay(door, **arguments).sample()
-    change_layout(door, "compact", config)
+    datasets_cli.convert(door, "compact", config=config)
     packed = ExperienceReplay(door, **arguments).sample()
     assert set(ted.keys(True, True)) == set(packed.keys(True, True))
     assert bool((ted == packed).all())
@@ -339,13 +339,13 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 def test_a_damaged_compact_dataset_is_refused(
     door: str, config: Config, damage: Callable[[Path], Any]
 ) -> None:
-    damage(change_layout(door, "compact", config))
+    damage(datasets_cli.convert(door, "compact", config=config).path)
     with pytest.raises(DamagedDataset, match="not what its manifest says"):
         ExperienceReplay(door)
 
 
 def test_nothing_written_into_a_compact_batch_reaches_the_disk(door: str, config: Config) -> None:
-    folder = change_layout(door, "compact", config)
+    folder = datasets_cli.convert(door, "compact", config=config).path
     before = (folder / "rows.memmap").read_bytes()
     replay = ExperienceReplay(door, batch_size=16)
     replay.sample()["observation"].fill_(0)
@@ -420,7 +420,7 @@ def test_preprocess_reads_compact_and_its_result_converts(tmp_path: Path, config
         expected["next", flag][-1] = True  # num_frames cuts the second trajectory
     expected["episode",] = np.repeat([0, 1], [20, 15])
     assert_same(everything(storage.dataset), expected)
-    change_layout("derived/dark", "compact", config)
+    datasets_cli.convert("derived/dark", "compact", config=config)
     assert_same(everything(open_dataset(dest)), expected)
 
 
@@ -429,7 +429,7 @@ def test_trajectories_of_a_derived_dataset_need_no_flags(tmp_path: Path, config:
     dest = config.root / "datasets" / "derived" / "frames"
     preprocess(tmp_path / "rows", lambda b: b.select("observation"), dest, num_workers=0)
     before = everything(open_dataset(dest))
-    change_layout("derived/frames", "compact", config)
+    datasets_cli.convert("derived/frames", "compact", config=config)
     assert_same(everything(open_dataset(dest)), before)
 
 
@@ -440,5 +440,5 @@ def test_files_that_a_recipe_laid_beside_the_data_stay(door: str, config: Config
     entry = {"bytes": 5, "sha256": sha256_of(folder / "readme.txt")}
     files = {**manifest.files, "readme.txt": entry}
     write_manifest(folder, replace(manifest, files=files))
-    change_layout(door, "compact", config)
+    datasets_cli.convert(door, "compact", config=config)
     assert (folder / "readme.txt").read_text() == "hello"

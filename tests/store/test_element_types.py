@@ -11,6 +11,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+import datasets_cli
 from datasets_cli import (
     FrameStack,
     ReplayBuffer,
@@ -20,7 +21,6 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.installed.change_layout import change_layout
 from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.store.compact.writer import CompactWriter
@@ -181,9 +181,9 @@ def test_a_layout_that_changes_keeps_every_bit(tmp_path: Path, layout: str, conf
     rows = expected_of(block())
     folder = write(layout, config.root / "datasets" / "test" / "types", block())
     other = "compact" if layout == "ted" else "ted"
-    change_layout("test/types", other, config)
+    datasets_cli.convert("test/types", other, config=config)
     compare(ReplayBuffer(storage=open_storage(folder))[:], rows)
-    change_layout("test/types", layout, config)
+    datasets_cli.convert("test/types", layout, config=config)
     compare(ReplayBuffer(storage=open_storage(folder))[:], rows)
 
 

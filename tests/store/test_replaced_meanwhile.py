@@ -10,7 +10,8 @@ import pytest
 import torch
 from tensordict import TensorDict, assert_allclose_td
 
-from datasets_cli import ExperienceReplay, api
+import datasets_cli
+from datasets_cli import ExperienceReplay
 from datasets_cli.config import Config
 from datasets_cli.progress import Silent
 from datasets_cli.store import dataset as opening
@@ -26,19 +27,19 @@ HUMAN, PONG = "demo/door-human", "demo/pong"
 @pytest.fixture
 def install(config: Config) -> Callable[..., Path]:
     def download(id: str, layout: str = "ted") -> Path:
-        done = api.download(id, layout=layout, progress=Silent(), config=config)
+        done = datasets_cli.download(id, layout=layout, progress=Silent(), config=config)
         return Path(done.datasets[0].path)
 
     return download
 
 
 def delete(id: str, config: Config) -> None:
-    api.delete(id, config=config)
+    datasets_cli.delete(id, config=config)
 
 
 def convert(id: str, config: Config) -> None:
-    layout = api.dataset_info(id, config=config).manifest.layout
-    api.convert(id, LAYOUTS[layout == LAYOUTS[0]], progress=Silent(), config=config)
+    layout = datasets_cli.dataset_info(id, config=config).manifest.layout
+    datasets_cli.convert(id, LAYOUTS[layout == LAYOUTS[0]], progress=Silent(), config=config)
 
 
 @pytest.mark.parametrize("change", [delete, convert])

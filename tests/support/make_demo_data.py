@@ -1,4 +1,4 @@
-"""Makes files of ``datasets_cli/demo/data`` and ``tests/data/d4rl`` from their originals.
+"""Makes files of ``recipes/demo/data`` and ``tests/data/d4rl`` from their originals.
 
 Both have an ORIGIN.md that says what they are.
 

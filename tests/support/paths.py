@@ -6,4 +6,4 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
 TEST_DATA = PROJECT / "tests" / "data"
-DEMO_DATA = PROJECT / "datasets_cli" / "demo" / "data"
+DEMO_DATA = PROJECT / "recipes" / "demo" / "data"

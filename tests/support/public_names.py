@@ -20,6 +20,15 @@ PAGE = PROJECT / "docs" / "python.md"
 TABLE: dict[str, str] = datasets_cli._LAZY_IMPORTS
 
 
+def verbs() -> list[str]:
+    """Return the names of the functions that the command line and the face share."""
+    return [
+        name
+        for name, module in TABLE.items()
+        if module.startswith("manager.") and not isinstance(getattr(datasets_cli, name), type)
+    ]
+
+
 def stub() -> str:
     """Return the text of ``__init__.pyi``, before it is formatted."""
     imports = [

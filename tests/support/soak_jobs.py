@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tensordict import TensorDict
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import RldsError
 
@@ -45,11 +45,11 @@ class Job:
     def run(self, config: Config) -> None:
         """Do the work in this process."""
         if self.kind == "download":
-            api.download(self.id, num_workers=0, config=config)
+            datasets_cli.download(self.id, num_workers=0, config=config)
         elif self.kind == "convert":
-            api.convert(self.id, self.layout, config=config)
+            datasets_cli.convert(self.id, self.layout, config=config)
         else:
-            api.preprocess(self.id, double, DERIVED, chunksize=500, config=config)
+            datasets_cli.preprocess(self.id, double, DERIVED, chunksize=500, config=config)
 
 
 def child(job: Job, root: Path) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 from datasets_cli.environments.record.chunks import read_chunk
 from datasets_cli.environments.record.lanes import Columns
 from datasets_cli.environments.record.run import Run
-from datasets_cli.installed.change_layout import read_rows
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
@@ -135,7 +134,7 @@ def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[Columns]
 
 def _rows_of(older: Dataset | None) -> Iterator[Columns]:
     """Yield the rows of a dataset; the writer numbers the episodes again."""
-    for rows in read_rows(older) if older is not None else ():
+    for rows in older.blocks() if older is not None else ():
         yield {key: values for key, values in rows.items() if key != EPISODE}
 
 

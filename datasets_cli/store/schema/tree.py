@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from datasets_cli.store.schema.columns import Key
@@ -39,6 +39,15 @@ class TreePlan:
         for parent, child, name in self._links:
             nodes[parent][name] = nodes[child]
         return nodes
+
+
+def leaves_in(tree: Tree, above: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield the leaves of a nested dict with their keys."""
+    for name, item in tree.items():
+        if isinstance(item, dict):
+            yield from leaves_in(item, (*above, name))
+        else:
+            yield (*above, name), item
 
 
 def entry(tree: Any, key: Key) -> Any:

@@ -15,7 +15,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, api, open_storage
+import datasets_cli
+from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.episodes import kept, leaf_blocks
@@ -265,7 +266,7 @@ def test_where_nothing_can_be_written_it_works_and_says_so_to_who_debugs(
 def test_kept_columns_go_with_the_dataset_and_do_not_come_back(door: str, config: Config) -> None:
     replay = ExperienceReplay(door, 4, download=False)
     right = replay.trajectories.reduce("action", "max")
-    (usage,) = api.disk_usage(door).datasets
+    (usage,) = datasets_cli.disk_usage(door).datasets
     assert usage.table_bytes == 32 + right.nbytes
     replay.delete()
     assert not list((config.root / "tables").iterdir())

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import datasets_cli
 from datasets_cli import (
     ExperienceReplay,
     LazyTensorStorage,
@@ -18,7 +19,6 @@ from datasets_cli import (
     Mixture,
     TensorDictReplayBuffer,
     UsageError,
-    api,
     open_storage,
 )
 from datasets_cli.config import Config
@@ -209,7 +209,7 @@ def test_there_is_nothing_else_to_accept(first: DatasetStorage) -> None:
 
 def test_door_of_d4rl_and_of_minari_are_mixed(config: Config) -> None:
     names = ["demo/door-human", "demo/door-minari"]
-    api.download(names, verify=False)
+    datasets_cli.download(names, verify=False)
     human, minari = (ExperienceReplay(name, download=False) for name in names)
     with pytest.raises(UsageError, match=r"observation +float32 \[39\] +float64 \[39\]"):
         Mixture([human, minari])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import ExperienceReplay, Mixture, api, open_storage
+import datasets_cli
+from datasets_cli import ExperienceReplay, Mixture, open_storage
 from datasets_cli.config import Config
 from tests.support.text_rows import steps_of, write
 
@@ -42,7 +43,7 @@ def test_batches_of_every_format_say_the_member(door: str, format: str) -> None:
 
 
 def test_stacks_of_frames_are_mixed(config: Config) -> None:
-    api.download("demo/pong", verify=False)
+    datasets_cli.download("demo/pong", verify=False)
     replay = ExperienceReplay("demo/pong", frame_stack=3)
     mixture = Mixture([replay.rows(0, 100), replay.rows(500, 900)], 16, weights=[1, 1], seed=0)
     batch = mixture.sample()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import datasets_cli
 from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
@@ -26,7 +27,6 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
-from datasets_cli.installed.change_layout import change_layout
 from tests.replay.storages.test_storages import steps
 
 SAMPLERS: dict[str, Any] = {
@@ -91,7 +91,7 @@ def test_the_same_data_in_another_layout_continue(
     state = first.state_dict()
     right = first.sample()
     layout = "compact" if first.manifest.layout == "ted" else "ted"
-    change_layout(door, layout, config)
+    datasets_cli.convert(door, layout, config=config)
     other = opened(door, "epoch", layout=layout)
     assert other.manifest.layout == layout and len(batch) == 12
     other.loads(tmp_path) if how == "dump" else other.load_state_dict(state)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.installed.verification import verify, verify_deep
+from datasets_cli.manager.verification import verify, verify_deep
 from datasets_cli.progress import Silent
 from datasets_cli.store.audit import deep_check as checker
 from datasets_cli.store.audit.deep_check import deep_check
@@ -231,7 +231,7 @@ def test_numbers_are_reported_and_kept_beside_the_dataset(
     assert {path: path.stat().st_mtime_ns for path in ted.folder.rglob("*")} == {
         path: found.st_mtime_ns for path, found in before.items()
     }
-    assert api.delete("toy/sample", config=config)[0].deleted
+    assert datasets_cli.delete("toy/sample", config=config)[0].deleted
     assert load_table(CacheRoot(config.root), manifest.content, TABLE) is None
 
 
@@ -253,7 +253,7 @@ def test_a_column_that_a_conversion_wrote_constant_is_named_by_the_command(
 def test_both_layouts_have_one_report(config: Config) -> None:
     sample = Sample(config.root, CompactWriter, sample_rows())
     _, packed = verify_deep("toy/sample", config)
-    api.convert("toy/sample", "ted", config=config, progress=Silent())
+    datasets_cli.convert("toy/sample", "ted", config=config, progress=Silent())
     _, unpacked = verify_deep("toy/sample", config)
     assert sorted(packed.columns, key=str) == sorted(unpacked.columns, key=str)
     assert read_manifest(sample.folder).layout == "ted"
@@ -276,7 +276,7 @@ def test_the_command_names_what_is_broken(ted: Sample, capsys: Capture) -> None:
     assert main(["verify", "--deep"]) == 4
     assert "toy/sample: damaged: " in capsys.readouterr().out
     with pytest.raises(IntegrityError) as caught:
-        api.verify(deep=True)
+        datasets_cli.verify(deep=True)
     assert [result.state for result in caught.value.results] == ["damaged"]
 
 

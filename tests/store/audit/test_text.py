@@ -11,7 +11,7 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.installed.verification import verify, verify_deep
+from datasets_cli.manager.verification import verify, verify_deep
 from datasets_cli.progress import Silent
 from datasets_cli.store.audit import offsets
 from datasets_cli.store.audit.deep_check import deep_check

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.catalogue.selection import select_installed
-from datasets_cli.config import Config
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.leftovers import RAW, Leftover, find_leftovers
-from datasets_cli.installed.lookup import installed_id
+from datasets_cli.catalogue.selection import as_list, select_installed
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import installed_id
+from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -85,17 +85,30 @@ class DiskUsage:
         }
 
 
-def usage_of(ids: str | Iterable[str], config: Config) -> DiskUsage:
-    """Return what installed datasets take on the disk."""
-    root = CacheRoot(config.root)
-    wanted = [ids] if isinstance(ids, str) else list(ids)
+def disk_usage(
+    ids: str | Iterable[str] = (), *, root: Root = None, config: Config | None = None
+) -> DiskUsage:
+    """Return what installed datasets take on the disk, and what killed work left there.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+        DatasetNotInstalled: one is not there.
+    """
+    config = choose_config(root, config)
+    place = CacheRoot(config.root)
+    wanted = as_list(ids)
     ids_there = [installed_id(id, config) for id in select_installed(wanted or "*", config)]
-    found = [_usage(root, id) for id in dict.fromkeys(ids_there)]
+    found = [_usage(place, id) for id in dict.fromkeys(ids_there)]
     # Raw files of installed datasets are counted with these.
-    leftovers = () if wanted else (each for each in find_leftovers(root) if each.kind != RAW)
-    existing = next(folder for folder in (root.path, *root.path.parents) if folder.exists())
+    leftovers = () if wanted else (each for each in find_leftovers(place) if each.kind != RAW)
+    existing = next(folder for folder in (place.path, *place.path.parents) if folder.exists())
     return DiskUsage(
-        root.path,
+        place.path,
         tuple(sorted(found, key=lambda each: (-each.size_bytes, each.id))),
         tuple(leftovers),
         shutil.disk_usage(existing).free,

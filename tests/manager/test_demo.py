@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+import datasets_cli
 from datasets_cli import (
     AtariDQNExperienceReplay,
     D4RLExperienceReplay,
     ExperienceReplay,
     MinariExperienceReplay,
     OpenMLExperienceReplay,
-    api,
 )
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.registry import load_recipe
@@ -70,7 +70,7 @@ def test_what_the_demo_keeps_opens_offline_and_has_ids_of_its_own(
 
 def load_sample(id: str) -> str:
     """Return the published id that a dataset of the demo is a sample of."""
-    return str(api.dataset_info(id).to_json()["details"]["sample_of"])
+    return str(datasets_cli.dataset_info(id).to_json()["details"]["sample_of"])
 
 
 def test_the_demo_shows_no_warning_to_a_new_user(capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_each_has_the_values_that_an_independent_reader_finds(
     offline = Config(config.root, offline=True)
     folder = install_dataset(id, offline, InstallOptions(layout=layout))
     if layout == "compact":
-        folder = api.convert(id, "ted", config=offline, progress=Silent()).path
+        folder = datasets_cli.convert(id, "ted", config=offline, progress=Silent()).path
     assert_folder(folder, CASES[family].expected())
     assert load_sample(id) == CASES[family].id
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.installed.condition import check_owner, condition_of, read_sound_manifest_of
+from datasets_cli.install.condition import check_owner, condition_of, read_sound_manifest_of
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents

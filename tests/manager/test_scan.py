@@ -12,11 +12,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import LazyTensorStorage, ReplayBuffer, api
+import datasets_cli
+from datasets_cli import LazyTensorStorage, ReplayBuffer
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from tests.support.minari_files import unpack_door
 
@@ -32,12 +33,12 @@ def test_the_cache_of_minari_is_found_and_its_command_installs(
     config: Config, tmp_path: Path
 ) -> None:
     folder = unpack_door(tmp_path / "minari")  # where MINARI_DATASETS_PATH leads
-    [found] = api.scan(config=config)
+    [found] = datasets_cli.scan(config=config)
     assert (found.id, found.path, found.installed) == (MINARI, folder, False)
     assert found.size_bytes == sum(path.stat().st_size for path in folder.iterdir())
     assert main(shlex.split(found.command)[1:]) == 0
     assert verify(MINARI, config).id == MINARI
-    [again] = api.scan(config=config)
+    [again] = datasets_cli.scan(config=config)
     assert again.installed and again.command == ""
 
 
@@ -48,7 +49,7 @@ def test_a_dataset_that_only_this_user_has_is_named_by_its_folder(
     own = tmp_path / "minari" / "mine" / "walk-v0"
     own.mkdir(parents=True)
     folder.rename(own / "data")
-    [found] = api.scan(config=config)
+    [found] = datasets_cli.scan(config=config)
     assert found.id == "minari/mine/walk-v0" and "--source" in found.command
 
 
@@ -64,7 +65,7 @@ def test_the_files_of_d4rl_are_known_by_name_and_size(config: Config, tmp_path: 
     sized(cache / "ant_expert.hdf5", 137_721_019)  # as the publisher states it
     sized(cache / "ant_expert-v1.hdf5", 231_441_892 - 1)
     sized(cache / "maze2d-open-sparse.hdf5", 5)  # no size is published
-    found = {each.id: each.path for each in api.scan(config=config)}
+    found = {each.id: each.path for each in datasets_cli.scan(config=config)}
     assert found == {"d4rl/ant-expert-v0": cache, "d4rl/maze2d-open-v0": cache}
 
 
@@ -74,13 +75,15 @@ def test_the_logs_of_an_atari_run_are_known_by_their_folder(config: Config, tmp_
     for number in whole[:-1]:
         for name in ("observation", "action", "reward", "terminal"):
             sized(logs / f"$store$_{name}_ckpt.{number}.gz", 10)
-    assert api.scan(tmp_path / "atari", config=config) == []  # one log is missing
+    assert datasets_cli.scan(tmp_path / "atari", config=config) == []  # one log is missing
     for name in ("observation", "action", "reward", "terminal"):
         sized(logs / f"$store$_{name}_ckpt.49.gz", 10)
     for number in whole:
         for name in ("add_count", "invalid_range"):
             sized(logs / f"{name}_ckpt.{number}.gz", 10)
-    assert [each.id for each in api.scan(tmp_path / "atari", config=config)] == ["atari_dqn/Pong/5"]
+    assert [each.id for each in datasets_cli.scan(tmp_path / "atari", config=config)] == [
+        "atari_dqn/Pong/5"
+    ]
 
 
 def test_what_torchrl_converted_is_named_and_never_offered(config: Config, tmp_path: Path) -> None:
@@ -88,7 +91,7 @@ def test_what_torchrl_converted_is_named_and_never_offered(config: Config, tmp_p
     sized(cache / "meta.json", 20)
     sized(cache / "reward.memmap", 80)
     sized(cache / "next" / "reward.memmap", 80)
-    [found] = api.scan(config=config)
+    [found] = datasets_cli.scan(config=config)
     assert (found.kind, found.path, found.size_bytes) == ("converted by TorchRL", cache, 180)
     assert found.command == "" and "download the dataset" in found.reason
 
@@ -101,14 +104,14 @@ def test_datasets_of_another_root_and_dumps_are_not_taken_for_torchrls(
     buffer.extend(TensorDict({"reward": torch.zeros(3, 1)}, 3))
     buffer.dumps(tmp_path / "data" / "dump")
     assert [*(tmp_path / "data" / "dump").rglob("*.memmap")]
-    assert api.scan(tmp_path / "data", config=config) == []
+    assert datasets_cli.scan(tmp_path / "data", config=config) == []
 
 
 def test_a_folder_of_the_root_without_a_manifest_is_named(config: Config, door: str) -> None:
     stray = CacheRoot(config.root).dataset("d4rl/copied-by-hand") / "reward.memmap"
     sized(stray, 10)
     sized(CacheRoot(config.root).path / "datasets" / "derived" / ".a.0.partial" / "plan.json", 3)
-    [found] = api.scan(config=config)
+    [found] = datasets_cli.scan(config=config)
     assert (found.kind, found.path) == ("without a manifest", stray.parent)
 
 
@@ -117,7 +120,7 @@ def test_a_dataset_that_lost_its_manifest_is_not_taken_for_one_of_torchrls(
 ) -> None:
     folder = CacheRoot(config.root).dataset(door)
     (folder / MANIFEST_FILENAME).unlink()
-    assert {each.kind for each in api.scan(config=config)} == {"without a manifest"}
+    assert {each.kind for each in datasets_cli.scan(config=config)} == {"without a manifest"}
 
 
 def test_nothing_is_found_in_an_empty_home(
@@ -130,7 +133,7 @@ def test_nothing_is_found_in_an_empty_home(
 
 def test_a_folder_that_does_not_exist_is_a_usage_error(config: Config, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a folder"):
-        api.scan(tmp_path / "nowhere", config=config)
+        datasets_cli.scan(tmp_path / "nowhere", config=config)
 
 
 def test_what_the_command_prints_is_json_or_commands(

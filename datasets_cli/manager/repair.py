@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.selection import select_installed
-from datasets_cli.config import Config
+from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import (
     DamagedDataset,
     DatasetNotInstalled,
@@ -16,11 +16,11 @@ from datasets_cli.errors import (
     PartialFailure,
     RldsError,
 )
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import installed_id
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.lookup import installed_id
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
@@ -65,16 +65,32 @@ class RepairedDataset:
         }
 
 
-def repair_all(
-    ids: str | Iterable[str],
-    config: Config,
+def repair(
+    ids: str | Iterable[str] = "*",
     *,
     dry_run: bool = False,
     progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
 ) -> list[RepairedDataset]:
-    """Verify installed datasets, and make those again that are damaged."""
-    # Raw files that are still there and sound are not fetched again, nor is a sound dataset
-    # touched. A dataset comes back in its layout and from the place that it came from.
+    """Verify installed datasets, and install those again that are damaged.
+
+    A sound dataset is not touched, and raw files that are still there and sound are not fetched
+    again. A dataset comes back in its layout and from the place that it came from; until then the
+    damaged copy stays.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        dry_run: only verify.
+        progress: told of what happens; None draws bars on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        PartialFailure: some are still damaged; ``results`` has every dataset, and why.
+        DatasetNotInstalled: one is not there.
+    """
+    config = choose_config(root, config)
     results = [_repair(id, config, dry_run, progress) for id in select_installed(ids, config)]
     failed = [each for each in results if each.outcome == FAILED]
     if failed:

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.install import install_dataset
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.verification import verify
 from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
@@ -52,7 +52,7 @@ def origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
 @pytest.fixture
 def maze(origin: Origin) -> Config:
     config = load_config()
-    api.download(MAZE, config=config)
+    datasets_cli.download(MAZE, config=config)
     return config
 
 
@@ -77,16 +77,16 @@ def times(config: Config, id: str = MAZE) -> dict[Path, int]:
 def test_a_damaged_dataset_comes_back_with_every_byte(maze: Config, origin: Origin) -> None:
     before = read_manifest(folder(maze))
     flip(maze)
-    [found] = api.repair(config=maze)
+    [found] = datasets_cli.repair(config=maze)
     assert (found.outcome, found.same_content) == ("repaired", True)
     assert "sha256" in found.damage and len(origin.ranges(REMOTE)) == 2
     assert verify(MAZE, maze).files == before.files
-    assert api.prune(config=maze, dry_run=True) == []
+    assert datasets_cli.prune(config=maze, dry_run=True) == []
 
 
 def test_a_sound_dataset_is_not_touched(maze: Config, origin: Origin) -> None:
     before = times(maze)
-    [found] = api.repair(config=maze)
+    [found] = datasets_cli.repair(config=maze)
     assert found.outcome == "sound" and times(maze) == before
     assert len(origin.ranges(REMOTE)) == 1
 
@@ -96,7 +96,7 @@ def test_only_what_is_bad_among_several_is_made_again(
 ) -> None:
     flip(maze, door)
     before = times(maze)
-    found = {each.id: each.outcome for each in api.repair(config=maze)}
+    found = {each.id: each.outcome for each in datasets_cli.repair(config=maze)}
     assert found == {MAZE: "sound", door: "repaired"} and times(maze) == before
     assert verify(door, maze).unverified != []
 
@@ -105,16 +105,16 @@ def test_raw_files_that_are_still_there_are_not_fetched_again(
     origin: Origin, config: Config
 ) -> None:
     config = load_config()
-    api.download(MAZE, keep_raw=True, config=config)
+    datasets_cli.download(MAZE, keep_raw=True, config=config)
     flip(config)
-    assert api.repair(config=config)[0].outcome == "repaired"
+    assert datasets_cli.repair(config=config)[0].outcome == "repaired"
     assert origin.ranges(REMOTE) == [None]
 
 
 def test_it_comes_back_in_the_layout_that_it_had(maze: Config) -> None:
-    api.convert(MAZE, "compact", config=maze)
+    datasets_cli.convert(MAZE, "compact", config=maze)
     flip(maze)
-    [found] = api.repair("maze2d-open-v0", config=maze)  # a name without its family
+    [found] = datasets_cli.repair("maze2d-open-v0", config=maze)  # a name without its family
     assert (found.id, found.same_content) == (MAZE, True)
     assert verify(MAZE, maze).layout == "compact"
 
@@ -122,7 +122,7 @@ def test_it_comes_back_in_the_layout_that_it_had(maze: Config) -> None:
 def test_without_its_manifest_it_is_installed_as_its_id_says(maze: Config) -> None:
     content = read_manifest(folder(maze)).content
     (folder(maze) / MANIFEST_FILENAME).write_text("{}")
-    [found] = api.repair(config=maze)
+    [found] = datasets_cli.repair(config=maze)
     assert (found.outcome, found.same_content) == ("repaired", None)
     assert verify(MAZE, maze).content == content
 
@@ -137,11 +137,11 @@ def test_a_file_that_the_disk_cannot_read_is_damage_and_the_others_are_verified(
 
     monkeypatch.setattr("datasets_cli.store.check.open_regular", read)
     with pytest.raises(IntegrityError) as caught:
-        api.verify([MAZE, door], config=maze)
+        datasets_cli.verify([MAZE, door], config=maze)
     bad, good = caught.value.results
     assert "action.memmap: it cannot be read (Input/output error)" in str(bad.error)
     assert good.error is None
-    assert [each.outcome for each in api.repair(config=maze)] == ["sound", "repaired"]
+    assert [each.outcome for each in datasets_cli.repair(config=maze)] == ["sound", "repaired"]
 
 
 def test_one_that_cannot_be_written_does_not_keep_the_others_from_coming_back(
@@ -156,7 +156,7 @@ def test_one_that_cannot_be_written_does_not_keep_the_others_from_coming_back(
     flip(maze, door)
     flip(maze)
     with pytest.raises(PartialFailure) as caught:
-        api.repair(config=maze)
+        datasets_cli.repair(config=maze)
     assert {each.id: each.outcome for each in caught.value.results} == {
         door: "failed",
         MAZE: "repaired",
@@ -170,11 +170,11 @@ def test_a_dataset_that_another_process_converts_meanwhile_is_not_damaged(
 ) -> None:
     def convert_first(folder: Path, manifest: Manifest) -> None:
         monkeypatch.undo()
-        api.convert(MAZE, "compact", config=maze)
+        datasets_cli.convert(MAZE, "compact", config=maze)
         check_digests(folder, manifest)
 
-    monkeypatch.setattr("datasets_cli.installed.verification.check_digests", convert_first)
-    assert [each.outcome for each in api.repair(config=maze)] == ["sound"]
+    monkeypatch.setattr("datasets_cli.manager.verification.check_digests", convert_first)
+    assert [each.outcome for each in datasets_cli.repair(config=maze)] == ["sound"]
 
 
 def test_two_repairs_at_once_install_it_once(
@@ -186,10 +186,10 @@ def test_two_repairs_at_once_install_it_once(
         both.wait(60)  # each has found the damage
         return install_dataset(*arguments, **options)
 
-    monkeypatch.setattr("datasets_cli.install.repair.install_dataset", make)
+    monkeypatch.setattr("datasets_cli.manager.repair.install_dataset", make)
     flip(maze)
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(api.repair, config=maze, progress=Silent()) for _ in range(2)]
+        runs = [pool.submit(datasets_cli.repair, config=maze, progress=Silent()) for _ in range(2)]
         found = [each for run in runs for each in run.result()]
     assert [(each.outcome, each.same_content) for each in found] == [("repaired", True)] * 2
     assert len(origin.ranges(REMOTE)) == 2  # the first time, and once more
@@ -199,13 +199,13 @@ def test_what_another_process_made_is_installed_again_where_it_is_damaged_too(
     maze: Config, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make(*arguments: Any, **options: Any) -> Path:
-        api.download(MAZE, force=True, config=maze)
+        datasets_cli.download(MAZE, force=True, config=maze)
         flip(maze)
         return install_dataset(*arguments, **options)
 
-    monkeypatch.setattr("datasets_cli.install.repair.install_dataset", make)
+    monkeypatch.setattr("datasets_cli.manager.repair.install_dataset", make)
     flip(maze)
-    assert api.repair(config=maze)[0].outcome == "repaired"
+    assert datasets_cli.repair(config=maze)[0].outcome == "repaired"
     assert verify(MAZE, maze) and len(origin.ranges(REMOTE)) == 3
 
 
@@ -213,12 +213,12 @@ def test_a_dataset_that_another_process_deletes_meanwhile_is_named(
     maze: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def delete_first(folder: Path, manifest: Manifest) -> None:
-        api.delete(MAZE, config=maze)
+        datasets_cli.delete(MAZE, config=maze)
         check_digests(folder, manifest)
 
-    monkeypatch.setattr("datasets_cli.installed.verification.check_digests", delete_first)
+    monkeypatch.setattr("datasets_cli.manager.verification.check_digests", delete_first)
     with pytest.raises(PartialFailure) as caught:
-        api.repair(config=maze)
+        datasets_cli.repair(config=maze)
     assert "deleted while it was verified" in str(caught.value.results[0].error)
 
 
@@ -235,10 +235,10 @@ def test_a_file_beyond_a_limit_is_repaired_with_the_option_that_the_message_name
 def test_frames_beyond_the_usual_limit_are_sound_where_the_limit_is_raised(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api.download("demo/pong", config=config, progress=Silent())
+    datasets_cli.download("demo/pong", config=config, progress=Silent())
     monkeypatch.setitem(LIMITS, "row_bytes", replace(LIMITS["row_bytes"], value=100))
     with pytest.raises(PartialFailure, match="demo/pong is still damaged"):
-        api.repair(config=config, dry_run=True)
+        datasets_cli.repair(config=config, dry_run=True)
     assert main(["repair", "--dry-run", "--limit", "row_bytes=100000"]) == 0
 
 
@@ -247,15 +247,15 @@ def test_where_nothing_can_be_fetched_the_damaged_copy_stays(maze: Config, origi
     origin.always(REMOTE, Fault(status=404))
     before = times(maze)
     with pytest.raises(PartialFailure, match=f"^{MAZE} is still damaged$"):
-        api.repair(config=maze)
+        datasets_cli.repair(config=maze)
     assert times(maze) == before
 
 
 def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
-    api.preprocess(door, lambda rows: rows, "same", config=config)
+    datasets_cli.preprocess(door, lambda rows: rows, "same", config=config)
     flip(config, "derived/same")
     with pytest.raises(PartialFailure) as caught:
-        api.repair(config=config)
+        datasets_cli.repair(config=config)
     failed = [each for each in caught.value.results if each.outcome == "failed"]
     assert [each.id for each in failed] == ["derived/same"]
     assert "rlds delete derived/same" in str(failed[0].error)
@@ -264,7 +264,7 @@ def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
 def test_derived_data_without_a_manifest_are_not_looked_for_at_a_publisher(
     config: Config, door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api.preprocess(door, lambda rows: rows, "same", config=config)
+    datasets_cli.preprocess(door, lambda rows: rows, "same", config=config)
     (folder(config, "derived/same") / MANIFEST_FILENAME).write_text("{}")
     assert main(["repair", "derived/same"]) == 9
     shown = capsys.readouterr().out
@@ -286,7 +286,7 @@ def test_a_copy_that_was_being_replaced_comes_back_first(maze: Config, origin: O
     trash.parent.mkdir(exist_ok=True)
     shutil.copytree(folder(maze), trash)
     shutil.rmtree(folder(maze))
-    assert api.repair(MAZE, config=maze)[0].outcome == "sound"
+    assert datasets_cli.repair(MAZE, config=maze)[0].outcome == "sound"
     assert origin.ranges(REMOTE) == [None] and not trash.exists()
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
-from datasets_cli.config import Config
+from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.install.find import is_installed
 from datasets_cli.install.source_place import Folder
-from datasets_cli.installed.lookup import is_installed
 from datasets_cli.recipe import Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, is_id
 from datasets_cli.store.check import folder_size
@@ -82,22 +82,34 @@ class FoundData:
         }
 
 
-def find_data(
-    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], config: Config
+def scan(
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    *,
+    root: Root = None,
+    config: Config | None = None,
 ) -> list[FoundData]:
-    """Return the data below some folders that is not an installed dataset, sorted by path."""
-    root = CacheRoot(config.root)
+    """Return the data on this disk that is not installed, and the command that installs it.
+
+    Args:
+        folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is in
+            the cache root without being a dataset.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a folder does not exist.
+    """
+    place = CacheRoot(choose_config(root, config).root)
     wanted = [folders] if isinstance(folders, str | os.PathLike) else folders
-    places = [Path(folder).expanduser() for folder in wanted]
-    for place in places:
-        if not place.is_dir():
-            raise UsageError(f"{place} is not a folder. Give a folder that has datasets below it.")
-    names = _Names(root)
+    tops = [Path(folder).expanduser() for folder in wanted]
+    for top in tops:
+        if not top.is_dir():
+            raise UsageError(f"{top} is not a folder. Give a folder that has datasets below it.")
+    names = _Names(place)
     found: dict[tuple[Path, str], FoundData] = {}
-    for place in places or _usual_places(root):
-        top = place.absolute()
-        for folder in islice(_folders(top, root), MOST_FOLDERS):
-            found |= {(folder, data.id): data for data in _look(folder, top, names, root)}
+    for top in (each.absolute() for each in tops or _usual_places(place)):
+        for folder in islice(_folders(top, place), MOST_FOLDERS):
+            found |= {(folder, data.id): data for data in _look(folder, top, names, place)}
     return [found[key] for key in sorted(found)]
 
 

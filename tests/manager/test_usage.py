@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
@@ -24,9 +24,9 @@ def test_a_dataset_takes_its_folder_and_the_raw_files_that_were_kept(
     root = CacheRoot(config.root)
     root.downloads(door).mkdir(parents=True)
     (root.downloads(door) / "door.hdf5").write_bytes(bytes(777))
-    [usage] = api.disk_usage(config=config).datasets
+    [usage] = datasets_cli.disk_usage(config=config).datasets
     assert (usage.data_bytes, usage.raw_bytes) == (size(root.dataset(door)), 777)
-    assert api.disk_usage(config=config).leftovers == ()
+    assert datasets_cli.disk_usage(config=config).leftovers == ()
 
 
 def test_what_killed_work_left_is_counted_too(config: Config, door: str) -> None:
@@ -34,28 +34,28 @@ def test_what_killed_work_left_is_counted_too(config: Config, door: str) -> None
     part.parent.mkdir(parents=True)
     part.write_bytes(bytes(500))
     Path(f"{part}.json").touch()
-    found = api.disk_usage(config=config)
+    found = datasets_cli.disk_usage(config=config)
     assert [each.size_bytes for each in found.leftovers] == [500]
     assert found.size_bytes == found.datasets[0].size_bytes + 500
-    assert api.disk_usage("door-human-v0", config=config).leftovers == ()
+    assert datasets_cli.disk_usage("door-human-v0", config=config).leftovers == ()
 
 
 def test_an_empty_root_takes_nothing(config: Config) -> None:
-    found = api.disk_usage(config=config)
+    found = datasets_cli.disk_usage(config=config)
     assert (found.size_bytes, found.datasets) == (0, ()) and found.free_bytes > 0
 
 
 def test_what_is_not_installed_has_no_size(config: Config) -> None:
     with pytest.raises(DatasetNotInstalled):
-        api.disk_usage("d4rl/hopper-random-v2", config=config)
+        datasets_cli.disk_usage("d4rl/hopper-random-v2", config=config)
     with pytest.raises(UnknownDataset):
-        api.disk_usage("hopper-*", config=config)
+        datasets_cli.disk_usage("hopper-*", config=config)
 
 
 def test_what_is_installed_under_such_a_name_is_said(config: Config) -> None:
-    api.download("demo/door-human", config=config)
+    datasets_cli.download("demo/door-human", config=config)
     with pytest.raises(DatasetNotInstalled, match="; demo/door-human is"):
-        api.dataset_path("door-human", config=config)
+        datasets_cli.dataset_path("door-human", config=config)
 
 
 def test_the_command_prints_sizes_and_json(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import Config
+from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
-from datasets_cli.installed.condition import condition_of
-from datasets_cli.installed.lookup import is_installed
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import is_installed
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -71,6 +71,37 @@ class Leftover:
         }
 
 
+def prune(
+    *,
+    older_than_days: float = 7.0,
+    raw: bool = False,
+    dry_run: bool = False,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[Leftover]:
+    """Delete what killed and abandoned work left, without asking; return it all.
+
+    Args:
+        older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
+            only where nothing was written to it for so many days.
+        raw: also delete raw files of installed datasets, which ``keep_raw`` kept.
+        dry_run: delete nothing, and return what would be deleted, and why the rest stays.
+        root: the cache root.
+        config: the root, instead of ``root``.
+
+    Raises:
+        UsageError: a negative age.
+    """
+    # A copy in the trash whose dataset is not there was being replaced: it is brought back.
+    if not older_than_days >= 0:
+        raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
+    place = CacheRoot(choose_config(root, config).root)
+    if link := broken_link(place.path / "datasets"):
+        raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
+    found = [_judged(each, place, older_than_days, raw) for each in find_leftovers(place)]
+    return found if dry_run else [_delete(each, place) for each in found]
+
+
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
     """Return all that no installed dataset needs, without what a running process writes now."""
     # Only what is named or noted as this program does: the root may be a folder with more in it.
@@ -81,20 +112,6 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
         *(_leftover(RUN, path, id) for id, path in root.partial_runs()),
         *_orphaned_tables(root),
     ]
-
-
-def prune_root(
-    config: Config, older_than_days: float, *, raw: bool, dry_run: bool
-) -> list[Leftover]:
-    """Delete what no installed dataset needs, and return it all, with what stays and why."""
-    # A copy in the trash whose dataset is not there was being replaced: it is brought back.
-    if not older_than_days >= 0:
-        raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
-    root = CacheRoot(config.root)
-    if link := broken_link(root.path / "datasets"):
-        raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    found = [_judged(each, root, older_than_days, raw) for each in find_leftovers(root)]
-    return found if dry_run else [_delete(each, root) for each in found]
 
 
 def _judged(found: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:

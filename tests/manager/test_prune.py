@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import api
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.installed.leftovers import SECONDS_A_DAY
-from datasets_cli.installed.verification import verify
+from datasets_cli.manager.prune import SECONDS_A_DAY
+from datasets_cli.manager.verification import verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked, locked
 
@@ -36,7 +36,7 @@ def file(path: Path, days: float = 0.0) -> Path:
 
 
 def outcomes(config: Config, **arguments: object) -> dict[str, bool]:
-    found = api.prune(config=config, **arguments)  # type: ignore[arg-type]
+    found = datasets_cli.prune(config=config, **arguments)  # type: ignore[arg-type]
     return {each.kind: each.deleted for each in found}
 
 
@@ -71,7 +71,7 @@ def _staging_of(process: int) -> str:
 def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) -> None:
     new = file(root.downloads(OTHER) / "hopper.hdf5.part", days=6)
     old = file(root.downloads("d4rl/ant-random-v2") / "ant.hdf5.part", days=8)
-    found = {each.id: each for each in api.prune(config=config)}
+    found = {each.id: each for each in datasets_cli.prune(config=config)}
     assert found[OTHER].kept.startswith("it can be continued") and new.exists()
     assert found["d4rl/ant-random-v2"].deleted and not old.parent.exists()
     assert outcomes(config, older_than_days=0) == {"download": True} and not new.exists()
@@ -80,7 +80,7 @@ def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) ->
 def test_a_download_under_way_stays(config: Config, root: CacheRoot) -> None:
     left = file(root.downloads(OTHER) / "hopper.hdf5.part", days=30)
     with locked(root.lock(OTHER), OTHER, 1.0):
-        [found] = api.prune(config=config)
+        [found] = datasets_cli.prune(config=config)
     assert found.kept == "another process works on it" and left.exists()
 
 
@@ -110,20 +110,22 @@ def test_a_hidden_folder_that_no_run_made_stays(config: Config, root: CacheRoot)
 def test_what_a_run_of_preprocess_replaces_now_is_not_brought_back(
     config: Config, root: CacheRoot, door: str
 ) -> None:
-    api.preprocess(door, lambda rows: rows, "same", config=config)
+    datasets_cli.preprocess(door, lambda rows: rows, "same", config=config)
     dest, trash = root.dataset("derived/same"), root.new_trash("derived/same")
     dest.rename(trash)  # the first of the two renames of a replacement
     with dest_locked(dest.resolve(), 1.0):
-        [found] = api.prune(config=config)
+        [found] = datasets_cli.prune(config=config)
     assert found.kept == "another process works on it" and trash.exists()
-    api.prune(config=config)
+    datasets_cli.prune(config=config)
     assert verify("derived/same", config).parent and not trash.exists()
 
 
 def test_tables_of_data_that_is_gone_go_and_others_stay(
     config: Config, root: CacheRoot, door: str
 ) -> None:
-    kept = file(root.tables(api.dataset_info(door, config=config).manifest.content) / "a.json")
+    kept = file(
+        root.tables(datasets_cli.dataset_info(door, config=config).manifest.content) / "a.json"
+    )
     gone = file(root.tables("0" * 64) / "a.json")
     assert outcomes(config) == {"tables": True}
     assert kept.exists() and not gone.exists()
@@ -135,9 +137,9 @@ def test_the_only_copy_of_a_dataset_comes_back_from_the_trash(
     trash = root.new_trash(door)  # where a replacement that was killed half-way has it
     trash.parent.mkdir(exist_ok=True)
     root.dataset(door).rename(trash)
-    [found] = api.prune(config=config, dry_run=True)
+    [found] = datasets_cli.prune(config=config, dry_run=True)
     assert "only copy" in found.kept and trash.exists()
-    api.prune(config=config)
+    datasets_cli.prune(config=config)
     assert verify(door, config).id == door and not trash.exists()
 
 
@@ -169,7 +171,7 @@ def test_a_clean_root_has_nothing_to_prune(config: Config, door: str) -> None:
 
 def test_a_negative_age_is_refused(config: Config) -> None:
     with pytest.raises(UsageError, match="older-than -1 is no age"):
-        api.prune(older_than_days=-1, config=config)
+        datasets_cli.prune(older_than_days=-1, config=config)
 
 
 def test_the_command_says_what_and_how_much_and_asks(

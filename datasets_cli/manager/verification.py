@@ -12,8 +12,8 @@ import torch
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.installed.condition import read_manifest_of
-from datasets_cli.installed.lookup import installed_id
+from datasets_cli.install.condition import read_manifest_of
+from datasets_cli.install.find import installed_id
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.audit.deep_check import deep_check

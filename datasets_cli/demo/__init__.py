@@ -1,1 +1,0 @@
-"""The main job end to end on data that ships with the package."""

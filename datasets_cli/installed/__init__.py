@@ -1,1 +1,0 @@
-"""What is installed: its condition, finding, listing, verifying, changing and deleting it."""

@@ -1,0 +1,168 @@
+"""Changing the layout of an installed dataset; every value stays the same bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.install.condition import check_owner
+from datasets_cli.install.find import installed_id
+from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.progress_bars import shown
+from datasets_cli.reinstall import reinstall_advice
+from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.store.commit import check_one_disk, commit, restore
+from datasets_cli.store.compact.records import RECORDS, ROW_MAP
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import LAYOUTS, Manifest, read_manifest
+from datasets_cli.store.schema.columns import META_FILENAME
+from datasets_cli.store.schema.texts import text_files
+from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.store.writer import DatasetWriter
+
+
+@dataclass(frozen=True)
+class ConvertedDataset:
+    """An installed dataset in the layout that was asked for.
+
+    Args:
+        id: the full id.
+        path: its folder.
+        layout: ``"ted"`` or ``"compact"``.
+        size_bytes: of all its files.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
+    """
+
+    id: str
+    path: Path
+    layout: str
+    size_bytes: int
+    state: str = "installed"
+    unverified: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dataset as JSON values."""
+        return {
+            "id": self.id,
+            "path": str(self.path),
+            "layout": self.layout,
+            "bytes": self.size_bytes,
+            "state": self.state,
+        }
+
+
+def convert(
+    id: str,
+    layout: str,
+    *,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> ConvertedDataset:
+    """Change the layout of an installed dataset; every value stays the same bit for bit.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        layout: ``"ted"`` or ``"compact"``.
+        progress: told of the rows done; None draws a bar on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: there is no such layout.
+        SourceError: ``compact``, and a frame's successor is not the following row's frame.
+        DiskFull: no room for a second copy; the old one stays until the new one is committed.
+    """
+    config = choose_config(root, config)
+    if layout not in LAYOUTS:
+        raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
+    place = CacheRoot(config.root)
+    id = installed_id(id, config)
+    with (
+        shown(progress) as told,
+        locked(place.lock(id), id, config.lock_timeout, told),
+    ):
+        restore(place, id)
+        dataset = open_dataset(place.dataset(id))
+        check_owner(dataset.manifest, id)  # under whose id the new copy is written
+        if dataset.manifest.layout != layout:
+            _change_layout(dataset, layout, place, reporting_to(told))
+    manifest = read_manifest(place.dataset(id))
+    return ConvertedDataset(
+        manifest.id,
+        place.dataset(id),
+        manifest.layout,
+        manifest.size_bytes,
+        manifest.state,
+        tuple(manifest.unverified),
+    )
+
+
+def _change_layout(dataset: Dataset, layout: str, root: CacheRoot, progress: Progress) -> None:
+    """Write a dataset, whose lock is held, in another layout, and commit that."""
+    # The old copy stays until the new one is committed. What is damaged would get a new manifest,
+    # with checksums that fit the damage.
+    manifest = dataset.manifest
+    check_digests(dataset.folder, manifest)
+    row_bytes = sum(column.row_bytes for column in manifest.columns)
+    text_bytes = sum(int(manifest.files[name]["bytes"]) for name in text_files(manifest.texts))
+    check_one_disk(root, manifest.id)
+    check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
+    staging = root.new_staging(manifest.id)
+    make_folder(staging.parent)
+    writer = DatasetWriter(layout, staging, manifest.id, dataset.offsets.numpy())
+    try:
+        writer.copy_text(dataset.folder, manifest.texts)
+        for rows in dataset.blocks():
+            writer.write(rows)
+            progress.writing(writer.num_rows)
+        written = writer.finish(extra_files(dataset))
+        _check_text(manifest, written.files)
+    except BaseException:
+        with suppress(OSError):  # a full disk: closing writes what is still buffered
+            writer.close()
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    new = replace(manifest, layout=layout, files=written.files, record=written.record)
+    check_sizes(staging, new)  # before the good copy goes
+    commit(root, staging, new)
+
+
+def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that the files of text were copied as the manifest knows them."""
+    for name in text_files(manifest.texts):
+        if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
+            raise DamagedDataset(
+                f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
+                f"{reinstall_advice(manifest)}"
+            )
+
+
+def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
+    """Return the small files that the recipe has beside the data."""
+    manifest = dataset.manifest
+    not_extra = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
+    not_extra.update(text_files(manifest.texts))
+    names = [
+        name
+        for name in manifest.files
+        if name not in not_extra
+        and not name.startswith("frames/")
+        and name.rpartition("/")[2] != META_FILENAME
+    ]
+    return {name: _bytes_of(dataset.folder / name) for name in names}
+
+
+def _bytes_of(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()

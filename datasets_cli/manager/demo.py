@@ -1,0 +1,165 @@
+"""The main job end to end on data that ships with the package: install, verify, open, sample."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tensordict import TensorDict
+
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.experience import ExperienceReplay
+from datasets_cli.install.find import is_installed
+from datasets_cli.install.install import install_dataset
+from datasets_cli.manager.verification import verify
+from datasets_cli.progress import Silent
+from datasets_cli.store.cache_root import CacheRoot
+
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """One dataset of the demo: installed, verified, sampled.
+
+    Args:
+        id: the dataset.
+        about: what its files are.
+        published: whether they are a publisher's own, or whole episodes of them.
+        path: its folder.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        num_files_verified: files whose sha256 is as in the manifest.
+        sampled: what the batch is, in words.
+        resources: the files that were read, as the manifest has them.
+        batch: ``{key joined by dots: (element type, shape)}`` of every leaf of the batch.
+        mean_reward: of the batch.
+        kept: whether it was installed under the user's cache root, where it stays; False where it
+            was there before, None where it was not to stay.
+    """
+
+    id: str
+    about: str
+    published: bool
+    path: Path
+    num_transitions: int
+    num_trajectories: int
+    num_files_verified: int
+    sampled: str
+    resources: tuple[Mapping[str, Any], ...]
+    batch: Mapping[str, tuple[str, tuple[int, ...]]]
+    mean_reward: float
+    kept: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        document: dict[str, Any] = {
+            "id": self.id,
+            "about": self.about,
+            "published": self.published,
+            "path": str(self.path),
+            "num_transitions": self.num_transitions,
+            "num_trajectories": self.num_trajectories,
+            "files_verified": self.num_files_verified,
+            "sampled": self.sampled,
+            "resources": [dict(resource) for resource in self.resources],
+            "batch": {key: [dtype, list(shape)] for key, (dtype, shape) in self.batch.items()},
+            "mean_reward": self.mean_reward,
+        }
+        return document if self.kept is None else document | {"kept": self.kept}
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One dataset of the tour."""
+
+    id: str
+    published: bool
+    num_slices: int | None = 4
+
+    @property
+    def sampled(self) -> str:
+        """What a batch is, in words."""
+        if self.num_slices is None:
+            return f"{BATCH_SIZE} steps"
+        return f"{self.num_slices} slices of {BATCH_SIZE // self.num_slices} steps"
+
+
+STOPS = (
+    Stop("demo/door-human", published=False),
+    Stop("demo/door-minari", published=True),
+    Stop("demo/iris", published=True, num_slices=None),
+    Stop("demo/pong", published=False),
+)
+
+
+def run_demo(
+    *, keep: bool = False, root: Root = None, config: Config | None = None
+) -> Iterator[DemoResult]:
+    """Yield what comes of installing, verifying and sampling the small datasets that ship with us.
+
+    Args:
+        keep: leave them installed under the root, as demo/door-human and so on.
+        root: the cache root; used with ``keep`` alone.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: something of it failed.
+    """
+    return _tour(choose_config(root, config), keep)
+
+
+def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
+    """Yield the results, one after the other: in a temporary folder, or under the user's root."""
+    if keep:
+        for stop in STOPS:
+            yield _visited(stop, config)
+        return
+    with tempfile.TemporaryDirectory(prefix="rlds-demo-") as folder:
+        for stop in STOPS:
+            yield replace(_visited(stop, replace(config, root=Path(folder))), kept=None)
+
+
+def _visited(stop: Stop, config: Config) -> DemoResult:
+    """Install a dataset from the files in the package; return what was found."""
+    before = is_installed(CacheRoot(config.root), stop.id)
+    folder = install_dataset(stop.id, config, progress=Silent())
+    manifest = verify(stop.id, config)
+    replay = ExperienceReplay(
+        stop.id,
+        batch_size=BATCH_SIZE,
+        root=config.root,
+        download=False,
+        num_slices=stop.num_slices,
+        seed=0,
+    )
+    batch = replay.sample()
+    return DemoResult(
+        id=stop.id,
+        about=str(manifest.metadata["about"]),
+        published=stop.published,
+        path=folder,
+        num_transitions=manifest.num_transitions,
+        num_trajectories=manifest.num_trajectories,
+        num_files_verified=len(manifest.files),
+        sampled=stop.sampled,
+        resources=manifest.resources,
+        batch=_leaves(batch),
+        mean_reward=float(batch["next", "reward"].mean()),
+        kept=not before,
+    )
+
+
+def _leaves(batch: TensorDict) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the element type and shape of every leaf, sorted by its key."""
+    leaves = sorted(batch.items(include_nested=True, leaves_only=True), key=str)
+    return {
+        ".".join(key) if isinstance(key, tuple) else key: (
+            str(leaf.dtype).removeprefix("torch."),
+            tuple(leaf.shape),
+        )
+        for key, leaf in leaves
+    }

@@ -1,0 +1,218 @@
+"""Installing one dataset or several, each with its result, and saying what that would do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import replace
+
+from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.selection import select_known
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.errors import PartialFailure, RldsError, UsageError
+from datasets_cli.install.install import install_dataset, is_there, plan_install
+from datasets_cli.install.options import InstallOptions, Plan, install_options
+from datasets_cli.install.results import Downloads, FailedDataset, InstalledDataset
+from datasets_cli.install.side_by_side import Screen, Threads, num_side_by_side
+from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import Bars, PartOfRun, shown
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.manifest import read_manifest
+
+Result = InstalledDataset | FailedDataset
+Results = Generator[tuple[str, Result], None, None]
+OnResult = Callable[[Result], None]
+"""Called with each dataset as soon as it is installed, or could not be."""
+
+
+def download(
+    ids: str | Iterable[str],
+    *,
+    force: bool = False,
+    layout: str | None = None,
+    source: str | os.PathLike[str] | None = None,
+    verify: bool = True,
+    keep_raw: bool = False,
+    options: Mapping[str, str] | None = None,
+    num_workers: int | None = 0,
+    engine: Engine = "local",
+    address: str | None = None,
+    on_result: OnResult | None = None,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> Downloads:
+    """Download, verify and install datasets that are not installed; return where they all are.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+        force: install again what is installed; the good copy stays until the new one is committed.
+        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
+        source: a folder or URL that holds the raw files of the one dataset.
+        verify: refuse files whose size or checksum is not the catalogue's.
+        keep_raw: keep the downloaded files.
+        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
+        num_workers: processes that convert; all cores where None, this process where 0. With them
+            several datasets are installed at a time, and parts of one; the bytes are the same.
+        engine: what converts: ``"local"``, processes of this machine; or the workers of a cluster
+            of ``"dask"`` or ``"ray"``, which must see the cache root, and have the same versions.
+            Files are always fetched by this process.
+        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
+        on_result: called with each dataset as soon as it is installed, or could not be.
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: the one dataset that was asked for cannot be installed.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    config = choose_config(root, config)
+    wanted = install_options(
+        layout=layout,
+        force=force,
+        source=source,
+        verify=verify,
+        keep_raw=keep_raw,
+        options=options,
+        workers=Workers(num_workers, None, engine, address),
+    )
+    with shown(progress) as told:
+        return _download_all(_select(ids, config, wanted), config, wanted, on_result, told)
+
+
+def plan_download(
+    ids: str | Iterable[str],
+    *,
+    force: bool = False,
+    layout: str | None = None,
+    source: str | os.PathLike[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> list[Plan]:
+    """Return what ``download`` would do, and do nothing; publishers are asked for sizes.
+
+    Args:
+        ids: as for ``download``, and so are all other arguments.
+        force: install again what is installed.
+        layout: ``"ted"`` or ``"compact"``.
+        source: a folder or URL that holds the raw files of the one dataset.
+        options: of the family.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        RldsError: as ``download``.
+    """
+    from datasets_cli.sources.http import Http
+
+    config = choose_config(root, config)
+    wanted = install_options(layout=layout, force=force, source=source, options=options)
+    http = Http(config)
+    return [plan_install(id, config, wanted, http) for id in _select(ids, config, wanted)]
+
+
+def _download_all(
+    ids: list[str],
+    config: Config,
+    options: InstallOptions,
+    on_result: OnResult | None,
+    told: Progress,
+) -> Downloads:
+    """Install what is missing of some datasets and return what they are, in their order."""
+    # With workers several are installed at a time; each host has few connections then.
+    if ids[1:] and isinstance(told, Bars):
+        told.expecting(_sizes(ids, config, options))
+    num_missing = sum(not _is_there(id, config, options) for id in ids)
+    at_a_time = num_side_by_side(options.workers, num_missing)
+    if at_a_time > 1:
+        results = _side_by_side(ids, config, options, told, at_a_time)
+    else:
+        results = _one_by_one(ids, config, options, told)
+    found: dict[str, Result] = {}
+    with closing(results):
+        for id, result in results:
+            found[id] = result
+            if on_result:
+                on_result(result)
+    in_order = [found[id] for id in ids]
+    downloads = Downloads(
+        tuple(result for result in in_order if isinstance(result, InstalledDataset)),
+        tuple(result for result in in_order if isinstance(result, FailedDataset)),
+    )
+    if downloads.failures:
+        failed = [failure.id for failure in downloads.failures]
+        raise PartialFailure.of(failed, len(ids), downloads) from downloads.failures[0].error
+    return downloads
+
+
+def _one_by_one(ids: list[str], config: Config, options: InstallOptions, told: Progress) -> Results:
+    bars = told if ids[1:] and isinstance(told, Bars) else None
+    for id in ids:
+        result: Result
+        try:
+            with PartOfRun(id, bars) if bars else nullcontext(told) as part:
+                folder = install_dataset(id, config, options, progress=part)
+            result = InstalledDataset.of(folder, read_manifest(folder))
+        except RldsError as error:
+            if not ids[1:]:
+                raise
+            result = FailedDataset(id, error)
+        yield id, result
+
+
+def _side_by_side(
+    ids: list[str], config: Config, options: InstallOptions, told: Progress, at_a_time: int
+) -> Results:
+    # Imported late, and once: what is installed already needs no network.
+    from datasets_cli.install.room import Room
+    from datasets_cli.sources.host_limits import HostLimits
+    from datasets_cli.sources.http import Http
+
+    screen, hosts, room = Screen(told), HostLimits(), Room()
+    # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
+    with Threads(screen) as threads, options.workers.pool() as pool, screen.until_the_end():
+        shared = replace(options, workers=options.workers.sharing(pool))
+
+        def install(id: str, progress: Progress) -> InstalledDataset:
+            http = Http(config, hosts=hosts)
+            folder = install_dataset(id, config, shared, http=http, progress=progress, room=room)
+            return InstalledDataset.of(folder, read_manifest(folder))
+
+        for id, outcome in threads.outcomes(ids, install, at_a_time):
+            if isinstance(outcome, RldsError):
+                result: Result = FailedDataset(id, outcome)
+            elif isinstance(outcome, InstalledDataset):
+                result = outcome
+            else:
+                raise outcome
+            with screen.above():
+                yield id, result
+
+
+def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
+    try:
+        return is_there(id, config, options)
+    except UsageError:  # it is told where it is installed
+        return False
+
+
+def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[str, int | None]:
+    """Return the bytes that each dataset needs, as the catalogue knows them."""
+    root = CacheRoot(config.root)
+    entries = all_entries(root)
+    missing = [id for id in ids if options.force or not has_manifest(root.path / "datasets" / id)]
+    return {id: entries[id][1].size if id in entries else None for id in missing}
+
+
+def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
+    wanted = select_known(ids, config)
+    if options.source is not None and len(wanted) > 1:
+        raise UsageError(
+            f"--source holds the files of one dataset, but {len(wanted)} are asked for: "
+            f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
+        )
+    return wanted

@@ -1,0 +1,130 @@
+"""Everything known about one dataset, without opening its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.errors import UnknownDataset, UsageError
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import is_installed
+from datasets_cli.manager.list import DatasetRecord, Known, record_fields
+from datasets_cli.recipe import Option
+from datasets_cli.store.audit.report import TABLE, DeepReport, report_from_json
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.tables import load_table
+
+
+@dataclass(frozen=True)
+class DatasetInfo(DatasetRecord):
+    """Everything known about a dataset.
+
+    Args:
+        family: first part of the id; None, as all that follows up to ``options``, where no recipe
+            knows the dataset.
+        version: of the family's recipe.
+        title: one line on the family.
+        licence: of the data, as the publisher states it.
+        citation: how to cite the data.
+        homepage: where the publisher describes the family.
+        details: what else the catalogue has on the dataset.
+        options: of the family, which make variants of its datasets.
+        path: the folder, where it is installed.
+        manifest: everything known about the copy; None where the manifest itself is damaged.
+        report: what the last deep check of this data found out; None where there was none.
+    """
+
+    family: str | None = None
+    version: int | None = None
+    title: str | None = None
+    licence: str | None = None
+    citation: str | None = None
+    homepage: str | None = None
+    details: Mapping[str, Any] | None = None
+    options: tuple[Option, ...] = ()
+    path: Path | None = None
+    manifest: Manifest | None = None
+    report: DeepReport | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values; what is not known is left out."""
+        found = {
+            "family": self.family,
+            "version": self.version,
+            "licence": self.licence,
+            "citation": self.citation,
+            "homepage": self.homepage,
+            "title": self.title,
+            "details": None if self.details is None else dict(self.details),
+            "options": [asdict(option) for option in self.options] or None,
+            "path": None if self.path is None else str(self.path),
+            "content": None if self.manifest is None else self.manifest.content,
+            "layout": None if self.manifest is None else self.manifest.layout,
+            "manifest": None if self.manifest is None else self.manifest.to_json(),
+            "deep": None if self.report is None else self.report.to_json(),
+        }
+        return super().to_json() | {key: item for key, item in found.items() if item is not None}
+
+
+def dataset_info(id: str, *, root: Root = None, config: Config | None = None) -> DatasetInfo:
+    """Return everything known about a dataset, installed or not; works offline.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
+        UsageError: the name exists in several families.
+    """
+    place = CacheRoot(choose_config(root, config).root)
+    if is_installed(place, check_id(id)):
+        known = _known(id, place)
+    else:
+        resolved = resolve(id, place)
+        id = resolved.id
+        assert resolved.entry is not None, "only unlisted datasets lack one, and none is asked for"
+        known = resolved.recipe, resolved.entry
+    condition = condition_of(place.dataset(id), id) if is_installed(place, id) else None
+    facts: dict[str, Any] = record_fields(id, known, condition)
+    if known:
+        facts |= _published(known)
+    if condition:
+        facts |= {"path": place.dataset(id)}
+    if condition and condition.manifest:
+        facts |= _copied(condition.manifest, place)
+    return DatasetInfo(**facts)
+
+
+def _known(id: str, root: CacheRoot) -> Known | None:
+    """Return what the catalogue has on an installed dataset; its recipe may be gone."""
+    try:
+        resolved = resolve(id, root)
+    except (UnknownDataset, UsageError):
+        return None
+    return (resolved.recipe, resolved.entry) if resolved.entry and resolved.id == id else None
+
+
+def _published(known: Known) -> dict[str, Any]:
+    """Return what a recipe says of its family, and the catalogue of the dataset."""
+    recipe, entry = known
+    said = recipe.to_json()
+    said.pop("identity", None)  # of the manifest alone
+    return said | {"title": recipe.title, "details": entry.details, "options": recipe.options}
+
+
+def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
+    """Return what the manifest of an installed copy says, and what a deep check found out."""
+    # The manifest speaks of this dataset; a recipe speaks of its whole family, and of nothing
+    # that was derived, which has its parent's licence.
+    own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
+    table = load_table(root, manifest.content, TABLE)
+    report = None if table is None else report_from_json(table)
+    terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
+    return terms | {"manifest": manifest, "report": report}

@@ -1,0 +1,70 @@
+"""Where an installed dataset is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.install.condition import condition_of
+from datasets_cli.install.find import installed_id
+from datasets_cli.store.cache_root import CacheRoot
+
+
+@dataclass(frozen=True)
+class DatasetFolder:
+    """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
+
+    Args:
+        id: the full id.
+        path: the folder.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        problem: why it is damaged; empty where it is not.
+    """
+
+    id: str
+    path: Path
+    state: str = "installed"
+    problem: str = ""
+
+    @property
+    def sound_path(self) -> Path:
+        """The folder of a dataset without damage.
+
+        Raises:
+            DamagedDataset: it has some.
+        """
+        if self.problem:
+            raise DamagedDataset(self.problem)
+        return self.path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the folder as JSON values."""
+        return {"id": self.id, "path": str(self.path), "state": self.state}
+
+
+def dataset_path(id: str, *, root: Root = None, config: Config | None = None) -> DatasetFolder:
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    config = choose_config(root, config)
+    id = installed_id(id, config)
+    folder = CacheRoot(config.root).dataset(id)
+    condition = condition_of(folder, id)
+    return DatasetFolder(id, folder, condition.state, condition.problem)

@@ -1,0 +1,179 @@
+"""Recording: chunks of episodes on any workers, then one commit as a dataset.
+
+What is recorded stays until the dataset has its name, so that the same call continues a recording
+that was killed, with the same result as one that was not:
+
+<root>/downloads/recorded/NAME/    recording.json: what is recorded; chunks/
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
+from datasets_cli.environments.record.run import Run
+from datasets_cli.environments.record.stage import FAMILY, stage
+from datasets_cli.errors import UsageError
+from datasets_cli.install.results import InstalledDataset
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.preprocessing.function_digest import name_of
+from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.progress import Progress
+from datasets_cli.progress_bars import shown
+from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.commit import check_one_disk, commit, restore
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import LAYOUTS, Manifest
+from datasets_cli.store.tables import remove_tables
+
+PLAN = "recording.json"
+CHUNKS = "chunks"
+
+
+def record(
+    env: str,
+    out: str,
+    *,
+    policy: str | PolicyFunction = "random",
+    num_episodes: int | None = None,
+    num_steps: int | None = None,
+    num_envs: int = 1,
+    num_workers: int | None = 0,
+    seed: int = 0,
+    max_episode_steps: int | None = None,
+    env_options: Mapping[str, Any] | None = None,
+    layout: str | None = None,
+    append: bool = False,
+    progress: Progress | None = None,
+    root: Root = None,
+    config: Config | None = None,
+) -> InstalledDataset:
+    """Record episodes of an environment into the dataset ``recorded/<out>``.
+
+    Args:
+        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
+            it.
+        out: name of the dataset.
+        policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
+            with the ``observation`` of each environment, and returns one with ``action``, or the
+            actions.
+        num_episodes: episodes to record.
+        num_steps: steps to record instead; the last episode is cut there, and ends as truncated.
+        num_envs: environments that each worker steps side by side. A policy that draws from torch
+            draws otherwise for another number; everything else is the same.
+        num_workers: processes, this process where 0; all cores where None, if the work is worth
+            their start. The values do not depend on it.
+        seed: of the environments, of random actions, and of torch.
+        max_episode_steps: the step limit of an episode; None for the environment's.
+        env_options: further arguments of ``gymnasium.make``, JSON values.
+        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
+        append: add the episodes to the dataset that is there.
+        progress: told of the steps; None draws a bar on a terminal.
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+
+    Raises:
+        UsageError: the dataset is there and is of something else, the environment or the policy
+            cannot be had, a space has no columns, or gymnasium is not installed.
+        RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
+            the same call continues there.
+    """
+    config = choose_config(root, config)
+    name = policy if isinstance(policy, str) else name_of(policy)
+    wanted = RecordOptions(
+        env,
+        name,
+        num_episodes=num_episodes,
+        num_steps=num_steps,
+        num_envs=num_envs,
+        seed=seed,
+        max_episode_steps=max_episode_steps,
+        env_options=env_options or {},
+    )
+    function = None if policy == RANDOM else policy
+    if isinstance(function, str):
+        function = load_function(function, option="--policy")
+    place, id = CacheRoot(config.root), recorded_id(out)
+    if layout not in (None, *LAYOUTS):
+        raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
+    with (
+        shown(progress, "steps recorded") as told,
+        locked(place.lock(id), id, config.lock_timeout, told),
+    ):
+        restore(place, id)
+        folder = place.dataset(id)
+        older = open_dataset(folder) if has_manifest(folder) else None
+        run = Run(wanted, function, older.manifest if older and append else None)
+        if older is None or append:
+            manifest = _recorded(run, older, place, id, layout, Workers(num_workers), told)
+        elif _is_same(older.manifest.metadata.get("recordings"), run.plan):
+            manifest = older.manifest
+        else:
+            raise UsageError(
+                f"{id} is there already and was recorded otherwise. Add to it with --append, "
+                f"choose another --out, or delete it first: rlds delete {id}"
+            )
+    return InstalledDataset.of(folder, manifest)
+
+
+def _recorded(
+    run: Run,
+    older: Dataset | None,
+    root: CacheRoot,
+    id: str,
+    layout: str | None,
+    workers: Workers,
+    progress: Progress,
+) -> Manifest:
+    """Record episodes behind those of a dataset, whose lock is held, and commit them."""
+    work = root.downloads(id)
+    check_one_disk(root, id)
+    _begin(work, run.plan)
+    chunks = run.record(work / CHUNKS, workers, progress)
+    manifest, staging = stage(root, id, run, chunks, older, layout, progress.writing)
+    commit(root, staging, manifest)
+    if older is not None:
+        remove_tables(root, older.manifest.content)
+    shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
+def recorded_id(name: str) -> str:
+    """Return the id of a recorded dataset, whose family may be left out."""
+    return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
+
+
+def _is_same(recordings: Any, plan: dict[str, Any]) -> bool:
+    """Tell whether a dataset is what a plan would record."""
+    if not isinstance(recordings, list) or len(recordings) != 1:
+        return False
+    return all(recordings[0].get(name) == value for name, value in plan.items())
+
+
+def _begin(work: Path, plan: dict[str, Any]) -> None:
+    """Make the folder of the recording, or keep that of a killed one."""
+    path = work / PLAN
+    text = json.dumps(plan, indent=1)
+    # A first call that failed before any episode was finished, such as one whose policy is wrong,
+    # left nothing to lose.
+    if not path.is_file() or not any((work / CHUNKS).glob("[0-9]*")):
+        with disk_errors(work):
+            make_folder(work)
+            path.write_text(text, encoding="utf-8")
+        return
+    known = json.loads(path.read_text(encoding="utf-8"))
+    differing = sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name))
+    if differing:
+        told = "; ".join(f"{name}: {known.get(name)}, now {plan.get(name)}" for name in differing)
+        raise UsageError(
+            f"Another recording of the same name was interrupted ({told}). Continue it with the "
+            f"same call, choose another --out, or delete what it recorded: {work}"
+        )
