@@ -15,8 +15,8 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version", "options", "quantities", "reinstall"],
-    ["progress", "formats.limits", "gymnasium_extra", "system_errors"],
+    ["errors", "json_form", "version", "options", "quantities", "reinstall"],
+    ["checked_json", "progress", "formats.limits", "gymnasium_extra", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars", "progress_lines"],
     ["store.schema", "formats.structure"],
@@ -185,6 +185,7 @@ def test_file_formats_know_nothing_of_recipes() -> None:
     for path in (PROJECT / "datasets_cli" / "formats").rglob("*.py"):
         rooms = {room_of(module) for module in imports_of(path)}
         assert rooms <= {
+            "checked_json",
             "errors",
             "store.schema",
             "formats",

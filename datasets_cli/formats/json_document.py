@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.checked_json import is_deeper
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
-from datasets_cli.store.schema.json_values import is_deeper
 
 
 def read_json_file(path: Path) -> Any:

@@ -91,7 +91,7 @@ def make_plan(origin: Origin, columns: tuple[Column, ...], texts: tuple[TextColu
     plan = {
         "source": origin.parent["content"],
         "function": origin.function["digest"],
-        "columns": [column.to_json(origin.arguments["num_frames"]) for column in columns],
+        "columns": [column.entry(origin.arguments["num_frames"]) for column in columns],
         "texts": [column.to_json() for column in texts],
         "arguments": origin.arguments,
         "seed": origin.seed,

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
@@ -83,7 +84,7 @@ def check_entries(manifest: Manifest) -> Record:
             )
         if manifest.layout == "ted":
             return NO_RECORD
-        record = Record.from_json(manifest.record)
+        record = decode(Record, manifest.record, "record")
         check_record(record, manifest.columns, manifest.num_transitions, manifest.num_trajectories)
     except ValueError as error:
         raise DamagedDataset(

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
+import reprlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from datasets_cli.checked_json import Check, WrongValue, decode, wrong
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.json_form import JsonForm
 from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
-from datasets_cli.store.manifest_fields import IDENTITY, check_fields, checked_columns
-from datasets_cli.store.schema.columns import Column
-from datasets_cli.store.schema.json_values import wrong
+from datasets_cli.store.manifest_entries import (
+    Arguments,
+    Digest,
+    Files,
+    Function,
+    Metadata,
+    Parent,
+    Recipe,
+    Resources,
+    Statistics,
+    Successors,
+)
+from datasets_cli.store.schema.columns import LARGEST, Column, Count, Key, show_key
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 
@@ -25,10 +39,11 @@ UNVERIFIED = "not verified"
 UNCHECKED = frozenset({"size", "nothing"})
 """What ``RawFile.checked`` says of a file whose publisher states no checksum."""
 MAX_MANIFEST_BYTES = 64 << 20
+MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(JsonForm):
     """Everything known about one dataset, as written in ``manifest.json``.
 
     Args:
@@ -57,24 +72,24 @@ class Manifest:
     """
 
     id: str
-    layout: str
-    num_transitions: int
-    num_trajectories: int
+    layout: Annotated[str, Check(f"one of {', '.join(LAYOUTS)}", LAYOUTS.__contains__)]
+    num_transitions: Count
+    num_trajectories: Count
     columns: tuple[Column, ...]
-    files: Mapping[str, Mapping[str, Any]]
-    resources: tuple[Mapping[str, Any], ...] = ()
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    successors: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    files: Files
+    resources: Resources = ()
+    recipe: Recipe = field(default_factory=dict)
+    successors: Successors = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
-    parent: Mapping[str, Any] | None = None
-    function: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    parent: Parent | None = None
+    function: Function = field(default_factory=dict)
+    arguments: Arguments = field(default_factory=dict)
     seed: int | None = None
     tool: str = ""
-    content: str = ""
+    content: Digest = ""
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -120,15 +135,11 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as JSON values."""
-        entry = asdict(self)
-        entry["columns"] = [column.to_json(self.num_transitions) for column in self.columns]
-        entry["texts"] = [text.to_json() for text in self.texts]
+        entry = super().to_json()
+        entry["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.texts:
             del entry["texts"]
         return entry
-
-
-_NAMES = {field.name for field in fields(Manifest)}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
@@ -181,15 +192,48 @@ def _format_version(document: Mapping[str, Any]) -> int:
 
 def _from_document(document: dict[str, Any], version: int) -> Manifest:
     """Return the manifest that a JSON object is."""
-    check_fields(document, IDENTITY if version > 1 else {})
-    if document["layout"] not in LAYOUTS:
-        raise wrong("layout", f"one of {', '.join(LAYOUTS)}", document["layout"])
     if version == 1:  # its identity is computed
         document.pop("content", None)
-    columns, texts = checked_columns(document)
-    resources = tuple(document.get("resources", ()))
-    made = {"columns": columns, "texts": texts, "resources": resources}
-    return Manifest(**{name: document[name] for name in _NAMES & document.keys()} | made)
+    elif "content" not in document:
+        raise WrongValue("content", " is missing")
+    manifest = decode(Manifest, document)
+    _check_columns(manifest)
+    for name in manifest.files:
+        _check_filename(name)
+    return manifest
+
+
+def _check_columns(manifest: Manifest) -> None:
+    """Check that columns have their own keys, and no more values than a number can count."""
+    columns = (*manifest.columns, *(text.codes for text in manifest.texts))
+    for column in columns:
+        # Also where a dimension is 0 and there is no file: torch multiplies the other sizes.
+        values = manifest.num_transitions * math.prod(max(1, size) for size in column.shape)
+        if values >= LARGEST:
+            raise ValueError(
+                f"{show_key(column.key)} has {values} values; expected fewer than 2**48"
+            )
+    _check_keys([column.key for column in columns])
+
+
+def _check_keys(keys: list[Key]) -> None:
+    """Check that there are keys, none twice, and that none is a leaf and has leaves below it."""
+    known = set(keys)
+    if not keys or len(known) != len(keys):
+        raise ValueError(f"columns has {len(keys)} keys; expected one or more, none of them twice")
+    above = {key[:depth]: key for key in keys for depth in range(1, len(key))}
+    for key in above.keys() & known:
+        raise ValueError(
+            f"columns: expected either {show_key(key)} or {show_key(above[key])}, which is below "
+            "it, found both"
+        )
+
+
+def _check_filename(name: str) -> None:
+    """Refuse a name that no disk takes; ``check_sizes`` refuses one outside the folder."""
+    longest = max(len(part.encode()) for part in name.split("/"))
+    if "\0" in name or longest > MAX_NAME_BYTES or len(name) > MAX_NAME_BYTES * 8:
+        raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
 
 
 def _newer(path: Path, version: int) -> DamagedDataset:

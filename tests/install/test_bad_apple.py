@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from datasets_cli.errors import DamagedDataset, IntegrityError
 from datasets_cli.manager.convert import extra_files
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
-from datasets_cli.store.manifest import read_manifest, write_manifest
-from datasets_cli.store.manifest_fields import FIELDS
+from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.tables import load_table, save_table
 from tests.support.paths import TEST_DATA
@@ -204,7 +203,8 @@ def test_a_derived_dataset_names_its_whole_function_or_none(
     """Every other field that may be absent is."""
     path = CacheRoot(config.root).dataset(door) / "manifest.json"
     document = json.loads(path.read_text())
-    needed = {"format_version", "content", "digest", *FIELDS}
+    has_none = [each for each in fields(Manifest) if each.default is each.default_factory]
+    needed = {"format_version", "content", "digest", *(each.name for each in has_none)}
     document = {key: value for key, value in document.items() if key in needed}
     document |= {"parent": {"id": "toy/parent"}, "function": function, "layout": "ted"}
     path.write_bytes(seal(document))

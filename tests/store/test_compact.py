@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
+from datasets_cli.checked_json import decode
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.preprocessing.run import preprocess
@@ -142,12 +143,12 @@ def test_a_block_of_rows_with_frames_is_cut_into_views(tmp_path: Path, kind: Any
 
 def test_each_step_is_stored_once_and_constants_not_at_all(tmp_path: Path) -> None:
     dataset = write(CompactWriter, tmp_path / "compact", transitions([40, 3, 70], 0))
-    record = Record.from_json(dataset.manifest.record)
+    record = decode(Record, dataset.manifest.record)
     assert record.num_records == 113 + 3
     stored = {field.column.key for field in record.fields}
     assert ("observation", "float64") in stored
     assert not {key for key in stored if key[:2] == ("next", "observation")}
-    constant = {column.key for column, _ in record.constants}
+    constant = {field.column.key for field in record.constants}
     assert ("info", "same") in constant
     assert not constant & stored
     assert {column.key for column in record.made} == {("episode",)}
@@ -164,7 +165,7 @@ def test_constant_flags_fill_the_padding_of_a_record_and_never_make_it_longer() 
 
 def test_a_small_successor_that_deviates_becomes_a_column_of_its_own(tmp_path: Path) -> None:
     dataset = write(CompactWriter, tmp_path / "compact", transitions([9, 9], 0, shared=False))
-    fields = {field.column.key: field for field in Record.from_json(dataset.manifest.record).fields}
+    fields = {field.column.key: field for field in decode(Record, dataset.manifest.record).fields}
     assert fields["next", "observation", "float32"].successor is None
     assert fields["observation", "float32"].successor is None
     assert fields["observation", "float64"].successor == ("next", "observation", "float64")

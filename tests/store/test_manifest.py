@@ -197,7 +197,7 @@ def test_any_value_in_any_place_is_read_or_damaged(
             "num_trajectories: expected a whole number from 0 to 2**48, found 2.5",
         ),
         (("layout",), "rows", "layout: expected one of ted, compact, found 'rows'"),
-        (("columns", 1, "shape"), 3, "columns[1]: expected lists as key and shape"),
+        (("columns", 1, "shape"), 3, "columns[1].shape: expected a list"),
         (("columns", 0, "dtype"), "float7", "columns[0].dtype: expected one of"),
         (("columns", 0, "shape"), [2**61, 8], "from 0 to 2**48"),
         (("columns", 0, "shape"), [0, 2**47, 8], "fewer than 2**48"),

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from datasets_cli.checked_json import is_deeper
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.sources.disk import open_regular
-from datasets_cli.store.schema.json_values import is_deeper
 
 STATE = "state.json"
 

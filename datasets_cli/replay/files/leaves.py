@@ -15,7 +15,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.files.json_files import open_file, wrong
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.schema.bits import TYPE_NAMES
-from datasets_cli.store.schema.json_values import MOST_DIMENSIONS
+from datasets_cli.store.schema.columns import MOST_DIMENSIONS
 from datasets_cli.store.schema.mapping import map_descriptor
 
 DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}

@@ -195,7 +195,8 @@ class CompactRows:
         """Return the columns that are zero, by row shape and type, and the others' values."""
         zeros: dict[tuple[tuple[int, ...], torch.dtype], list[Slot]] = {}
         others = []
-        for column, value in record.constants:
+        for field in record.constants:
+            column, value = field.column, field.value
             slot, dtype = self._plan.slot(column.key), torch_dtype(column.dtype)
             moved = bits_dtype(dtype)
             if any(value) or moved != dtype:
@@ -210,7 +211,7 @@ def _keys_of(record: Record) -> list[Key]:
     """Return the keys of a batch."""
     keys = [field.column.key for field in record.fields]
     keys += [field.successor for field in record.fields if field.successor]
-    keys += [column.key for column, _ in record.constants]
+    keys += [field.column.key for field in record.constants]
     keys += [column.key for column in record.made]
     keys += [field.column.key for field in record.frames]
     keys += [field.successor for field in record.frames if field.successor]

@@ -15,6 +15,7 @@ import numpy as np
 from datasets_cli.store.compact.records import (
     RECORDS,
     ROW_MAP,
+    ConstantField,
     FrameField,
     Record,
     lay_out,
@@ -83,7 +84,7 @@ def pack(
         size=size,
         num_records=num_records(offsets),
         fields=fields,
-        constants=tuple((column, constants[column.key]) for column in left),
+        constants=tuple(ConstantField(column, constants[column.key]) for column in left),
         made=tuple(made),
         frames=frames,
     )

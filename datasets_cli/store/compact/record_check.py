@@ -54,7 +54,8 @@ def _check_fields(record: Record) -> None:
 
 
 def _check_constants(record: Record) -> None:
-    for column, value in record.constants:
+    for field in record.constants:
+        column, value = field.column, field.value
         if len(value) != column.row_bytes:
             raise ValueError(
                 f"record.constants: {show_key(column.key)} has {len(value)} bytes, a row of it "
@@ -87,6 +88,6 @@ def _columns(record: Record) -> Iterator[Column]:
         yield field.column
         if field.successor is not None:
             yield Column(field.successor, field.column.dtype, field.column.shape)
-    for column, _ in record.constants:
-        yield column
+    for constant in record.constants:
+        yield constant.column
     yield from record.made

@@ -15,36 +15,51 @@ made from the row map; frames are compressed beside the records.
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
-from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.checked_json import whole
+from datasets_cli.json_form import JsonForm
+from datasets_cli.store.schema.columns import LARGEST, Column, Count, Key, StoredKey
 from datasets_cli.store.schema.element_types import ITEM_BYTES
-from datasets_cli.store.schema.json_values import column_at, key_at, list_at, number_at, object_at
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"
 LONG_ROW_MAP = 2**31
 FRAME_BYTES = 1024
+AtLeastOne = Annotated[int, whole(1, LARGEST, "2**48")]
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(JsonForm):
     """Bytes of a record that hold one column, and the successor column that shares them."""
 
+    JSON = ("*column", "successor", "offset")
+
     column: Column
-    successor: Key | None
-    offset: int
+    successor: StoredKey | None
+    offset: Count
 
 
 @dataclass(frozen=True)
-class FrameField:
-    """Frames of a column, compressed one by one, and the successor column that shares them."""
+class ConstantField(JsonForm):
+    """A column that is the same in every row, and the bytes of its row."""
+
+    JSON = ("*column", "value")
 
     column: Column
-    successor: Key | None
+    value: bytes
+
+
+@dataclass(frozen=True)
+class FrameField(JsonForm):
+    """Frames of a column, compressed one by one, and the successor column that shares them."""
+
+    JSON = ("*column", "successor")
+
+    column: Column
+    successor: StoredKey | None
 
     @property
     def filename(self) -> str:
@@ -63,13 +78,15 @@ class FrameField:
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(JsonForm):
     """How the columns of a dataset are laid out in records."""
 
-    size: int
-    num_records: int
+    JSON = ("record_bytes=size", "num_records", "fields", "constants", "made", "frames")
+
+    size: AtLeastOne
+    num_records: AtLeastOne
     fields: tuple[Field, ...]
-    constants: tuple[tuple[Column, bytes], ...]
+    constants: tuple[ConstantField, ...]
     made: tuple[Column, ...]
     frames: tuple[FrameField, ...]
 
@@ -78,71 +95,10 @@ class Record:
         return replace(
             self,
             fields=tuple(f for f in self.fields if f.column.key in keys or f.successor in keys),
-            constants=tuple(pair for pair in self.constants if pair[0].key in keys),
+            constants=tuple(each for each in self.constants if each.column.key in keys),
             made=tuple(column for column in self.made if column.key in keys),
             frames=tuple(f for f in self.frames if f.column.key in keys or f.successor in keys),
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest's entry."""
-        return {
-            "record_bytes": self.size,
-            "num_records": self.num_records,
-            "fields": [
-                {**_column(field.column), "successor": _names(field), "offset": field.offset}
-                for field in self.fields
-            ],
-            "constants": [
-                {**_column(column), "value": value.hex()} for column, value in self.constants
-            ],
-            "made": [_column(column) for column in self.made],
-            "frames": [
-                {**_column(field.column), "successor": _names(field)} for field in self.frames
-            ],
-        }
-
-    @staticmethod
-    def from_json(entry: Any) -> Record:
-        """Return the record that ``to_json`` described."""
-        entry = object_at(entry, "record")
-        return Record(
-            size=number_at(entry.get("record_bytes"), "record.record_bytes", 1),
-            num_records=number_at(entry.get("num_records"), "record.num_records", 1),
-            fields=tuple(
-                Field(column, _successor(each, where), number_at(each.get("offset"), where))
-                for column, each, where in _columns_at(entry, "fields")
-            ),
-            constants=tuple(
-                (column, _bytes_at(each.get("value"), where))
-                for column, each, where in _columns_at(entry, "constants")
-            ),
-            made=tuple(column for column, _, _ in _columns_at(entry, "made")),
-            frames=tuple(
-                FrameField(column, _successor(each, where))
-                for column, each, where in _columns_at(entry, "frames")
-            ),
-        )
-
-
-def _columns_at(entry: dict[str, Any], name: str) -> Iterator[tuple[Column, dict[str, Any], str]]:
-    """Yield each column of a list of the manifest's entry, its own entry and where that is."""
-    for number, each in enumerate(list_at(entry.get(name), f"record.{name}")):
-        where = f"record.{name}[{number}]"
-        yield column_at(object_at(each, where), where), each, where
-
-
-def _successor(entry: dict[str, Any], where: str) -> Key | None:
-    found = entry.get("successor")
-    return None if found is None else key_at(found, f"{where}.successor")
-
-
-def _bytes_at(value: Any, where: str) -> bytes:
-    try:
-        return bytes.fromhex(value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"{where}.value: expected hexadecimal digits, found {reprlib.repr(value)}"
-        ) from None
 
 
 def is_frame(column: Column) -> bool:
@@ -180,11 +136,3 @@ def lay_out(
         else:
             left.append(column)
     return tuple(fields), size, tuple(left)
-
-
-def _column(column: Column) -> dict[str, Any]:
-    return {"key": list(column.key), "dtype": column.dtype, "shape": list(column.shape)}
-
-
-def _names(field: Field | FrameField) -> list[str] | None:
-    return None if field.successor is None else list(field.successor)

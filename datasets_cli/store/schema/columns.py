@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from datasets_cli.checked_json import Check, whole
 from datasets_cli.errors import SourceError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 from datasets_cli.store.schema.element_types import ITEM_BYTES, element_type
 
@@ -26,6 +28,30 @@ if TYPE_CHECKING:
 
 Key = tuple[str, ...]
 """A path of names, such as ``("next", "observation")``; never a dotted text."""
+
+LARGEST = 2**48
+"""What a number of rows, bytes or dimensions stays below, so that no product of two overflows."""
+MOST_NAMES = 64  # of one key: every level of a batch is a call in a call
+MOST_DIMENSIONS = 62  # of one row: numpy's arrays have at most 64, and the rows are one
+
+# What these are where a manifest has them.
+Count = Annotated[int, whole(0, LARGEST, "2**48")]
+StoredKey = Annotated[
+    Key,
+    Check(
+        f"a list of 1 to {MOST_NAMES} names", lambda key: 1 <= len(key) <= MOST_NAMES and all(key)
+    ),
+]
+ElementType = Annotated[
+    str, Check(f"one of {', '.join(sorted(ITEM_BYTES))}", ITEM_BYTES.__contains__)
+]
+Shape = Annotated[
+    tuple[Count, ...],
+    Check(
+        f"a list of at most {MOST_DIMENSIONS} dimensions",
+        lambda shape: len(shape) <= MOST_DIMENSIONS,
+    ),
+]
 
 META_FILENAME = "meta.json"
 
@@ -63,12 +89,12 @@ _UNSAFE = frozenset('/<>:"|?*\\ %') | {chr(code) for code in (*range(32), 127)}
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(JsonForm):
     """One leaf of a dataset."""
 
-    key: Key
-    dtype: str
-    shape: tuple[int, ...]
+    key: StoredKey
+    dtype: ElementType
+    shape: Shape
 
     @property
     def row_bytes(self) -> int:
@@ -80,14 +106,9 @@ class Column:
         """Path of the leaf's file, relative to the dataset folder, with ``/`` between names."""
         return f"{leaf_path(self.key)}.memmap"
 
-    def to_json(self, num_rows: int) -> dict[str, Any]:
+    def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
-        return {
-            "key": list(self.key),
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "bytes": num_rows * self.row_bytes,
-        }
+        return {**self.to_json(), "bytes": num_rows * self.row_bytes}
 
 
 def rows_per_block(row_bytes: int) -> int:

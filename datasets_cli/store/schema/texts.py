@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import SourceError
-from datasets_cli.store.schema.columns import Column, Key, check_key, column_of, show_key
+from datasets_cli.json_form import JsonForm
+from datasets_cli.store.schema.columns import (
+    Column,
+    Key,
+    Shape,
+    StoredKey,
+    check_key,
+    column_of,
+    show_key,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +34,11 @@ OFFSETS_FILENAME = "text.offsets"
 
 
 @dataclass(frozen=True)
-class TextColumn:
+class TextColumn(JsonForm):
     """One column of text of a dataset."""
 
-    key: Key
-    shape: tuple[int, ...]
+    key: StoredKey
+    shape: Shape
 
     @property
     def codes(self) -> Column:
@@ -40,10 +49,6 @@ class TextColumn:
     def filename(self) -> str:
         """Path of the codes, relative to the dataset folder; no file where a row has no value."""
         return f"{TEXT}/{self.codes.filename}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest's entry."""
-        return {"key": list(self.key), "shape": list(self.shape)}
 
 
 AnyColumn = Column | TextColumn
