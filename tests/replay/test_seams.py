@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -37,6 +38,7 @@ from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
+from tests.support.pairwise import pairwise
 
 LENGTH = 5  # rows of each trajectory
 ROWS = 20
@@ -222,9 +224,10 @@ SAMPLERS: list[Callable[[], Sampler]] = [
 ]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
-@pytest.mark.parametrize("prefetch", [None, 2])
+@pytest.mark.parametrize(
+    ("sampler", "kind", "prefetch"),
+    pairwise(itertools.product(SAMPLERS, (ReplayBuffer, TensorDictReplayBuffer), (None, 2))),
+)
 def test_every_sampler_and_buffer_works_on_a_storage_made_from_the_protocol(
     sampler: Callable[[], Sampler], kind: type[ReplayBuffer], prefetch: int | None
 ) -> None:

@@ -1,7 +1,8 @@
 """Storages x samplers x writers x buffers against TorchRL 0.14.1, on random rows and calls.
 
-What TorchRL cannot run, or runs wrongly, is in ``LEFT_OUT`` and not in the matrix: tests/
-test_parity_defects.py names each defect and shows what is right.
+Every pair of them is tested always; the other combinations are slow tests. What TorchRL cannot run,
+or runs wrongly, is in ``LEFT_OUT`` and not in the matrix: test_parity_defects.py names each defect
+and shows what is right.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.support.pairwise import pairwise
 from tests.support.parity import (
     CAPACITY,
     FIXED,
@@ -103,7 +105,7 @@ def drawn(buffer: Any, sampler: str) -> Any:
     return *forms, rows, [len(rows) for rows in batches]
 
 
-@pytest.mark.parametrize(("storage", "sampler", "writer", "buffer"), MATRIX)
+@pytest.mark.parametrize(("storage", "sampler", "writer", "buffer"), pairwise(MATRIX))
 @settings(max_examples=2, deadline=None, phases=[Phase.generate])
 @given(data=st.data())
 def test_both_libraries_do_the_same(

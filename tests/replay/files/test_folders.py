@@ -90,13 +90,14 @@ def test_any_names_come_back(tmp_path_factory: Any, tree: dict[str, Any]) -> Non
     assert plain(read_tensordict(folder, escaped=True)) == plain(rows)
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
-@pytest.mark.parametrize("mapped", [False, True])
-def test_every_element_type_comes_back(tmp_path: Path, dtype: torch.dtype, mapped: bool) -> None:
-    bits = torch.randint(0, 2 if dtype == torch.bool else 256, (4, 16), dtype=torch.uint8)
-    rows = TensorDict({"a": bits.view(dtype), "b": bits.view(dtype)[:, :0]}, [4])
+def test_every_element_type_comes_back(tmp_path: Path) -> None:
+    rows = TensorDict({}, [4])
+    for name, dtype in DTYPES.items():
+        bits = torch.randint(0, 2 if dtype == torch.bool else 256, (4, 16), dtype=torch.uint8)
+        rows[name], rows["none of", name] = bits.view(dtype), bits.view(dtype)[:, :0]
     write(tmp_path / "root", rows)
-    assert plain(read_tensordict(tmp_path / "root", mapped=mapped)) == plain(rows)
+    for mapped in (False, True):
+        assert plain(read_tensordict(tmp_path / "root", mapped=mapped)) == plain(rows)
 
 
 def kinds() -> dict[str, TensorDictBase]:
