@@ -55,7 +55,7 @@ def recipe_origin(
     files = (file for file in resources if not file.get("describes"))
     origin = {
         "recipe_version": recipe.get("version"),
-        "successor_rule_version": successors.get("version", 1),
+        "successor_rule_version": successors.get("version"),
         "sources": sorted([file["filename"], file["sha256"]] for file in files),
     }
     if names := recipe.get("identity"):
@@ -66,7 +66,7 @@ def recipe_origin(
 def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:
     """Return the origin of a dataset that a function made of another one."""
     return {
-        "parent": parent.get("content") or parent.get("manifest_sha256"),
+        "parent": parent.get("content"),
         "function": function.get("digest"),
         "arguments": dict(arguments),
         "seed": seed,

@@ -6,7 +6,7 @@ import math
 import os
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +68,7 @@ class Manifest(JsonForm):
         tool: name and version of the program that wrote it.
         content: the identity, 64 hexadecimal digits, equal for every layout of the same data; see
             ``store.content``, which computes it where it is not given.
-        format_version: of the file that this was read from; what is written has the newest.
+        format_version: of the file.
     """
 
     id: str
@@ -114,8 +114,7 @@ class Manifest(JsonForm):
         """How far the raw files are known to be the publisher's.
 
         ``"unverified"``: they were taken without a check, or differ. ``"unchecked"``: the publisher
-        states no checksum for some file. Else ``"installed"``. Derived data has its parent's state,
-        which manifests of format version 1 do not say.
+        states no checksum for some file. Else ``"installed"``. Derived data has its parent's state.
         """
         if self.unverified:
             return "unverified"
@@ -143,9 +142,9 @@ class Manifest(JsonForm):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
-    """Write ``manifest.json`` of the newest format version into ``folder``; return its path."""
+    """Write ``manifest.json`` into ``folder``; return its path."""
     path = folder / MANIFEST_FILENAME
-    path.write_bytes(seal(replace(manifest, format_version=FORMAT_VERSION).to_json()))
+    path.write_bytes(seal(manifest.to_json()))
     return path
 
 
@@ -158,12 +157,11 @@ def read_manifest(folder: Path) -> Manifest:
         version = _format_version(document)
     except (ValueError, KeyError) as error:
         raise _damaged(path, error) from error
-    if version > FORMAT_VERSION:
-        raise _newer(path, version)
+    if version != FORMAT_VERSION:
+        raise _of_another_version(path, version)
     try:
-        if version > 1:
-            check_seal(data, document)
-        return _from_document(document, version)
+        check_seal(data, document)
+        return _from_document(document)
     except ValueError as error:
         raise _damaged(path, error) from error
 
@@ -190,11 +188,9 @@ def _format_version(document: Mapping[str, Any]) -> int:
     return version
 
 
-def _from_document(document: dict[str, Any], version: int) -> Manifest:
+def _from_document(document: dict[str, Any]) -> Manifest:
     """Return the manifest that a JSON object is."""
-    if version == 1:  # its identity is computed
-        document.pop("content", None)
-    elif "content" not in document:
+    if "content" not in document:
         raise WrongValue("content", " is missing")
     manifest = decode(Manifest, document)
     _check_columns(manifest)
@@ -236,10 +232,12 @@ def _check_filename(name: str) -> None:
         raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
 
 
-def _newer(path: Path, version: int) -> DamagedDataset:
+def _of_another_version(path: Path, version: int) -> DamagedDataset:
+    what = f"{path} has format version {str(version)[:20]}, and this program reads {FORMAT_VERSION}"
+    if version < FORMAT_VERSION:
+        return DamagedDataset(f"{what}. {reinstall_advice_at(path)}")
     error = DamagedDataset(
-        f"{path} has format version {str(version)[:20]}, and this program reads up to "
-        f"{FORMAT_VERSION}: a newer one wrote it, and it may be whole. Upgrade: "
+        f"{what}: a newer one wrote it, and it may be whole. Upgrade: "
         "pip install --upgrade rlds-cli"
     )
     error.newer = True

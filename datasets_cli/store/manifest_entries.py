@@ -66,7 +66,6 @@ class _Metadata:
 class _Parent:
     id: str
     content: Digest = ""
-    manifest_sha256: Digest = ""
     state: State = ""
     view: str = ""
     where: str = ""

@@ -24,10 +24,9 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.tables import load_table, save_table
-from tests.support.paths import TEST_DATA
+from tests.conftest import DOOR
 
 Capture = pytest.CaptureFixture[str]
-OLD = TEST_DATA / "formats" / "0.1" / "root" / "datasets" / "toy"
 
 
 def text(content: str) -> Callable[[Path], Any]:
@@ -39,7 +38,8 @@ APPLES: dict[str, Callable[[Path], Any]] = {
     "empty": text(""),
     "another JSON": text("[1, 2]"),
     "no field": text('{"format_version": 2}'),
-    "fields of other types": text('{"format_version": 1, "columns": 7, "id": null}'),
+    "fields of other types": text('{"format_version": 2, "columns": 7, "id": null}'),
+    "an older version": text('{"format_version": 1}'),
     "a newer version": text('{"format_version": 99}'),
     "deep": text("[" * 10_000),
     "bytes": lambda path: path.write_bytes(bytes(range(256))),
@@ -50,11 +50,21 @@ APPLES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def toy(root_with_door: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of toy/vectors, whose family has no recipe, to be copied."""
+    folder = tmp_path_factory.mktemp("toy") / "vectors"
+    shutil.copytree(CacheRoot(root_with_door).dataset(DOOR), folder)
+    manifest = read_manifest(folder)
+    files = tuple({**file, "checked": "size"} for file in manifest.resources)
+    write_manifest(folder, replace(manifest, id="toy/vectors", resources=files, content=""))
+    return folder
+
+
 @pytest.fixture(params=APPLES)
-def apple(request: pytest.FixtureRequest, door: str, config: Config) -> str:
+def apple(request: pytest.FixtureRequest, door: str, toy: Path, config: Config) -> str:
     """Return the id of a dataset whose manifest is damaged; another one without damage is there."""
-    sound = CacheRoot(config.root).dataset("toy/vectors")
-    shutil.copytree(OLD / "vectors", sound)
+    shutil.copytree(toy, CacheRoot(config.root).dataset("toy/vectors"))
     path = CacheRoot(config.root).dataset(door) / "manifest.json"
     path.unlink()
     APPLES[request.param](path)
@@ -99,7 +109,7 @@ def test_verify_names_it_and_verifies_the_others(apple: str, state: str, capsys:
     for options in ([], ["--quick"], ["--deep"]):
         out, err = run(capsys, "verify", *options, code=4)
         assert out.startswith(f"{apple}: {state}: ")
-        assert "toy/vectors: 20 files as in the manifest" in out and apple in err
+        assert "toy/vectors: 14 files as in the manifest" in out and apple in err
     with pytest.raises(IntegrityError) as caught:
         datasets_cli.verify()
     assert [result.ok for result in caught.value.results] == [False, True]
@@ -138,11 +148,11 @@ def test_it_can_be_replaced(apple: str, config: Config, door_source: str, capsys
 
 
 @pytest.fixture
-def stranger(config: Config) -> str:
+def stranger(toy: Path, config: Config) -> str:
     """Return the id of a dataset whose manifest is that of another one, which is there too."""
     root = CacheRoot(config.root)
     for id in ("toy/vectors", "toy/copy"):
-        shutil.copytree(OLD / "vectors", root.dataset(id))
+        shutil.copytree(toy, root.dataset(id))
     return "toy/copy"
 
 
@@ -162,7 +172,7 @@ def test_a_manifest_of_another_id_is_damage_to_every_command(
     for options in ([], ["--quick"], ["--deep"]):
         out = run(capsys, "verify", *options, code=4)[0]
         assert f"{stranger}: damaged: {OTHER}" in out
-        assert "toy/vectors: 20 files as in the manifest" in out
+        assert "toy/vectors: 14 files as in the manifest" in out
     for arguments in (
         ["convert", stranger, "--layout", "compact"],
         ["download", stranger],
@@ -258,10 +268,10 @@ def test_convert_reads_no_link_that_took_the_place_of_a_file(
 
 
 def test_a_folder_whose_name_no_id_can_have_hides_no_other(
-    door: str, config: Config, capsys: Capture, caplog: pytest.LogCaptureFixture
+    door: str, toy: Path, config: Config, capsys: Capture, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = config.root / "datasets" / "toy" / "two words"
-    shutil.copytree(OLD / "vectors", odd)
+    shutil.copytree(toy, odd)
     assert door in run(capsys, "list", "--installed")[0]
     assert "its name cannot be a dataset's" in caplog.text
 

@@ -202,7 +202,7 @@ def test_no_two_keys_share_a_file_or_a_name(keys: list[Key]) -> None:
     assert not {name for key in escaped for name in key} & set(RESERVED)
 
 
-def test_names_of_version_1_keep_their_files() -> None:
+def test_plain_names_are_those_of_their_files() -> None:
     for key in [("observation",), ("next", "reward"), ("info", "text"), ("text",), ("a.json",)]:
         assert escape_key(key) == key
     assert columns.Column(("info", "a b"), "bool", ()).filename == "info/a%20b.memmap"
