@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.arguments import NestedKey, Numbers, key_of
+from datasets_cli.replay.buffers.options import TensorDictBufferOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.goals.strategies import HindsightStrategy
-from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
-from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers.protocol import Writer
 
 
-@takes(**BUFFER)
-class HERReplayBuffer(TensorDictReplayBuffer):
-    """A replay buffer that gives a share of the rows goals that were reached, in hindsight.
-
-    Goals are drawn from the buffer's generator, for each row by itself, and are what a step
-    achieved: ``("next", achieved_goal_key)``, which the rows must have. See ``HERSampler``.
+@dataclass(frozen=True)
+class HEROptions(TensorDictBufferOptions):
+    """What a buffer of rows with goals in hindsight takes.
 
     Args:
         reward_fn: takes a batch with the new goals and returns its rewards, ``[B, 1]`` or ``[B]``;
@@ -38,74 +34,46 @@ class HERReplayBuffer(TensorDictReplayBuffer):
         achieved_goal_key: what was achieved.
         reward_key: the reward.
         end_key: the flag that ends a trajectory, as does ``terminated`` beside it.
-        sampler: draws the rows; uniformly with replacement by default.
-        storage: where the rows are; see ``TensorDictReplayBuffer``, as for the others.
-        writer: where rows are written.
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
-        prefetch: batches of ``batch_size`` that a thread makes ahead of time.
         transform: applied to every batch, after the goals; one that has ``inv`` also to what is
             written.
-        batch_size: rows in a batch; ``sample`` can override it.
-        priority_key: the entry that ``update_tensordict_priority`` reads.
-        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows and goals; torch's global one by default.
-        seed: seeds a generator of the buffer's own.
-        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
-        format: what batches are made of; see ``ReplayBuffer.with_format``.
+    """
+
+    reward_fn: Callable[[TensorDictBase], Numbers]
+    _: KW_ONLY
+    her_ratio: float = 0.8
+    strategy: HindsightStrategy | str = "future"
+    goal_key: NestedKey = "desired_goal"
+    achieved_goal_key: NestedKey = "achieved_goal"
+    reward_key: NestedKey = ("next", "reward")
+    end_key: NestedKey = ("next", "done")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.reward_fn):
+            raise UsageError(f"reward_fn must be a function of a batch, not {self.reward_fn!r}.")
+
+
+@takes(**BUFFER)
+class HERReplayBuffer(TensorDictReplayBuffer):
+    """A replay buffer that gives a share of the rows goals that were reached, in hindsight.
+
+    Goals are drawn from the buffer's generator, for each row by itself, and are what a step
+    achieved: ``("next", achieved_goal_key)``, which the rows must have. See ``HERSampler``.
 
     Raises:
         UsageError: arguments that exclude one another, or a sampler that has priorities.
     """
 
-    def __init__(
-        self,
-        reward_fn: Callable[[TensorDictBase], Numbers],
-        *,
-        her_ratio: float = 0.8,
-        strategy: HindsightStrategy | str = "future",
-        goal_key: NestedKey = "desired_goal",
-        achieved_goal_key: NestedKey = "achieved_goal",
-        reward_key: NestedKey = ("next", "reward"),
-        end_key: NestedKey = ("next", "done"),
-        sampler: Sampler | None = None,
-        storage: Storage | None = None,
-        writer: Writer | None = None,
-        collate_fn: CollateFunction | None = None,
-        pin_memory: bool = False,
-        prefetch: int | None = None,
-        transform: TransformLike | None = None,
-        batch_size: int | None = None,
-        priority_key: NestedKey = "td_error",
-        dim_extend: int | None = None,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-        shared: bool = False,
-        format: str = "torch",
-    ) -> None:
-        if not callable(reward_fn):
-            raise UsageError(f"reward_fn must be a function of a batch, not {reward_fn!r}.")
-        self.reward_fn = reward_fn
-        self.goal_key = goal_key
-        self.achieved_goal_key = achieved_goal_key
-        self.reward_key = reward_key
-        self.end_key = end_key
-        super().__init__(
-            storage=storage,
-            sampler=self._with_goals(sampler, her_ratio, strategy),
-            writer=writer,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            transform=transform,
-            batch_size=batch_size,
-            priority_key=priority_key,
-            dim_extend=dim_extend,
-            generator=generator,
-            seed=seed,
-            shared=shared,
-            format=format,
-        )
+    @takes_fields(HEROptions)
+    def __init__(self, options: HEROptions) -> None:
+        self.reward_fn = options.reward_fn
+        self.goal_key = options.goal_key
+        self.achieved_goal_key = options.achieved_goal_key
+        self.reward_key = options.reward_key
+        self.end_key = options.end_key
+        sampler = self._with_goals(options.sampler, options.her_ratio, options.strategy)
+        buffer = part_of(options, TensorDictBufferOptions)
+        super().__init__(**vars(replace(buffer, sampler=sampler)))
 
     @property
     def her_ratio(self) -> float:

@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import (
     Index,
     NestedKey,
@@ -19,6 +20,7 @@ from datasets_cli.replay.arguments import (
 )
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
 from datasets_cli.replay.batch_formats.choice import choose_format
+from datasets_cli.replay.buffers.options import BufferOptions
 from datasets_cli.replay.buffers.parts import (
     as_sampler,
     as_storage,
@@ -39,7 +41,6 @@ from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
 from datasets_cli.replay.rows.stats import buffer_stats
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.storages.lists import ListStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
@@ -48,35 +49,12 @@ from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
 from datasets_cli.store.schema.columns import Key
 
-DEFAULT_SIZE = 1000
-
 
 @takes(**BUFFER)
 class ReplayBuffer:
     """Samples batches from a storage, and writes rows into one that takes them.
 
     One thread may write while another samples.
-
-    Args:
-        storage: where the rows are; a list of 1,000 by default.
-        sampler: how rows are drawn; uniformly with replacement by default.
-        writer: where rows are written; by default one after the other, after those that are there,
-            and nowhere in a dataset.
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
-        prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
-            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
-            that thread. A batch of another size is drawn when it is asked for, and those that are
-            under way are given back.
-        transform: applied to every batch; one that has ``inv`` also to what is written.
-        batch_size: rows in a batch; ``sample`` can override it.
-        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows; by default torch's global one, and those of a dataset one of the
-            buffer's own, which that seeds at the first draw.
-        seed: seeds a generator of the buffer's own.
-        shared: let other processes read and write the same rows; see ``share``.
-        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
-            for nested dicts of arrays; see ``with_format``.
 
     Raises:
         UsageError: arguments that exclude one another, a storage that cannot be shared, or one
@@ -90,48 +68,33 @@ class ReplayBuffer:
 
     _sample_info = SampleInfo()
 
-    def __init__(
-        self,
-        *,
-        storage: Storage | None = None,
-        sampler: Sampler | None = None,
-        writer: Writer | None = None,
-        collate_fn: CollateFunction | None = None,
-        pin_memory: bool = False,
-        prefetch: int | None = None,
-        transform: TransformLike | None = None,
-        batch_size: int | None = None,
-        dim_extend: int | None = None,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-        shared: bool = False,
-        format: str = "torch",
-    ) -> None:
-        if collate_fn is not None and not callable(collate_fn):
-            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
+    @takes_fields(BufferOptions)
+    def __init__(self, options: BufferOptions) -> None:
+        sampler, transform = options.sampler, options.transform
         self.reader = BatchReader(
-            storage=as_storage(ListStorage(DEFAULT_SIZE) if storage is None else storage),
+            storage=options.rows,
             sampler=as_sampler(RandomSampler() if sampler is None else sampler),
             transform=Compose() if transform is None else Compose(transform),
-            batch_size=batch_size,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            generator=generator,
-            seed=seed,
+            batch_size=options.batch_size,
+            collate_fn=options.collate_fn,
+            pin_memory=options.pin_memory,
+            prefetch=options.prefetch,
+            generator=options.generator,
+            seed=options.seed,
             sample_info=self._sample_info,
         )
-        if dim_extend not in (None, self.reader.storage.ndim - 1):
+        if options.dim_extend not in (None, self.reader.storage.ndim - 1):
             raise UsageError(
                 f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
-                f"{dim_extend}."
+                f"{options.dim_extend}."
             )
         check_room(self.reader.sampler, self.reader.storage)
-        self.row_writer = RowWriter(self.reader, None if writer is None else as_writer(writer))
+        writer = None if options.writer is None else as_writer(options.writer)
+        self.row_writer = RowWriter(self.reader, writer)
         self.persistence = Persistence(self.reader, self.row_writer)
-        self._carry_index(writer)
-        self._use_format(choose_format(format))
-        if shared:
+        self._carry_index(options.writer)
+        self._use_format(choose_format(options.format))
+        if options.shared:
             self.share()
 
     @property

@@ -6,16 +6,13 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.options import part_of, takes_fields
+from datasets_cli.replay.arguments import Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.buffers.options import BufferOptions, TensorDictBufferOptions
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.sample_info import SampleInfo
-from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
-from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.tree import Tree, entry
 
 
@@ -23,64 +20,17 @@ from datasets_cli.store.schema.tree import Tree, entry
 class TensorDictReplayBuffer(ReplayBuffer):
     """A replay buffer whose batches also carry ``index`` and the sampler's marks.
 
-    Args:
-        storage: where the rows are; a list of 1,000 by default.
-        sampler: how rows are drawn; uniformly with replacement by default.
-        writer: where rows are written; see ``ReplayBuffer``.
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
-        prefetch: batches of ``batch_size`` that a thread makes ahead of time.
-        transform: applied to every batch; one that has ``inv`` also to what is written.
-        batch_size: rows in a batch; ``sample`` can override it.
-        priority_key: the entry that ``update_tensordict_priority`` reads.
-        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        generator: draws rows; by default torch's global one, and those of a dataset one of the
-            buffer's own, which that seeds at the first draw.
-        seed: seeds a generator of the buffer's own.
-        shared: let other processes read and write the same rows; see ``share``.
-        format: what batches are made of; see ``ReplayBuffer.with_format``.
-
     Raises:
         UsageError: arguments that exclude one another.
     """
 
     _sample_info = SampleInfo(index=True, marks=True)
 
-    def __init__(
-        self,
-        *,
-        storage: Storage | None = None,
-        sampler: Sampler | None = None,
-        writer: Writer | None = None,
-        collate_fn: CollateFunction | None = None,
-        pin_memory: bool = False,
-        prefetch: int | None = None,
-        transform: TransformLike | None = None,
-        batch_size: int | None = None,
-        priority_key: NestedKey = "td_error",
-        dim_extend: int | None = None,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-        shared: bool = False,
-        format: str = "torch",
-    ) -> None:
-        super().__init__(
-            storage=storage,
-            sampler=sampler,
-            writer=writer,
-            collate_fn=collate_fn,
-            pin_memory=pin_memory,
-            prefetch=prefetch,
-            transform=transform,
-            batch_size=batch_size,
-            dim_extend=dim_extend,
-            generator=generator,
-            seed=seed,
-            shared=shared,
-            format=format,
-        )
-        self.priority_key = priority_key
-        self.reader.others.priority_key = key_of(priority_key)
+    @takes_fields(TensorDictBufferOptions)
+    def __init__(self, options: TensorDictBufferOptions) -> None:
+        super().__init__(**vars(part_of(options, BufferOptions)))
+        self.priority_key = options.priority_key
+        self.reader.others.priority_key = key_of(options.priority_key)
 
     def extend(
         self,

@@ -1,0 +1,94 @@
+"""What replay buffers take: each option is declared here once, whichever classes take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.buffers.parts import as_storage
+from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.storages.lists import ListStorage
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.replay.writers.protocol import Writer
+
+DEFAULT_SIZE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """How the rows of a batch are drawn, and what is made of them.
+
+    Args:
+        sampler: how rows are drawn; uniformly with replacement by default.
+        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
+        pin_memory: put batches into page-locked memory.
+        prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
+            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
+            that thread. A batch of another size is drawn when it is asked for, and those that are
+            under way are given back.
+        transform: applied to every batch; one that has ``inv`` also to what is written.
+        generator: draws rows, exclusive with ``seed``; by default torch's global one, and those of
+            a dataset one of the buffer's own, which that seeds at the first draw.
+        seed: seeds a generator of the buffer's own.
+        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
+            for nested dicts of arrays; see ``ReplayBuffer.with_format``.
+    """
+
+    sampler: Sampler | None = None
+    collate_fn: CollateFunction | None = None
+    pin_memory: bool = False
+    prefetch: int | None = None
+    transform: TransformLike | None = None
+    generator: torch.Generator | None = None
+    seed: int | None = None
+    format: str = "torch"
+
+    def __post_init__(self) -> None:
+        if self.collate_fn is not None and not callable(self.collate_fn):
+            raise UsageError(f"collate_fn must be a function of a batch, not {self.collate_fn!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferOptions(BatchOptions):
+    """What a buffer of any rows takes.
+
+    Args:
+        storage: where the rows are; a list of 1,000 by default.
+        writer: where rows are written; by default one after the other, after those that are there,
+            and nowhere in a dataset.
+        batch_size: rows in a batch; ``sample`` can override it.
+        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
+        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
+    """
+
+    storage: Storage | None = None
+    writer: Writer | None = None
+    batch_size: int | None = None
+    dim_extend: int | None = None
+    shared: bool = False
+
+    @property
+    def rows(self) -> Storage:
+        """The storage, complete, or a new list."""
+        return as_storage(ListStorage(DEFAULT_SIZE) if self.storage is None else self.storage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDictBatchOptions(BatchOptions):
+    """How batches of TensorDicts are drawn and made.
+
+    Args:
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+    """
+
+    priority_key: NestedKey = "td_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
+    """What a buffer of TensorDicts takes."""
