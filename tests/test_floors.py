@@ -47,6 +47,7 @@ FLOORS = [
         *("torchrl.data.replay_buffers", "torchrl.envs", "manager"),
     ],
     ["torchrl.envs.transforms"],
+    ["cli.parser"],
     ["cli"],
     ["__main__"],
 ]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import datasets_cli
+from datasets_cli.cli.parser.arguments import KnownId
+from datasets_cli.cli.parser.completion import family_names, known_ids
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.quantities import human_bytes, human_count
@@ -25,18 +27,16 @@ Fact = tuple[str, str]
 """The name of what is known, and what it is."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("list")(list_datasets)
-    app.command("info")(info)
-
-
 def list_datasets(
     context: typer.Context,
     patterns: Annotated[
-        list[str] | None, typer.Argument(metavar="[GLOB]...", help="Such as 'hopper-*'.")
+        list[str] | None,
+        typer.Argument(metavar="GLOB", help="Such as 'hopper-*'.", autocompletion=known_ids),
     ] = None,
-    family: Annotated[str | None, typer.Option(metavar="NAME", help="Only this family.")] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this family.", autocompletion=family_names),
+    ] = None,
     installed: Annotated[
         bool, typer.Option("--installed", help="Only what is installed under the root.")
     ] = False,
@@ -72,7 +72,7 @@ def list_datasets(
 
 def info(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", help="A dataset.")],
+    id: KnownId,
 ) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)

@@ -12,16 +12,11 @@ from datasets_cli.cli.terminal import table
 from datasets_cli.quantities import human_count
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("data")(data)
-
-
 def data(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Tables [data.NAME]; all of them by default."),
+        typer.Argument(metavar="NAME", help="Tables [data.NAME]; all of them by default."),
     ] = None,
     project: Annotated[
         str, typer.Option(metavar="PATH", help="An rlds.toml, or its folder.")

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from datasets_cli import DemoResult
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo")(demo)
-
-
 def demo(
     context: typer.Context,
     keep: Annotated[

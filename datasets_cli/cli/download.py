@@ -8,7 +8,8 @@ import typer
 
 import datasets_cli
 from datasets_cli.cli.amounts import ask, plan_lines
-from datasets_cli.cli.state import Limits, State, state_of
+from datasets_cli.cli.parser.arguments import DryRun, KnownIds, Layout, Limits, Yes
+from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.workers import Engine, Workers
 from datasets_cli.errors import PartialFailure, UsageError
 from datasets_cli.quantities import human_bytes, human_count
@@ -16,24 +17,14 @@ from datasets_cli.quantities import human_bytes, human_count
 if TYPE_CHECKING:
     from datasets_cli import FailedDataset, InstalledDataset, Plan
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs ('d4rl/hopper-*').")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("download")(download)
-
 
 def download(
     context: typer.Context,
-    ids: Ids,
+    ids: KnownIds,
     force: Annotated[
         bool, typer.Option("--force", help="Install again what is installed.")
     ] = False,
-    layout: Annotated[
-        str | None,
-        typer.Option(metavar="ted|compact", help="How rows are stored on disk."),
-    ] = None,
+    layout: Layout = None,
     source: Annotated[
         str | None,
         typer.Option(metavar="DIR|URL", help="Folder or URL with this dataset's raw files."),
@@ -79,12 +70,8 @@ def download(
         str | None,
         typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before several are downloaded.")
-    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
     """Download, verify and install datasets; print their folders.
 

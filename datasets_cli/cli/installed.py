@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import datasets_cli
+from datasets_cli.cli.parser.arguments import (
+    AnyInstalledIds,
+    DryRun,
+    InstalledId,
+    InstalledIds,
+    Yes,
+)
+from datasets_cli.cli.parser.completion import layouts
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fitted
 from datasets_cli.errors import IntegrityError, PartialFailure
@@ -15,20 +23,8 @@ from datasets_cli.quantities import human_bytes, human_count
 if TYPE_CHECKING:
     from datasets_cli import DeepReport, VerifiedDataset
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or globs.")]
 
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("path")(path)
-    app.command("verify")(verify)
-    app.command("delete")(delete)
-    app.command("convert")(convert)
-
-
-def path(
-    context: typer.Context, id: Annotated[str, typer.Argument(metavar="ID", help="A dataset.")]
-) -> None:
+def path(context: typer.Context, id: InstalledId) -> None:
     """Print the folder of an installed dataset."""
     state = state_of(context)
     folder = datasets_cli.dataset_path(id, config=state.config)
@@ -39,9 +35,7 @@ def path(
 
 def verify(
     context: typer.Context,
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids or globs; all by default.")
-    ] = None,
+    ids: AnyInstalledIds = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Compare sizes only, not checksums; open nothing.")
     ] = False,
@@ -93,11 +87,9 @@ def _deep(report: DeepReport) -> list[str]:
 
 def delete(
     context: typer.Context,
-    ids: Ids,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
-    ] = False,
+    ids: InstalledIds,
+    yes: Yes = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Delete installed datasets and what is left of their downloads."""
     state = state_of(context)
@@ -114,8 +106,13 @@ def delete(
 
 def convert(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(metavar="ID", help="An installed dataset.")],
-    layout: Annotated[str, typer.Option(metavar="ted|compact", help="How rows are stored.")],
+    id: InstalledId,
+    layout: Annotated[
+        str,
+        typer.Option(
+            metavar="ted|compact", help="How rows are stored on disk.", autocompletion=layouts
+        ),
+    ],
 ) -> None:
     """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import _thread
 import json
 import logging
 import os
-import signal
 import sys
-import time
 import traceback
 import warnings
 from contextlib import suppress
-from types import FrameType
 from typing import Annotated, TextIO
 
 import typer
 
-from datasets_cli.cli import (
-    catalogue,
-    data,
-    demo,
-    download,
-    installed,
-    preprocess,
-    record,
-    upkeep,
-)
-from datasets_cli.cli.help import Command, Group
+from datasets_cli.cli.commands import Commands
+from datasets_cli.cli.interrupts import Interrupted, interruptible
+from datasets_cli.cli.parser.completion import VARIABLE, complete
+from datasets_cli.cli.parser.help import help_width
 from datasets_cli.cli.state import (
     ReaderGone,
     State,
@@ -45,19 +34,13 @@ logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="rlds",
-    cls=Group,
+    cls=Commands,
     help="Download, verify, convert and sample datasets for offline reinforcement learning.",
+    epilog="Begin with: rlds list, or rlds demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (download, catalogue, installed, upkeep, preprocess, record, data, demo):
-    commands.add_to(app)
-for registered in app.registered_commands:
-    registered.cls = Command
-
-FLAGS = frozenset({"--json", "-q", "--quiet", "--offline", "--allow-http", "--debug"})
-VALUED = {"--root": "PATH", "--mirror": "PREFIX=REPLACEMENT", "--lowest-speed": "BYTES"}
 PARSER_WORDS = {
     "Input should be a valid integer, unable to parse string as an integer": (
         "expected a whole number"
@@ -67,14 +50,6 @@ PARSER_WORDS = {
 """What the option parser says, and what a user understands."""
 
 
-class Interrupted(BaseException):
-    """A signal asked the run to end; ``code`` is 128 plus its number, as shells have it."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.code = 128 + number
-
-
 class _Printable(logging.Formatter):
     """Shows the message alone; a traceback, with ``--debug``, follows it as it is."""
 
@@ -82,8 +57,8 @@ class _Printable(logging.Formatter):
         return printable_message(record.message)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(context: typer.Context, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         write(f"rlds {__version__}")
         raise typer.Exit
 
@@ -141,6 +116,9 @@ def options(
 def run() -> None:
     """Run the command line and exit with its code."""
     _replace_closed_streams()
+    if VARIABLE in os.environ:
+        complete(app)
+        return
     warnings.showwarning = _log_warning
     sys.exit(main(sys.argv[1:]))
 
@@ -163,62 +141,30 @@ def main(arguments: list[str]) -> int:
         arguments: everything after ``rlds``.
     """
     as_json, debug = "--json" in arguments, "--debug" in arguments
-    handlers = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    unraisable_hook, sys.unraisablehook = sys.unraisablehook, _send_again
-    try:
-        arguments = hoist_global_options(arguments) or ["--help"]
-        code = int(app(arguments, prog_name="rlds", standalone_mode=False) or 0)
-        _flush()
-        return code
-    except Interrupted as interruption:
-        print("Interrupted. What is done is kept; run the same command again.", file=sys.stderr)
-        return interruption.code
-    except ReaderGone:
-        _drop_output()
-        return 0
-    except typer.Abort:
-        return 1
-    except (Exception, SystemExit) as error:
-        if debug:
-            traceback.print_exc()
+    with interruptible():
         try:
+            settings = {"standalone_mode": False, "terminal_width": help_width()}
+            code = int(app(arguments or ["--help"], prog_name="rlds", **settings) or 0)
             _flush()
-        except (RldsError, ReaderGone):
+            return code
+        except Interrupted as interruption:
+            print("Interrupted. What is done is kept; run the same command again.", file=sys.stderr)
+            return interruption.code
+        except ReaderGone:
             _drop_output()
-        return _report(_as_ours(error), as_json)
-    finally:
-        sys.unraisablehook = unraisable_hook
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def hoist_global_options(arguments: list[str]) -> list[str]:
-    """Return the arguments with the global options first, wherever they stood.
-
-    Raises:
-        UsageError: one that takes a value is the last.
-
-    >>> hoist_global_options(["list", "--root", "/data", "--json"])
-    ['--root', '/data', '--json', 'list']
-    """
-    front: list[str] = []
-    rest: list[str] = []
-    waiting = iter(arguments)
-    for argument in waiting:
-        if argument == "--":
-            rest += [argument, *waiting]
-        elif argument in VALUED:
-            value = next(waiting, None)
-            if value is None:  # else it would take the command for its value
-                raise UsageError(f"{argument} needs a value: {argument} {VALUED[argument]}.")
-            front += [argument, value]
-        elif argument.partition("=")[0] in (FLAGS | VALUED.keys()):
-            front.append(argument)
-        else:
-            rest.append(argument)
-    return front + rest
+            return 0
+        except typer.Abort:
+            return 1
+        except SystemExit as done:  # typer's, once a script of completion is shown or installed
+            return int(done.code or 0)
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            try:
+                _flush()
+            except (RldsError, ReaderGone):
+                _drop_output()
+            return _report(_as_ours(error), as_json)
 
 
 def _log_warning(
@@ -236,42 +182,7 @@ def _log_warning(
     logger.warning("%s:%d: %s", filename, lineno, message)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _is_sending(frame):  # what is raised there is dropped, too, and nobody is told
-        _send_later(number)
-        return
-    raise Interrupted(number)
-
-
-def _send_again(dropped: sys.UnraisableHookArgs) -> None:
-    """Send a signal again that came where Python drops what is raised, such as a destructor.
-
-    Every import has such a moment.
-    """
-    if isinstance(dropped.exc_value, Interrupted):
-        _send_later(dropped.exc_value.code - 128)
-    else:
-        sys.__unraisablehook__(dropped)
-
-
-def _send_later(number: int) -> None:
-    """Send a signal again in a moment, without the locks of a ``threading.Timer``."""
-
-    def send() -> None:
-        time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    _thread.start_new_thread(send, ())
-
-
-def _is_sending(frame: FrameType | None) -> bool:
-    """Tell whether a frame is that of ``_send_again``, or is called by it."""
-    while frame is not None and frame.f_code is not _send_again.__code__:
-        frame = frame.f_back
-    return frame is not None
-
-
-def _as_ours(error: Exception | SystemExit) -> RldsError:
+def _as_ours(error: Exception) -> RldsError:
     """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
     if isinstance(error, RldsError):
         return error
@@ -283,11 +194,6 @@ def _as_ours(error: Exception | SystemExit) -> RldsError:
         for words, ours in PARSER_WORDS.items():
             text = text.replace(words, ours)
         return UsageError(f"{text}. See: {called} --help")
-    if isinstance(error, SystemExit):  # its code would be taken for one of ours
-        return RldsError(
-            "A function, module or recipe that was called ended the program (SystemExit: "
-            f"{error}). Let it raise an error instead, or return."
-        )
     if isinstance(error, OSError):
         # Without a name: help, which the option parser prints.
         return system_error(error) if error.filename or not is_full(error) else output_error(error)

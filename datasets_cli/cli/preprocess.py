@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import datasets_cli
+from datasets_cli.cli.parser.completion import derived_names, installed_ids
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
 EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("preprocess")(preprocess)
-
-
 def preprocess(
     context: typer.Context,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Installed datasets: ids or globs."),
+        typer.Argument(
+            metavar="ID", help="Installed datasets: ids or globs.", autocompletion=installed_ids
+        ),
     ] = None,
     fn: Annotated[
         str | None,
@@ -80,6 +78,7 @@ def preprocess(
         typer.Option(
             metavar="NAME",
             help="The result is derived/NAME; {name} is the last part of the input's id.",
+            autocompletion=derived_names,
         ),
     ] = None,
     workers: Annotated[

@@ -8,14 +8,11 @@ from typing import Annotated, Any
 import typer
 
 import datasets_cli
+from datasets_cli.cli.parser.arguments import Layout
+from datasets_cli.cli.parser.completion import recorded_names
 from datasets_cli.cli.state import state_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import human_bytes, human_count
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("record")(record)
 
 
 def record(
@@ -26,7 +23,14 @@ def record(
             metavar="ENV", help="Id of a gymnasium environment, or MODULE:ID of one that registers."
         ),
     ],
-    out: Annotated[str, typer.Option(metavar="NAME", help="The dataset is recorded/NAME.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The dataset is recorded/NAME.",
+            autocompletion=recorded_names,
+        ),
+    ],
     policy: Annotated[
         str,
         typer.Option(
@@ -65,10 +69,7 @@ def record(
             help="A further argument of gymnasium.make; VALUE is JSON, or text.",
         ),
     ] = None,
-    layout: Annotated[
-        str | None,
-        typer.Option(metavar="ted|compact", help="How rows are stored on disk."),
-    ] = None,
+    layout: Layout = None,
     append: Annotated[
         bool, typer.Option("--append", help="Add the episodes to the dataset that is there.")
     ] = False,

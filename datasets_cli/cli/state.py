@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -20,15 +20,6 @@ from datasets_cli.progress_lines import JsonLines
 from datasets_cli.system_errors import is_full
 
 COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
-
-Limits = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="NAME=NUMBER",
-        help="Read a file beyond a limit, which its error message names.",
-    ),
-]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import datasets_cli
-from datasets_cli.cli.state import Limits, state_of
+from datasets_cli.cli.parser.arguments import AnyInstalledIds, DryRun, Limits, Yes
+from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.errors import PartialFailure
 from datasets_cli.quantities import human_bytes
@@ -16,22 +17,12 @@ from datasets_cli.quantities import human_bytes
 if TYPE_CHECKING:
     from datasets_cli import DiskUsage, FoundData, Leftover, RepairedDataset
 
-Ids = Annotated[
-    list[str] | None, typer.Argument(metavar="[ID]...", help="Ids or globs; all by default.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("repair")(repair)
-    app.command("prune")(prune)
-    app.command("du")(du)
-    app.command("scan")(scan)
-
 
 def repair(
-    context: typer.Context, ids: Ids = None, limit: Limits = None, dry_run: DryRun = False
+    context: typer.Context,
+    ids: AnyInstalledIds = None,
+    limit: Limits = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Verify installed datasets, and install those again that are damaged.
 
@@ -77,7 +68,7 @@ def prune(
         bool, typer.Option("--raw", help="Also raw files of installed datasets.")
     ] = False,
     dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete what killed work left: half-written copies, old partial downloads, stray tables.
 
@@ -118,7 +109,7 @@ def _sum(found: Sequence[Leftover], dry_run: bool) -> str:
     return f"{human_bytes(sum(each.size_bytes for each in due))} {word}, {len(due)} in all."
 
 
-def du(context: typer.Context, ids: Ids = None) -> None:
+def du(context: typer.Context, ids: AnyInstalledIds = None) -> None:
     """Show how much of the disk each installed dataset takes, and what killed work left."""
     state = state_of(context)
     usage = datasets_cli.disk_usage(ids or (), config=state.config)
@@ -150,7 +141,7 @@ def scan(
     folders: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FOLDER]...",
+            metavar="FOLDER",
             help="Where to look; by default the caches of Minari, D4RL and TorchRL.",
         ),
     ] = None,

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from datasets_cli.cli.main import hoist_global_options, main
+from datasets_cli.cli.main import app, main
+from datasets_cli.cli.parser.group import in_front
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config
 from datasets_cli.quantities import human_bytes
@@ -264,9 +266,10 @@ def test_another_layout_of_an_installed_dataset_is_refused(door: str, capsys: Ca
 
 
 def test_global_options_may_stand_before_or_after_the_command(tmp_path: Path) -> None:
-    after = hoist_global_options(["list", "--root", "/data", "x", "--json", "--mirror=a=b"])
+    options = get_command(app).params
+    after = in_front(["list", "--root", "/data", "x", "--json", "--mirror=a=b"], options)
     assert after == ["--root", "/data", "--json", "--mirror=a=b", "list", "x"]
-    assert hoist_global_options(["path", "--", "--json"]) == ["path", "--", "--json"]
+    assert in_front(["path", "--", "--json"], options) == ["path", "--", "--json"]
 
 
 def test_demo_runs_every_family_without_a_network(capsys: Capture) -> None:

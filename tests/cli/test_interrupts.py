@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import datasets_cli
-from datasets_cli.cli import main as cli
+from datasets_cli.cli import interrupts
 from datasets_cli.cli.main import main
 from datasets_cli.preprocessing import run
 from datasets_cli.progress import Silent
@@ -69,7 +69,7 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(
 def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
     number: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, sent = cli._send_later, []
+    send, sent = interrupts._send_later, []
 
     class Last:
         def __del__(self) -> None:
@@ -86,7 +86,7 @@ def test_a_signal_that_comes_while_one_is_sent_again_is_not_lost(
         Last()
         time.sleep(30)
 
-    monkeypatch.setattr(cli, "_send_later", send_at_once)
+    monkeypatch.setattr(interrupts, "_send_later", send_at_once)
     monkeypatch.setattr(datasets_cli, "dataset_path", work)
     assert main(["path", "demo/iris"]) == code and sent == [number, number]
 

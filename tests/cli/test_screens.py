@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import datasets_cli
-from datasets_cli.cli.help import EXAMPLES
+from datasets_cli.cli.commands import Commands
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
@@ -23,6 +23,7 @@ from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
 WIDTHS = (40, 60, 80, 120)
+ENTRIES = {name: each for group in Commands.groups.values() for name, each in group.items()}
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
@@ -43,7 +44,7 @@ def test_no_line_is_longer_than_the_terminal(
         "info hopper-medium-v2",
         "info atari_dqn/Venture/1",
         "info openml/61",
-        *(f"{name} --help" for name in EXAMPLES),
+        *(f"{name} --help" for name in ENTRIES),
         "--help",
     ):
         assert main(command.split()) == 0
@@ -347,10 +348,10 @@ def test_a_word_finds_the_ids_that_contain_it(capsys: Capture) -> None:
 
 
 def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
-    for name, examples in EXAMPLES.items():
+    for name, entry in ENTRIES.items():
         assert main([name, "-h"]) == 0
         text = capsys.readouterr().out
-        assert examples[0].split()[0] in text.partition("Examples:")[2]
+        assert entry.examples[0].split()[0] in text.partition("Examples:")[2]
         assert "<str>" not in text and "list[" not in text
 
 

@@ -8,36 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 
 @dataclass(frozen=True)
 class LazyConversion:
-    """The conversion of one parameter's values: typer's own, made when the first is due.
+    """The conversion of one parameter's values: typer's own, made when the first is due."""
 
-    Args:
-        annotation: the type that the command declares, without its ``| None``.
-        make: makes typer's conversion, which imports pydantic.
-    """
-
-    annotation: Any
-    make: Callable[[], Any]
+    annotation: Any  # as the command declares it, without its `| None`
+    make: Callable[[], Any]  # imports pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return what the command is called with.
-
-        Args:
-            value: as it stands on the command line, or the default.
-            param: typer's parameter.
-            ctx: the context of the command.
-
-        Raises:
-            BadParameter: typer's; the value does not have the type.
-        """
+        """Return what the command is called with for a value that was typed, or the default."""
         is_list = get_origin(self.annotation) is list
         if value is None:
             return () if is_list else None
-        if type(value) is self.annotation:
+        is_choice = get_origin(self.annotation) is Literal and value in get_args(self.annotation)
+        is_completed = ctx is not None and ctx.resilient_parsing  # where no command is called
+        if is_completed or is_choice or type(value) is self.annotation:
             return value
         if is_list and isinstance(value, list | tuple):
             (item_type,) = get_args(self.annotation)
@@ -47,11 +35,8 @@ class LazyConversion:
 
 
 def convert_lazily(parameters: list[Any]) -> list[Any]:
-    """Return the parameters of a command, which import pydantic only for what they must convert.
-
-    Args:
-        parameters: typer's, changed in place; those of a version without pydantic stay as they are.
-    """
+    """Return the parameters of a command, which import pydantic only for what they must convert."""
+    # They are changed in place; those of a typer without pydantic stay as they are.
     for parameter in parameters:
         # A command is asked for its parameters several times.
         if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):

@@ -1,0 +1,43 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from datasets_cli.cli.parser.completion import installed_ids, known_ids, layouts
+
+KnownId = Annotated[str, typer.Argument(metavar="ID", help="A dataset.", autocompletion=known_ids)]
+KnownIds = Annotated[
+    list[str],
+    typer.Argument(metavar="ID", help="Ids or globs ('d4rl/hopper-*').", autocompletion=known_ids),
+]
+InstalledId = Annotated[
+    str, typer.Argument(metavar="ID", help="An installed dataset.", autocompletion=installed_ids)
+]
+InstalledIds = Annotated[
+    list[str], typer.Argument(metavar="ID", help="Ids or globs.", autocompletion=installed_ids)
+]
+AnyInstalledIds = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ID", help="Ids or globs; all by default.", autocompletion=installed_ids
+    ),
+]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ted|compact", help="How rows are stored on disk.", autocompletion=layouts
+    ),
+]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Read a file beyond a limit, which its error message names.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -1,0 +1,144 @@
+"""The ``rlds`` command itself: its commands are imported and built when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperGroup
+
+from datasets_cli.cli.parser.command import Command
+from datasets_cli.cli.parser.help import first_sentence, write_options, write_pairs
+from datasets_cli.cli.parser.values import convert_lazily
+from datasets_cli.errors import UsageError
+
+OTHER_WORDS = {
+    **dict.fromkeys(("rm", "remove", "del", "uninstall"), "delete"),
+    **dict.fromkeys(("show", "describe", "cat"), "info"),
+    **dict.fromkeys(("ls", "search", "find"), "list"),
+    **dict.fromkeys(("get", "install", "pull", "fetch", "add"), "download"),
+    **dict.fromkeys(("where", "which"), "path"),
+    **dict.fromkeys(("clean", "gc"), "prune"),
+    **dict.fromkeys(("size", "usage"), "du"),
+    **dict.fromkeys(("map", "process"), "preprocess"),
+    **{"check": "verify", "fix": "repair", "import": "scan", "help": "--help"},
+}
+"""What other tools call what we have."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command that is not imported yet: ``module:function``, and examples of calls."""
+
+    place: str
+    examples: tuple[str, ...]
+
+    @cached_property
+    def function(self) -> Callable[..., None]:
+        """The function that the command calls."""
+        module, _, name = self.place.partition(":")
+        function: Callable[..., None] = getattr(import_module(module), name)
+        return function
+
+    def build(self, name: str) -> Any:
+        """Return typer's command."""
+        alone = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        alone.command(name, cls=Command, epilog="\n".join(self.examples))(self.function)
+        return typer.main.get_command(alone)
+
+
+class Commands(Mapping[str, Any]):
+    """Typer's commands by name, each built when it is taken."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = entries
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = self._entries[name].build(name)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class Group(TyperGroup):
+    """A group whose commands are those of a table; other tools' words lead to ours."""
+
+    groups: ClassVar[Mapping[str, Mapping[str, Entry]]] = {}
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        entries = {name: each for group in self.groups.values() for name, each in group.items()}
+        self.commands: Any = Commands(entries)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.commands]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the global options."""
+        return convert_lazily(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the global options, which may stand before or after the command."""
+        ordered = args if ctx.resilient_parsing else in_front(args, self.get_params(ctx))
+        return super().parse_args(ctx, ordered)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the global options, and then the commands."""
+        write_options(self.get_params(ctx), ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in their groups, each with what it does."""
+        longest = max(map(len, self.commands))
+        for title, group in self.groups.items():
+            rows = [
+                (name.ljust(longest), first_sentence(each.function)) for name, each in group.items()
+            ]
+            write_pairs(formatter, title, rows)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that is called, or say which was meant."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            near = get_close_matches(name, self.commands, n=1)
+            meant = OTHER_WORDS.get(name) or next(iter(near), "")
+            hint = f" Did you mean rlds {meant}?" if meant else ""
+            shown = name if name.isprintable() and name.strip() else repr(name)
+            raise UsageError(f"There is no command {shown}.{hint} See: rlds --help")
+        return super().resolve_command(ctx, args)
+
+
+def in_front(arguments: list[str], parameters: list[Any]) -> list[str]:
+    """Return the arguments with the global options first, wherever they stood."""
+    options = {name: each for each in parameters if not each.is_eager for name in each.opts}
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        option = options.get(argument.partition("=")[0])
+        if argument == "--":
+            rest += [argument, *waiting]
+        elif option is None:
+            rest.append(argument)
+        elif option.is_flag or "=" in argument:
+            front.append(argument)
+        else:
+            value = next(waiting, None)
+            if value is None:  # else it would take the command for its value
+                raise UsageError(f"{argument} needs a value: {argument} {option.metavar}.")
+            front += [argument, value]
+    return front + rest

@@ -1,0 +1,151 @@
+"""The Tab key in bash, zsh and fish: what it offers, quickly and without a word of error."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from tests.conftest import DOOR
+from tests.support.shells import START, environment, line_after_tab, offered
+
+SHELLS = [
+    pytest.param(
+        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not here")
+    )
+    for shell in START
+]
+INSTALLED_SCRIPT = {
+    "bash": "rlds --install-completion; source ~/.bashrc",
+    "zsh": "rlds --install-completion; source ~/.zshrc",
+    "fish": "rlds --install-completion; source ~/.config/fish/completions/rlds.fish",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, config: Config) -> Path:
+    """A home with ``rlds`` in its path, and a root with four datasets."""
+    for id in (DOOR, "derived/scaled", "recorded/cartpole", "openml/61"):
+        folder = config.root / "datasets" / id
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+    environment(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("shell", START)
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("rlds in", ["info"]),
+        ("rlds download d4rl/hopper-medium-v", [f"d4rl/hopper-medium-v{n}" for n in (0, 1, 2)]),
+        ("rlds download hopper-medium-v", [f"hopper-medium-v{n}" for n in (0, 1, 2)]),
+        ("rlds info demo/ir", ["demo/iris"]),
+        ("rlds info derived/", ["derived/scaled"]),
+        ("rlds download d", ["d4rl/", "demo/", "derived/"]),
+        ("rlds convert ", [DOOR, "derived/scaled", "openml/61", "recorded/cartpole"]),
+        ("rlds delete derived/scaled rec", ["recorded/cartpole"]),
+        ("rlds path door-", ["door-human-v0"]),
+        ("rlds preprocess der", ["derived/scaled"]),
+        ("rlds preprocess x --out ", ["scaled"]),
+        ("rlds record CartPole-v1 --out ca", ["cartpole"]),
+        ("rlds list --family ", ["atari_dqn", "d4rl", "demo", "minari", "openml"]),
+        ("rlds download x --layout ", ["ted", "compact"]),
+        ("rlds convert x --layout c", ["compact"]),
+        ("rlds download x --engine d", ["dask"]),
+        ("rlds list --installe", ["--installed"]),
+        ("rlds list --off", ["--offline"]),
+        ("rlds --json verify open", ["openml/61"]),
+        ("rlds list --root /nowhere recorded/", []),
+        ("rlds --root /nowhere list recorded/", []),
+        ("rlds nosuch d", []),
+        ("rlds list --version d", ["d4rl/", "demo/", "derived/"]),
+    ],
+)
+def test_the_words_that_may_follow_are_offered(
+    shell: str, words: str, right: list[str], home: Path
+) -> None:
+    assert offered(shell, words, home) == right
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RLDS_OFFLINE", "maybe"), ("RLDS_RECIPES", "/nowhere"), ("RLDS_HOME", "/dev/null")],
+)
+def test_nothing_is_said_where_nothing_can_be_offered(name: str, value: str, home: Path) -> None:
+    assert offered("bash", "rlds download d4rl/x", home, **{name: value}) == []
+
+
+def test_a_broken_recipe_stays_silent(home: Path) -> None:
+    (home / "recipes").mkdir()
+    (home / "recipes" / "broken.py").write_text("1 / 0")
+    variables = {"RLDS_RECIPES": str(home / "recipes")}
+    assert offered("bash", "rlds download hopper-medium-v2", home, **variables) == [
+        "hopper-medium-v2"
+    ]
+    assert offered("bash", "rlds download broken/", home, **variables) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_tab_key_completes_in_a_terminal(shell: str, home: Path) -> None:
+    assert line_after_tab(shell, "rlds convert recorded/", home) == [
+        *("rlds", "convert", "recorded/cartpole")
+    ]
+    assert line_after_tab(shell, "rlds downl", home) == ["rlds", "download"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_that_was_installed_completes(shell: str, home: Path) -> None:
+    (home / ".bashrc").touch()
+    # In zsh the first Tab of a session loads the script that typer installs.
+    keys = "rlds info demo/ir\t" if shell == "zsh" else "rlds info demo/ir"
+    line = line_after_tab(shell, keys, home, prepare=INSTALLED_SCRIPT[shell])
+    assert line == ["rlds", "info", "demo/iris"]
+
+
+def test_completion_imports_nothing_heavy(home: Path) -> None:
+    heavy = {
+        "torch",
+        "tensordict",
+        "numpy",
+        "pandas",
+        "requests",
+        "rich",
+        "pydantic",
+        "h5py",
+        "tqdm",
+    }
+    script = (
+        "import sys; from datasets_cli.cli.main import run\n"
+        "try:\n    run()\nfinally:\n"
+        f"    print('HEAVY', [n for n in {heavy} if sys.modules.get(n)], file=sys.stderr)"
+    )
+    for words in ("rlds download d4rl/hopper-", "rlds ", "rlds preprocess x --"):
+        told = {"_RLDS_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": words}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env={**environment(home), **told},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stderr == "HEAVY []\n" and done.stdout
+
+
+def test_only_the_command_that_is_asked_for_is_built() -> None:
+    script = (
+        "import sys; from datasets_cli.cli import main; code = main.main(['list', '-q']);"
+        "print([name for name in sys.modules if name.endswith(('.preprocess', '.download'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_shell_that_is_not_known_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("tcsh", "/bin/tcsh"))
+    assert main(["--show-completion"]) == 1
+    assert main(["--install-completion"]) == 1

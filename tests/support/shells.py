@@ -1,0 +1,95 @@
+"""Interactive shells in a real pseudo-terminal, whose Tab key completes words of ``rlds``."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+START = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+    "fish": ["fish", "--no-config", "--interactive"],
+}
+SHOW = {
+    "bash": 'eval "$(rlds --show-completion)"',
+    "zsh": 'autoload -Uz compinit; compinit -u -D; eval "$(rlds --show-completion)"',
+    "fish": "rlds --show-completion | source",
+}
+SECONDS = 60
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return variables with which a shell finds ``rlds`` and has a home of its own."""
+    folder = home / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "rlds"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m datasets_cli "$@"\n')
+    command.chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    return {
+        **os.environ,
+        **{"HOME": str(home), "PATH": path, "TERM": "xterm"},
+        **{"XDG_CONFIG_HOME": str(home / ".config"), "ENV": "", "BASH_ENV": ""},
+    }
+
+
+def offered(shell: str, words: str, home: Path, **variables: str) -> list[str]:
+    """Return what the script of a shell is told by the variables that it sets."""
+    told = {
+        "bash": {"COMP_WORDS": words, "COMP_CWORD": str(len(re.split(r"\s+", words)) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": words},
+        "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    done = subprocess.run(
+        [home / "bin" / "rlds"],
+        env={**environment(home), **told, "_RLDS_COMPLETE": f"complete_{shell}", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    if shell == "zsh":
+        return re.findall(r'"([^"]*)"(?::"[^"]*")?', done.stdout)
+    return [line.partition("\t")[0] for line in done.stdout.splitlines() if line]
+
+
+def line_after_tab(shell: str, typed: str, home: Path, prepare: str = "") -> list[str]:
+    """Return the words of a command line after the Tab key, in a shell with a terminal."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(home)
+        os.execve(str(shutil.which(shell)), START[shell], environment(home))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+    try:
+        _type(terminal, f"{prepare or SHOW[shell]}\rprintf 'rea%s' dy\r", "ready")
+        # Ctrl-A goes to the beginning of the line, whose words are then printed.
+        text = _type(terminal, f"{typed}\t\x01printf '<%s>' \r", "<rlds>")
+    finally:
+        os.close(terminal)
+        os.waitpid(process, 0)
+    (words,) = re.findall(r"(?:<[^<>]*>)+", text[text.index("<rlds>") :])[:1]
+    return words.strip("<>").split("><")
+
+
+def _type(terminal: int, keys: str, awaited: str) -> str:
+    """Type keys, and return what the terminal shows up to a text and what comes with it."""
+    os.write(terminal, keys.encode())
+    shown, end = "", time.monotonic() + SECONDS
+    while awaited not in shown:
+        assert time.monotonic() < end, shown
+        if select.select([terminal], [], [], 0.1)[0]:
+            shown += os.read(terminal, 1 << 16).decode(errors="replace")
+    time.sleep(0.2)
+    if select.select([terminal], [], [], 0)[0]:
+        shown += os.read(terminal, 1 << 16).decode(errors="replace")
+    return shown
