@@ -22,9 +22,9 @@ from datasets_cli.install.install import find_installed, install_dataset, is_the
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.executors import PoolExecutor
+from datasets_cli.preprocessing.options import Per, PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.results import Per
-from datasets_cli.preprocessing.run import preprocess
+from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
@@ -40,7 +40,7 @@ from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.sequences.sequence_rows import Padding
 from datasets_cli.replay.sequences.sequences import Sequences
-from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.torchrl_words import DATASET, takes
@@ -52,7 +52,7 @@ from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Accept
+from datasets_cli.store.dataset import Accept, open_dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset
 from datasets_cli.store.unverified import warn_if_unverified
@@ -575,7 +575,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         Raises:
             UsageError: arguments that exclude one another, or are out of range.
-            UsageError, RldsError: see ``datasets_cli.preprocessing.run.preprocess``.
+            UsageError, RldsError: as ``datasets_cli.preprocess``.
         """
         if dim != 0:
             raise UsageError(f"A dataset has one dimension, 0, the rows; not {dim}.")
@@ -594,23 +594,18 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if pool is not None:
             executor = pool if isinstance(pool, Executor) else PoolExecutor(pool)
         with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
-            return preprocess(
-                self.data_path,
+            dataset = open_dataset(self.data_path, text=True)
+            selection = self._rows.dataset.selection
+            write_derived(
+                dataset if selection is None else dataset.select(selection),
                 fn,
                 Path(dest),
-                selection=self._rows.dataset.selection,
-                num_workers=num_workers,
-                num_frames=num_frames,
-                chunksize=chunksize,
-                num_chunks=num_chunks,
-                per=per,
-                executor=executor,
-                engine=engine,
-                address=address,
-                seed=seed or 0,
+                PreprocessOptions(num_frames, chunksize, num_chunks, per, seed or 0),
+                workers=Workers(num_workers, executor, engine, address),
                 lock_timeout=self.config.lock_timeout,
                 progress=progress,
             )
+        return open_storage(Path(dest))
 
     def recover_environment(self, eval_env: bool = False, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         """Return the environment that the dataset was recorded from, made by gymnasium.

@@ -31,7 +31,7 @@ FLOORS = [
         "specs.forms",
     ],
     ["replay.forms", "environments"],
-    ["replay.storages", "environments.collectors", "preprocessing.returned"],
+    ["replay.storages", "environments.collectors"],
     [
         *("replay.batch_formats", "replay.episodes", "replay.samplers", "replay.writers"),
     ],

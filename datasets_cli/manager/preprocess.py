@@ -11,7 +11,8 @@ from datasets_cli.parallel.engine import Engine, Workers
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset, Per
+    from datasets_cli.preprocessing.options import Per
+    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
     from datasets_cli.preprocessing.task import Mapped
     from datasets_cli.progress import Progress
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults

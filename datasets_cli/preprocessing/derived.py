@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import numpy as np
 
 from datasets_cli.config import Config
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_folder, installed_id
+from datasets_cli.errors import UsageError
+from datasets_cli.install.condition import check_owner, condition_of
+from datasets_cli.install.find import installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.pipelines.choice import choose
-from datasets_cli.preprocessing.requests import request_of
 from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
-from datasets_cli.preprocessing.run import Run, write_derived
+from datasets_cli.preprocessing.run import Run
+from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
+from datasets_cli.preprocessing.work import request_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
+from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.views.choices import places_where
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
-from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import dest_locked
-from datasets_cli.store.manifest import read_manifest
-from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.texts import TEXT, AnyColumn
+from datasets_cli.store.rows.selection import Selection, whole_dataset
+from datasets_cli.store.schema.columns import Column
+from datasets_cli.store.schema.texts import TEXT
 from datasets_cli.store.tables import remove_tables
 from datasets_cli.store.unverified import warn_if_unverified
 
@@ -52,15 +57,14 @@ def derive(
     if root.trashed(new_id):  # of a process that was killed between two renames
         with dest_locked(dest, config.lock_timeout, progress):
             restore(root, new_id)
-    older = condition_of(dest, new_id).manifest if has_manifest(dest) else None
-    folder = installed_folder(root, source, None)
+    replaced = condition_of(dest, new_id).manifest if replaces and has_manifest(dest) else None
+    dataset = open_rows(source, options, root)
     with shown(progress) as told:
-        is_written = write_derived(
-            folder,
+        manifest, is_new = write_derived(
+            dataset,
             function,
             dest,
             options,
-            selection=selection_of(folder, options, root),
             id=new_id,
             workers=workers,
             lock_timeout=config.lock_timeout,
@@ -68,33 +72,39 @@ def derive(
             trash=root.new_trash(new_id) if replaces else None,
             request=request_of(source, function, options, replaces),
         )
-    manifest = read_manifest(root.dataset(new_id))
-    if older is not None and older.content != manifest.content:
-        remove_tables(root, older.content)
+    if replaced is not None and replaced.content != manifest.content:
+        remove_tables(root, replaced.content)
     warn_if_unverified(manifest)
-    return derived_dataset(new_id, config, unchanged=not is_written)
+    return DerivedDataset.of(new_id, root.dataset(new_id), manifest, unchanged=not is_new)
 
 
-def derived_dataset(id: str, config: Config, *, unchanged: bool) -> DerivedDataset:
-    """Return what a derived dataset is."""
-    folder = CacheRoot(config.root).dataset(id)
-    manifest = read_manifest(folder)
-    return DerivedDataset(
-        id,
-        folder,
-        manifest.num_transitions,
-        manifest.size_bytes,
-        manifest.state,
-        unchanged=unchanged,
-    )
+def open_rows(id: str, options: PreprocessOptions, root: CacheRoot) -> Dataset:
+    """Open the rows of an installed dataset that a run reads, with their text."""
+    folder = root.dataset(id)
+    dataset = open_dataset(folder, text=True, accept=lambda manifest: check_owner(manifest, id))
+    selection = selection_of(dataset, options, root)
+    return dataset if selection is None else dataset.select(selection)
 
 
-def selection_of(folder: Path, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
-    """Return the rows of a dataset that a run reads, as a view; None where it reads all."""
-    if options.where is None and options.max_trajectories is None:
+def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
+    """Return the view of the trajectories that options choose; None where none is left out."""
+    where, count = options.where, options.max_trajectories
+    if not options.chooses:
         return None
-    dataset = open_dataset(folder)
-    return choose(dataset, options.where, options.max_trajectories, options.seed, root)
+    offsets = dataset.offsets.numpy()
+    found = whole_dataset(dataset.manifest.content, offsets)
+    if where is not None:
+        places = places_where(where, Trajectories(DatasetStorage(dataset), root))
+        if not len(places):
+            raise UsageError(
+                f"where: {where!r} holds for none of the {len(offsets) - 1:,} trajectories of "
+                f"{dataset.manifest.id}. The table of them is ExperienceReplay(...).trajectories."
+            )
+        found = found.at(places, f"filter({where!r})")
+    if count is not None and count < len(found):
+        drawn = permutation(len(found), options.seed).at(np.arange(count))
+        found = found.at(np.sort(drawn), f"max_trajectories({count}, seed={options.seed})")
+    return found if found.steps else None
 
 
 def derived_columns(
@@ -109,17 +119,10 @@ def derived_columns(
     if isinstance(function, str):
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
-    folder = installed_folder(root, installed_id(id, config), None)
-    dataset = open_dataset(folder, text=True)
-    if selection := selection_of(folder, options, root):
-        dataset = dataset.select(selection)
-    run = Run(dataset, function, options)
-    numbers, texts, _ = run.probe()
-    types: dict[AnyColumn, str] = {column: column.dtype for column in numbers}
-    types |= dict.fromkeys(texts, TEXT)
+    run = Run(open_rows(installed_id(id, config), options, root), function, options)
     columns = {
-        ".".join(column.key): (types[column], tuple(column.shape))
-        for column in sorted(types, key=lambda column: column.key)
+        ".".join(key): (column.dtype if isinstance(column, Column) else TEXT, column.shape)
+        for key, column in sorted(run.probe().by_key.items())
     }
     return DerivedColumns(new_id, columns, run.num_rows, run.num_trajectories)
 

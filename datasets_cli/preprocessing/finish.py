@@ -9,11 +9,16 @@ from typing import BinaryIO
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.destination import refuse_used
-from datasets_cli.preprocessing.origin import Origin
-from datasets_cli.preprocessing.returned.gaps import close_gaps
-from datasets_cli.preprocessing.returned.marks import read_mark
-from datasets_cli.preprocessing.returned.remaining import Bounds, RemainingRows, remaining_rows
+from datasets_cli.preprocessing.origin import refuse_used
+from datasets_cli.preprocessing.remaining import (
+    Bounds,
+    RemainingRows,
+    close_gaps,
+    read_mark,
+    remaining_rows,
+)
+from datasets_cli.preprocessing.returned import ResultColumns
+from datasets_cli.preprocessing.run import Run
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.sources.disk import disk_errors, make_folder
@@ -24,52 +29,26 @@ from datasets_cli.store.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import CHUNK_ROWS, summarise
 from datasets_cli.store.schema.texts import TextColumn, text_files
-from datasets_cli.store.schema.trajectories import first_rows
 from datasets_cli.store.ted.writer import reward_column, write_beside
 from datasets_cli.store.text.writer import TextWriter
 from datasets_cli.version import TOOL
 
 
 def commit(
-    dataset: Dataset,
+    run: Run,
     work: Work,
-    columns: tuple[Column, ...],
-    texts: tuple[TextColumn, ...],
-    bounds: Bounds,
+    columns: ResultColumns,
     id: str,
-    origin: Origin,
     trash: Path | None = None,
     progress: Progress | None = None,
-) -> None:
-    """Write what follows from all rows, and commit the folder."""
-    left = _rows_left(dataset, work, bounds)
-    parent, data = dataset.manifest, work.data
+) -> Manifest:
+    """Write what follows from all rows, and commit the folder; return its manifest."""
+    left = _rows_left(run, work)
+    data = work.data
     if left.dropped:
         data = work.closed
-        close_gaps(work.data, data, columns, left.places, id)
-    with disk_errors(data):
-        _end_cut_trajectories(data, columns, left.early_ends)
-        names = write_meta_files(data, columns, left.num_rows)
-        names += [column.filename for column in columns if column.row_bytes]
-        names += _join_text(data, texts, work, left.places)
-        manifest = Manifest(
-            id=id,
-            layout="ted",
-            num_transitions=left.num_rows,
-            num_trajectories=len(left.offsets) - 1,
-            columns=columns,
-            files=write_beside(data, names, left.offsets, {}),
-            recipe=parent.recipe,
-            # Notes are about the parent's rows and fields, which a function may have changed.
-            metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
-            texts=texts,
-            statistics=summarise(data, reward_column(columns), left.offsets),
-            parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
-            function=origin.function,
-            arguments=origin.arguments,
-            seed=origin.seed,
-            tool=TOOL,
-        )
+        close_gaps(work.data, data, columns.numbers, left.places, id)
+    manifest = _described(run, work, columns, left, data, id)
     if trash is not None:
         make_folder(trash.parent)
     if not commit_folder(data, work.dest, manifest, trash):
@@ -79,18 +58,48 @@ def commit(
         sweep(trash)
     if left.dropped:
         reporting_to(progress).note(f"{id}: the function dropped {left.dropped}.")
+    return manifest
 
 
-def _rows_left(dataset: Dataset, work: Work, bounds: Bounds) -> RemainingRows:
+def _described(
+    run: Run, work: Work, columns: ResultColumns, left: RemainingRows, data: Path, id: str
+) -> Manifest:
+    """Write what follows from all rows, and return the manifest of all that is there."""
+    parent, origin, numbers = run.dataset.manifest, run.origin, columns.numbers
+    with disk_errors(data):
+        _end_cut_trajectories(data, numbers, left.early_ends)
+        names = write_meta_files(data, numbers, left.num_rows)
+        names += [column.filename for column in numbers if column.row_bytes]
+        names += _join_text(data, columns.texts, work, left.places)
+        return Manifest(
+            id=id,
+            layout="ted",
+            num_transitions=left.num_rows,
+            num_trajectories=len(left.offsets) - 1,
+            columns=numbers,
+            files=write_beside(data, names, left.offsets, {}),
+            recipe=parent.recipe,
+            # Notes are about the parent's rows and fields, which a function may have changed.
+            metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
+            texts=columns.texts,
+            statistics=summarise(data, reward_column(numbers), left.offsets),
+            parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
+            function=origin.function,
+            arguments=origin.arguments,
+            seed=origin.seed,
+            tool=TOOL,
+        )
+
+
+def _rows_left(run: Run, work: Work) -> RemainingRows:
     """Return what the function kept of all rows."""
-    num_rows = bounds[-1][1]
+    dataset, num_rows = run.dataset, run.num_rows
 
     def kept(number: int) -> np.ndarray | None:
-        start, stop = bounds[number]
+        start, stop = run.bounds[number]
         return read_mark(work.mark(number), stop - start)
 
-    offsets = first_rows(dataset.offsets.numpy(), num_rows)
-    left = remaining_rows(offsets, _early_ends(dataset, num_rows), bounds, kept)
+    left = remaining_rows(run.offsets, _early_ends(dataset, num_rows), run.bounds, kept)
     if not left.num_rows:
         shutil.rmtree(work.folder, ignore_errors=True)  # of no use to another call
         raise UsageError(

@@ -1,18 +1,25 @@
-"""Functions by name: ``module:function``, whose module may be in a folder of the user's."""
+"""Functions of users: by their names ``module:function``, and where in them an error came from."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import datasets_cli
 from datasets_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from datasets_cli.preprocessing.task import Function
+    from tensordict import TensorDict
+
+Function = Callable[["TensorDict"], "TensorDict"]
+"""Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many or fewer."""
 
 _imported: dict[str, bytes | None] = {}  # the text of each module that was imported here
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -83,3 +90,27 @@ def where_from(function: object) -> tuple[str, str] | None:
     # The folder of mycode.py for mycode, and the one above pkg/ for pkg.code and for pkg/__init__.
     levels = str(module_name).count(".") + (Path(file).stem == "__init__")
     return text, str(Path(file).absolute().parents[levels])
+
+
+# What a person did not write: this package, installed packages, and Python's own library.
+_PACKAGE = str(Path(datasets_cli.__file__).parent)
+_LIBRARY = str(Path(os.__file__).parent)
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def failure_of(error: BaseException) -> str:
+    """Return type and message of an exception, and the user's innermost file and line in it."""
+    text = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    if not own:
+        return text
+    return f"{text} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
+
+
+def _is_users(filename: str) -> bool:
+    if filename.startswith("<frozen"):
+        return False
+    path = Path(filename)
+    is_library = path.is_relative_to(_PACKAGE) or path.is_relative_to(_LIBRARY)
+    return not (is_library or _INSTALLED & set(path.parts))

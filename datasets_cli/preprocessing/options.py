@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import get_args
+from typing import Literal, get_args
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.results import Per
+
+Per = Literal["trajectory", "transition"]
+"""What a function maps: whole trajectories, or rows that it looks at alone."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class PreprocessOptions:
             raise UsageError(f"seed is {self.seed!r}; expected a whole number.")
         if self.seed < 0:
             raise UsageError(f"seed is {self.seed}; expected 0 or more.")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some trajectories are chosen."""
+        return self.where is not None or self.max_trajectories is not None
 
     def num_rows(self, num_transitions: int) -> int:
         """Return the rows that a run reads of a dataset that has ``num_transitions``."""

@@ -1,12 +1,24 @@
-"""What a derived dataset was made of."""
+"""What a derived dataset is made of, and whether its destination has it already."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
-from datasets_cli.store.manifest import Manifest
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.task import Mapped
+from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
+from datasets_cli.store.cache_root import has_manifest
+from datasets_cli.store.check import check_sizes
+from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.rows.selection import Selection
+from datasets_cli.store.schema.columns import rows_per_block
 
 
 @dataclass(frozen=True)
@@ -38,3 +50,87 @@ class Origin:
         if manifest.seed != self.seed:
             found.append(f"the seed {manifest.seed}, now {self.seed}")
         return found
+
+
+def entry_of(function: Mapped) -> dict[str, Any]:
+    """Return the manifest's entry of a function or a pipeline."""
+    return function.entry if isinstance(function, Pipeline) else function_entry(function)
+
+
+def origin_of(
+    manifest: Manifest,
+    function: Mapping[str, Any],
+    options: PreprocessOptions,
+    selection: Selection | None = None,
+) -> Origin:
+    """Return everything that decides the values of a derived dataset."""
+    rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
+    num_rows = options.num_rows(rows)
+    # A run of fewer rows than the function takes at once is one call.
+    task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
+    arguments: dict[str, str | int] = {
+        "num_frames": num_rows,
+        "chunksize": task_rows,
+        "per": options.per,
+    }
+    parent: dict[str, Any] = {
+        "id": manifest.id,
+        "content": manifest.content,
+        "state": manifest.state,
+    }
+    if selection is not None:  # its rows decide the values, and not how they were chosen
+        arguments["view"] = selection.digest
+        parent["view"] = ".".join(selection.steps)
+        chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
+        parent |= {name: value for name, value in chosen.items() if value is not None}
+    return Origin(parent, function, arguments, options.seed)
+
+
+def row_bytes_of(manifest: Manifest) -> int:
+    """Return the bytes of one row in memory."""
+    return sum(column.row_bytes for column in manifest.columns)
+
+
+def made_at(dest: Path, origin: Origin, replaces: bool = False) -> Manifest | None:
+    """Return the manifest of a destination that already holds what a run would make."""
+    if not has_manifest(dest):
+        check_destination(dest)
+        return None
+    manifest = read_manifest(dest)
+    if manifest.parent is None:
+        refuse_used(dest)
+    differences = origin.differences(manifest)
+    if differences and replaces:
+        return None
+    if differences:
+        raise UsageError(
+            f"{dest} is not empty: it has {manifest.id}, made otherwise from "
+            f"{'; '.join(differences)}. Delete it first, or choose another destination."
+        )
+    try:
+        check_sizes(dest, manifest)
+    except DamagedDataset:
+        if replaces:
+            return None
+        raise
+    return manifest
+
+
+def check_destination(dest: Path) -> None:
+    """Refuse a destination that holds something, or is within a dataset."""
+    if (size := len(os.fsencode(dest.name))) > MAX_NAME_BYTES:
+        raise UsageError(
+            f"{dest} cannot be a dataset's folder: its name has {size} bytes; expected "
+            f"{MAX_NAME_BYTES} or fewer. Choose a shorter one."
+        )
+    with short_names(dest):
+        if dest.exists() and any(dest.iterdir()):
+            refuse_used(dest)
+    for parent in dest.parents:
+        if has_manifest(parent):
+            raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
+
+
+def refuse_used(dest: Path) -> NoReturn:
+    """Refuse a destination that holds something."""
+    raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
-Per = Literal["trajectory", "transition"]
-"""What a function maps: whole trajectories, or rows that it looks at alone."""
+if TYPE_CHECKING:
+    from datasets_cli.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ class DerivedDataset:
     size_bytes: int
     state: str = "installed"
     unchanged: bool = False
+
+    @classmethod
+    def of(cls, id: str, folder: Path, manifest: Manifest, *, unchanged: bool) -> Self:
+        """Return what a manifest describes."""
+        size, state = manifest.size_bytes, manifest.state
+        return cls(id, folder, manifest.num_transitions, size, state, unchanged)
 
     def to_json(self) -> dict[str, Any]:
         """Return the dataset as JSON values."""

@@ -1,20 +1,42 @@
-"""Running the tasks of a run: in this process while they take no time, then on workers."""
+"""Running a run: its tasks, in this process or on workers, then one commit.
+
+Each task writes its rows' bytes into preallocated files and then a mark, so that any number of
+workers on any executor gives the same bytes, and the next run continues one that was killed.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
 
+from datasets_cli.errors import DiskFull
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.executors import CallingProcess
 from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.preprocessing.chunks import trajectories_named
-from datasets_cli.preprocessing.task import PreprocessTask, write_rows
-from datasets_cli.preprocessing.worker_needs import WorkerNeeds
-from datasets_cli.progress import Progress
+from datasets_cli.preprocessing.finish import commit
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.origin import made_at
+from datasets_cli.preprocessing.returned import ResultColumns
+from datasets_cli.preprocessing.run import Run
+from datasets_cli.preprocessing.task import (
+    Mapped,
+    PreprocessTask,
+    WorkerNeeds,
+    write_elsewhere,
+    write_rows,
+)
+from datasets_cli.preprocessing.work import Request, Work, make_plan
+from datasets_cli.progress import Progress, expect_rows, reporting_to
+from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.lock import dest_locked
+from datasets_cli.store.manifest import Manifest
 
 WORTH_PROCESSES_SECONDS = 10.0
 """Work that is worth starting processes for: they import torch for some seconds."""
@@ -23,20 +45,87 @@ LOOK_SECONDS = 0.5
 """How long work stays in this process before the rest of it is estimated."""
 
 
+def write_derived(
+    dataset: Dataset,
+    function: Mapped,
+    dest: Path,
+    options: PreprocessOptions,
+    *,
+    id: str | None = None,
+    workers: Workers,
+    lock_timeout: float,
+    progress: Progress | None = None,
+    trash: Path | None = None,
+    request: Request | None = None,
+) -> tuple[Manifest, bool]:
+    """Write ``function`` of every row into a new dataset; return its manifest, and if it is new."""
+    # dataset: with its text, or a view of one.
+    # trash: where what is in `dest` and was made otherwise goes; it is refused where None.
+    dest = dest.resolve()
+    run = Run(dataset, function, options)
+    if made := made_at(dest, run.origin, trash is not None):
+        if runs_to(dest):  # of a process that was killed after its last rename, for example
+            with dest_locked(dest, lock_timeout, progress):
+                for folder in runs_to(dest):
+                    shutil.rmtree(folder, ignore_errors=True)
+        return made, False
+    columns = run.probe()
+    work = Work(dest, make_plan(run.origin, columns), request)
+    with dest_locked(dest, lock_timeout, progress):
+        # By the process that we waited for.
+        if made := made_at(dest, run.origin, trash is not None):
+            return made, False
+        new_id = id or f"derived/{dest.name}"
+        try:
+            _fill(run, work, columns, workers, new_id, progress)
+            return commit(run, work, columns, new_id, trash, progress), True
+        except FileNotFoundError:
+            # Where locks do not work, another process that makes the same may have been faster: it
+            # filled the same files with the same bytes, and has renamed their folder.
+            if work.data.exists() or not (made := made_at(dest, run.origin)):
+                raise
+            return made, False
+
+
+def _fill(
+    run: Run,
+    work: Work,
+    columns: ResultColumns,
+    workers: Workers,
+    id: str,
+    progress: Progress | None,
+) -> None:
+    """Do the tasks that are not done yet."""
+    try:
+        work.prepare(columns.numbers, run.num_rows)
+    except DiskFull:
+        work.sweep_what_is_of_no_use()
+        raise
+    tasks = list(run.tasks(work, columns, elsewhere=workers.engine != "local"))
+    told = reporting_to(progress)
+    running = Running(tasks, run, work, told)
+    expect_rows(told, id, running.rows_done, run.num_rows)
+    try:
+        running.run(workers)
+    except BaseException:
+        # Tasks of other workers may still write.
+        if workers.end_with_the_call or not running.workers_began:
+            work.sweep_what_is_of_no_use()
+        raise
+
+
 class Running:
-    """The tasks of a run, on their way."""
+    """The tasks of a run, on their way: in this process while they take no time, then on
+    workers.
+    """
 
     def __init__(
-        self,
-        tasks: list[PreprocessTask],
-        dataset: Dataset,
-        num_rows: int,
-        kept: str,
-        progress: Progress,
+        self, tasks: list[PreprocessTask], run: Run, work: Work, progress: Progress
     ) -> None:
-        self._tasks, self._dataset, self._kept, self._progress = tasks, dataset, kept, progress
+        self._tasks, self._dataset, self._work = tasks, run.dataset, work
+        self._progress = progress
         self._rows_left = sum(task.stop - task.start for task in tasks)
-        self.rows_done = num_rows - self._rows_left
+        self.rows_done = run.num_rows - self._rows_left
         self.workers_began = False
 
     def run(self, workers: Workers) -> None:
@@ -47,15 +136,25 @@ class Running:
         if not self._tasks:
             return
         with workers.at_most(len(self._tasks)).pool() as pool:
-            refuse_unfit(pool, WorkerNeeds.differences, self._tasks[0].needs, self._kept)
+            if isinstance(pool, CallingProcess):
+                done = self._done_here()
+            else:
+                done = self._done_by(pool, partial(write_elsewhere, self._needs_of(pool)))
             self.workers_began = True
-            for _ in self._done_by(pool):
+            for _ in done:
                 pass
+
+    def _needs_of(self, pool: Executor) -> WorkerNeeds:
+        """Return what workers must have and see; a cluster of which one does not is refused."""
+        function = self._tasks[0].function
+        needs = WorkerNeeds.of_this_process(self._work.folder, function, self._dataset)
+        refuse_unfit(pool, WorkerNeeds.differences, needs, self._work.kept)
+        return needs
 
     def _begin_here(self) -> None:
         """Do tasks in this process until the rest is known to be worth processes."""
         began, num_rows, num_done = time.monotonic(), self._rows_left, 0
-        for _ in self._done_by(CallingProcess()):
+        for _ in self._done_here():
             num_done += 1
             seconds = time.monotonic() - began
             rest = seconds * self._rows_left / (num_rows - self._rows_left)
@@ -63,10 +162,13 @@ class Running:
                 break
         self._tasks = self._tasks[num_done:]
 
-    def _done_by(self, pool: Executor) -> Iterator[None]:
+    def _done_here(self) -> Iterator[None]:
+        return self._done_by(CallingProcess(), partial(write_rows, dataset=self._dataset))
+
+    def _done_by(self, pool: Executor, write: Callable[[PreprocessTask], None]) -> Iterator[None]:
         """Have tasks done; yield after each."""
-        tasks, note = self._tasks, self._progress.note
-        for task, _ in run_tasks(pool, write_rows, tasks, self._kept, name=self._name, note=note):
+        tasks, kept, note = self._tasks, self._work.kept, self._progress.note
+        for task, _ in run_tasks(pool, write, tasks, kept, name=self._name, note=note):
             self._rows_left -= task.stop - task.start
             self.rows_done += task.stop - task.start
             self._progress.writing(self.rows_done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,33 +16,77 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
+from datasets_cli.parallel.expectation import Expectation, this_worker, unfit, unfit_error
 from datasets_cli.preprocessing.chunks import trajectories_named
-from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.functions import Function, failure_of
 from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.returned.columns import (
+from datasets_cli.preprocessing.remaining import write_mark
+from datasets_cli.preprocessing.returned import (
+    ROW,
+    ResultColumns,
     Returned,
     arrays_of,
     first_difference,
+    kept_rows,
     kind_of,
+    number_rows,
 )
-from datasets_cli.preprocessing.returned.marks import write_mark
-from datasets_cli.preprocessing.returned.row_numbers import ROW, kept_rows, number_rows
-from datasets_cli.preprocessing.worker_needs import WorkerNeeds
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
-from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.arrays import row_data
-from datasets_cli.store.schema.columns import Column, Key, show_key
-from datasets_cli.store.schema.texts import AnyColumn, TextColumn, text_files
+from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.texts import AnyColumn, text_files
 from datasets_cli.store.text.writer import TextWriter
 
-_one_at_a_time = threading.RLock()  # a function may map another dataset
+_fit: set[str] = set()  # the secrets of the runs that this process may work for
 
-Function = Callable[[TensorDict], TensorDict]
-"""Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many rows or fewer.
-"""
+
+@dataclass(frozen=True)
+class WorkerNeeds:
+    """What every worker of a run must have and see."""
+
+    expected: Expectation
+    source: Path
+    content: str
+
+    @classmethod
+    def of_this_process(cls, work: Path, function: bytes, dataset: Dataset) -> WorkerNeeds:
+        """Return what this process has, which needs no check itself."""
+        expected = Expectation.of_this_process(work, function)
+        _fit.add(expected.secret)
+        return cls(expected, dataset.folder, dataset.manifest.content)
+
+    def differences(self) -> list[str]:
+        """Return how this process differs, one text for each difference."""
+        found = self.expected.differences()
+        try:
+            content = read_manifest(self.source).content
+        except (OSError, RldsError) as error:
+            return [*found, f"it cannot read the dataset {self.source} ({error})"]
+        if content != self.content:
+            found.append(f"{self.source} has other data there")
+        return found
+
+    def open(self) -> Dataset:
+        """Return the dataset, with its text; the first time in a process, that one is checked."""
+        if self.expected.secret not in _fit:
+            if found := self.differences():
+                raise unfit_error(unfit(this_worker(), found), "")
+            _fit.add(self.expected.secret)
+        dataset = open_dataset(self.source, text=True)
+        if dataset.manifest.content != self.content:
+            raise RldsError(
+                f"{self.source} has other data than when the run began. Run the same call again: "
+                "it begins from the new data."
+            )
+        return dataset
+
+
+_one_at_a_time = threading.RLock()  # a function may map another dataset
 
 Mapped = Function | Pipeline
 """What ``preprocess`` maps over rows."""
@@ -50,43 +94,52 @@ Mapped = Function | Pipeline
 
 @dataclass(frozen=True)
 class PreprocessTask:
-    """Consecutive rows, and everything a worker on any machine that sees the folders needs."""
+    """Consecutive rows, and what a worker on any machine that sees the folders is to do."""
 
-    needs: WorkerNeeds
     data: Path
     mark: Path
+    part: Path
     start: int
     stop: int
     seed: int
     function: bytes
-    columns: tuple[Column, ...]
-    texts: tuple[TextColumn, ...]
-    part: Path
+    columns: ResultColumns
     selection: Selection | None
-    is_numbered: bool = False
 
 
-def write_rows(task: PreprocessTask) -> None:
+def write_elsewhere(needs: WorkerNeeds, task: PreprocessTask) -> None:
     """Write one task's bytes and its mark; runs in a worker."""
-    dataset, first = task.needs.open(), 0
-    if task.selection is not None:
-        dataset, first = dataset.select(task.selection), task.start
+    if task.selection is None:
+        write_rows(task, needs.open())
+    else:
+        write_rows(task, needs.open().select(task.selection), task.start)
+
+
+def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
+    """Write one task's bytes and its mark; ``first`` is the number of the dataset's first row."""
+    # By value here, too: what a function keeps from call to call must not depend on where it runs.
     function = cloudpickle.loads(task.function)
+    columns = task.columns
     found = apply(
-        dataset, function, task.seed, task.start, task.stop, first, is_numbered=task.is_numbered
+        dataset,
+        function,
+        task.seed,
+        task.start,
+        task.stop,
+        first,
+        is_numbered=columns.is_numbered,
     )
     with disk_errors(task.data):
         if not found.is_empty:
-            _refuse_other_columns(
-                task, found.columns, _named(dataset, task.start, task.stop, first)
-            )
+            named = _named(dataset, task.start, task.stop, first)
+            _refuse_other_columns(found.columns, columns.by_key, named)
             _write(task, found.rows)
         write_mark(task.mark, found.kept)
 
 
-def _refuse_other_columns(task: PreprocessTask, found: dict[Key, AnyColumn], named: str) -> None:
-    expected: dict[Key, AnyColumn] = {column.key: column for column in task.columns}
-    expected |= {column.key: column for column in task.texts}
+def _refuse_other_columns(
+    found: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], named: str
+) -> None:
     if found != expected:
         wrong = first_difference(found, expected)
         raise UsageError(
@@ -98,9 +151,9 @@ def _refuse_other_columns(task: PreprocessTask, found: dict[Key, AnyColumn], nam
 
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
     """Write rows from the place of the task's first row on."""
-    if task.texts:
-        _write_text(task, {column.key: rows[column.key] for column in task.texts})
-    for column in task.columns:
+    if texts := task.columns.texts:
+        _write_text(task, {column.key: rows[column.key] for column in texts})
+    for column in task.columns.numbers:
         if column.row_bytes:
             with (task.data / column.filename).open("r+b") as file:
                 file.seek(task.start * column.row_bytes)
@@ -119,7 +172,7 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
         raise UsageError(f"The function returned what cannot be stored: {error}") from error
     finally:
         writer.close()
-    for name in text_files(task.texts):
+    for name in text_files(task.columns.texts):
         flush(task.part / name)
 
 

@@ -12,8 +12,8 @@ from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import is_installed
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.run import origin_of
 from datasets_cli.project.conversions import killed_conversions
 from datasets_cli.project.expansion import Derivation, expand, in_order
 from datasets_cli.project.file import FILENAME, StepFile
@@ -25,6 +25,7 @@ from datasets_cli.project.results import (
 )
 from datasets_cli.project.step import PreprocessStep
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
+from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.lock import is_held
 from datasets_cli.store.manifest import Manifest, read_manifest
 
@@ -131,8 +132,10 @@ class _Planner:
             step.fn.entry if isinstance(step.fn, Pipeline) else source_entry(step.fn, self._folder)
         )
         unknown = {**made.function, "name": str(step.fn).replace(":", ".")}
-        folder = self._root.dataset(derivation.input)
-        selection = selection_of(folder, step.options, self._root)
+        selection = None
+        if step.options.chooses:
+            dataset = open_dataset(self._root.dataset(derivation.input))
+            selection = selection_of(dataset, step.options, self._root)
         origin = origin_of(parent, entry or unknown, step.options, selection)
         differences = origin.differences(made)
         if differences:

@@ -9,7 +9,7 @@ from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import installed_folder, installed_id
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.preprocessing.derived import derive, derived_dataset
+from datasets_cli.preprocessing.derived import derive
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.results import DerivedDataset
 from datasets_cli.progress import Progress
@@ -20,6 +20,7 @@ from datasets_cli.project.results import (
     PreprocessResults,
 )
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
 
 Made = DerivedDataset | InstalledDataset
 OnPrepared = Callable[[Made | FailedDataset], None]
@@ -40,7 +41,9 @@ def run_all(
     for task in plan.tasks:
         result: Made | FailedDataset
         if task.state == "done":
-            made.append(derived_dataset(task.id, config, unchanged=True))
+            folder = CacheRoot(config.root).dataset(task.id)
+            known = DerivedDataset.of(task.id, folder, read_manifest(folder), unchanged=True)
+            made.append(known)
         if task not in plan.due:
             continue
         try:

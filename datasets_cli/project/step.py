@@ -10,9 +10,8 @@ from datasets_cli.catalogue.names import is_glob
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.functions import split_function
-from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.preprocessing.options import Per, PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline, pipeline_of
-from datasets_cli.preprocessing.results import Per
 
 NAME = "{name}"
 

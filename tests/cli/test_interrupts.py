@@ -18,7 +18,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli import interrupts
 from datasets_cli.cli.main import main
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin
 from datasets_cli.progress import Silent
 from tests.support.forked import Forked
 
@@ -103,8 +103,8 @@ def slow(batch):
 
 SMALL_PARTS = """
 import sys
-from datasets_cli.preprocessing import run
-run.rows_per_block = lambda row_bytes: 200  # so that there is work for each worker
+from datasets_cli.preprocessing import origin
+origin.rows_per_block = lambda row_bytes: 200  # so that there is work for each worker
 from datasets_cli.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -125,7 +125,7 @@ def forked(arguments: list[str], folder: Path) -> Forked:
 
     def command() -> int:
         os.setsid()
-        run.rows_per_block = lambda row_bytes: 200
+        origin.rows_per_block = lambda row_bytes: 200
         SpawnProcess._Popen = staticmethod(ForkedWorker)  # type: ignore[assignment]
         try:
             return main(arguments)

@@ -18,11 +18,11 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
-from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from tests.replay.views.conftest import install
+from tests.support.derived import preprocess
 from tests.support.text_rows import steps_of, write
 
 

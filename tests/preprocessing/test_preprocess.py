@@ -15,13 +15,13 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, ReplayBuffer
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin
 from datasets_cli.store.check import check_digests
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 200)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 200)
 
 
 @pytest.fixture

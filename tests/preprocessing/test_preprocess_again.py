@@ -11,8 +11,8 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import chunks, run
-from datasets_cli.preprocessing.run import preprocess
+from datasets_cli.preprocessing import chunks, origin
+from tests.support.derived import preprocess
 from tests.support.text_rows import steps_of, write
 
 
@@ -91,7 +91,7 @@ def return_to_go(batch: TensorDict) -> TensorDict:
 def test_the_return_to_go_is_right_where_chunks_are_small(
     tmp_path: Path, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 5)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 5)
     source = write(tmp_path, "ted", steps_of("abc", lengths))
     storage = preprocess(source, return_to_go, tmp_path / "out", num_workers=0)
     rewards = preprocess(

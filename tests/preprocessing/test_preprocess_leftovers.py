@@ -11,14 +11,14 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import run
-from datasets_cli.preprocessing.run import preprocess
+from datasets_cli.preprocessing import origin
+from tests.support.derived import preprocess
 from tests.support.text_rows import steps_of, write
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 2)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 2)
     return write(tmp_path, "ted", steps_of("abc", (2, 2, 2)))
 
 

@@ -19,7 +19,7 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import LockedError, UsageError
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin, running
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
@@ -45,8 +45,8 @@ def dies_once(batch):
 
 SMALL_PARTS = """
 import sys
-from datasets_cli.preprocessing import run
-run.rows_per_block = lambda row_bytes: 200
+from datasets_cli.preprocessing import origin
+origin.rows_per_block = lambda row_bytes: 200
 """
 
 CLI = SMALL_PARTS + "from datasets_cli.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -100,7 +100,7 @@ def forked(here: Path, arguments: list[str], **environment: str) -> Forked:
     """Start a command in a process of its own, with small parts."""
 
     def command() -> int:
-        run.rows_per_block = lambda row_bytes: 200
+        origin.rows_per_block = lambda row_bytes: 200
         return main(arguments)
 
     return Forked(command, here, **environment)
@@ -244,7 +244,7 @@ def test_a_destination_that_another_run_filled_meanwhile_is_kept(
         return batch
 
     replay = ExperienceReplay(door, download=False)
-    check = "datasets_cli.preprocessing.destination.check_destination"
+    check = "datasets_cli.preprocessing.origin.check_destination"
     monkeypatch.setattr(check, lambda dest: None)
     with pytest.raises(UsageError, match="is not empty"):
         replay.preprocess(fill, dest=dest, num_workers=0)
@@ -257,18 +257,18 @@ def test_what_another_process_made_of_the_same_files_is_taken_where_locks_do_not
     replay, dest, commit = (
         ExperienceReplay(door, download=False),
         tmp_path / "new" / "out",
-        run.commit,
+        running.commit,
     )
 
     def preprocess() -> Any:
         return replay.preprocess(lambda batch: batch, dest=dest, num_workers=0)
 
-    def be_slower(*arguments: Any) -> None:
-        monkeypatch.setattr(run, "commit", commit)
+    def be_slower(*arguments: Any) -> Any:
+        monkeypatch.setattr(running, "commit", commit)
         preprocess()
-        commit(*arguments)
+        return commit(*arguments)
 
-    monkeypatch.setattr(run, "dest_locked", lambda *_: nullcontext())
-    monkeypatch.setattr(run, "commit", be_slower)
+    monkeypatch.setattr(running, "dest_locked", lambda *_: nullcontext())
+    monkeypatch.setattr(running, "commit", be_slower)
     assert len(preprocess()) == 1495
     assert_whole(dest, door)

@@ -11,9 +11,9 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict
 
 from datasets_cli import open_storage
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import finish, run
-from datasets_cli.preprocessing.run import preprocess
+from datasets_cli.preprocessing import finish, origin
 from datasets_cli.store.check import check_digests
+from tests.support.derived import preprocess
 from tests.support.text_rows import ODD_TEXTS, steps_of, write
 
 MISSION = ("observation", "mission")
@@ -23,7 +23,7 @@ LENGTHS = (4, 1, 6, 3, 20)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 5)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 5)
 
 
 @pytest.fixture(params=["ted", "compact"])

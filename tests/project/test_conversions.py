@@ -35,8 +35,8 @@ main(["download", sys.argv[1], "--no-verify"])
 
 KILLED_RUN = """
 import sys
-from datasets_cli.preprocessing import run
-run.rows_per_block = lambda row_bytes: 50
+from datasets_cli.preprocessing import origin
+origin.rows_per_block = lambda row_bytes: 50
 from datasets_cli.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -15,7 +15,7 @@ from datasets_cli import plan_preprocess, preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.store.cache_root import CacheRoot, runs_to
@@ -42,7 +42,7 @@ def work(
     installed: list[str], module: str, here: Path, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """What a run left that ended in the middle, of a function in the working directory."""
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 50)
     source = here / f"{module}.py"
     source.write_text(GATED)
     call = ["preprocess", "demo/iris", "--fn", f"{module}:gated", "--out", "x", "--workers", "0"]
@@ -97,7 +97,7 @@ def test_a_function_that_was_edited_does_not_go_on(work: Path, here: Path, modul
 def test_a_run_of_a_function_without_a_name_is_listed(
     installed: list[str], here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 50)
 
     def fails(batch: Any) -> Any:
         if int(batch["action"][-1]) == 2:

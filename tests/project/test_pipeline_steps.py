@@ -13,9 +13,9 @@ from datasets_cli import Pipeline, PreprocessStep, StepFile, plan_preprocess, pr
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing import run, running
+from datasets_cli.preprocessing import origin, running
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.requests import Request, read_request
+from datasets_cli.preprocessing.work import Request, read_request
 from datasets_cli.store.cache_root import CacheRoot, runs_to
 from datasets_cli.store.manifest import read_manifest
 
@@ -136,13 +136,13 @@ def test_a_step_is_a_pipeline_or_a_function(here: Path) -> None:
 @pytest.fixture
 def work(installed: list[str], config: Config, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a run left that ended in the middle."""
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 50)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 50)
     write_rows = running.write_rows
 
-    def fails(task: Any) -> None:
+    def fails(task: Any, dataset: Any) -> None:
         if task.start:
             raise KeyboardInterrupt
-        write_rows(task)
+        write_rows(task, dataset)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(running, "write_rows", fails)

@@ -10,7 +10,7 @@ import pytest
 
 from datasets_cli import open_dataset
 from datasets_cli.cli.main import main
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin
 from tests.support.paths import DEMO_DATA
 
 FUNCTION = """
@@ -33,7 +33,7 @@ def test_it_is_the_sum_of_the_rewards_that_follow(
     here: Path, monkeypatch: pytest.MonkeyPatch, name: str, layout: str
 ) -> None:
     """By a loop over the rewards and flags of the dataset, which knows nothing of chunks."""
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 100)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 100)
     (here / "togo_functions.py").write_text(FUNCTION)
     assert main(["download", f"demo/{name}", "--layout", layout, "-q"]) == 0
     call = ["preprocess", f"demo/{name}", "--fn", "togo_functions:return_to_go", "--out", "togo"]
@@ -52,7 +52,7 @@ def test_it_is_the_sum_of_the_rewards_that_follow(
 def test_it_is_the_return_of_each_episode_in_the_file(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 100)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 100)
     (here / "togo_functions.py").write_text(FUNCTION)
     assert main(["download", "demo/door-minari", "-q"]) == 0
     call = ["preprocess", "demo/door-minari", "--fn", "togo_functions:return_to_go"]

@@ -21,7 +21,6 @@ from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storag
 from datasets_cli.checked_json import decode
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact import dictionary
 from datasets_cli.store.compact import records as compact
@@ -34,6 +33,7 @@ from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.schema.columns import Column, Key
 from datasets_cli.store.schema.tree import entry
 from datasets_cli.store.ted.writer import TedWriter
+from tests.support.derived import preprocess
 
 Rows = dict[Key, np.ndarray]
 DTYPES = ["float64", "float32", "float16", "int64", "uint16", "uint8", "bool", "complex64"]

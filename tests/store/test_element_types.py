@@ -21,7 +21,6 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
@@ -30,6 +29,7 @@ from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.schema.tree import entry
 from datasets_cli.store.sealed_json import parse, seal
 from datasets_cli.store.ted.writer import TedWriter
+from tests.support.derived import preprocess
 from tests.support.element_types import (
     KNOWN_TO_TENSORDICT,
     NUMPY,

@@ -24,12 +24,12 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.preprocessing.run import preprocess
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.store.schema import columns
 from datasets_cli.store.schema.columns import Key, column_of, escape_key
 from datasets_cli.store.ted.writer import TedWriter
+from tests.support.derived import preprocess
 
 LAYOUTS: dict[str, Any] = {"ted": TedWriter, "compact": CompactWriter}
 RESERVED = ["shape", "device", "_type", "_class", "_format_version", "_names"]

@@ -17,7 +17,7 @@ from datasets_cli.environments.record.policies import ACTION, Policy, seed_of
 from datasets_cli.environments.record.spaces import columns_of
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.functions import failure_of
 from datasets_cli.store.schema.columns import REWARD, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 
 OBSERVATION: Key = ("observation",)

@@ -13,7 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.environments.record.spaces import batch_of, batch_of_columns
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.preprocessing.failures import failure_of
+from datasets_cli.preprocessing.functions import failure_of
 from datasets_cli.store.schema.columns import Key, show_key
 
 RANDOM = "random"

@@ -1,1 +1,1 @@
-"""Pipelines: what `rlds preprocess` does without a function, as data, and which rows it reads."""
+"""Pipelines: what `rlds preprocess` does without a function, as data and as transforms."""

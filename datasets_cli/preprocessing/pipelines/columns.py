@@ -1,14 +1,19 @@
-"""The columns that a pipeline finds: keys as users write them, frames, and what TED needs."""
+"""The columns that a pipeline finds: keys as users write them, frames, what TED needs, casts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+import torch
+from tensordict import TensorDict
+
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.transforms.keys import DONES, REWARDS
+from datasets_cli.replay.transforms.tensors import DTypeCastTransform
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import Column, Key, show_key
+from datasets_cli.store.schema.tree import entry
 
 NEEDED: frozenset[Key] = frozenset([*DONES, *REWARDS])
 """Without these, rows have no trajectories and no returns."""
@@ -85,3 +90,36 @@ def _has_channels_last(column: Column, owner: str) -> bool:
             "or last. Give a function in its place."
         )
     return True
+
+
+class Casts:
+    """Casts columns: those that are named, and all others of floating-point numbers."""
+
+    def __init__(self, floats: torch.dtype | None, named: dict[Key, torch.dtype]) -> None:
+        self._floats, self._named = floats, named
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        """Cast columns of the batch, and return it."""
+        wanted = dict(self._named)
+        for name, value in batch.items(include_nested=True, leaves_only=True):
+            key = (name,) if isinstance(name, str) else name
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and self._floats:
+                wanted.setdefault(key, self._floats)
+        for key, dtype in wanted.items():
+            before = entry(batch, key)
+            batch = DTypeCastTransform(before.dtype, dtype, in_keys=[key])(batch)
+            _check(key, before, entry(batch, key))
+        return batch
+
+
+def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
+    # float64 has every number of the types that can be cast to, but for large int64, whose own
+    # type stays or differs by far.
+    old, new = before.double(), after.double()
+    is_lost = old.isfinite() & ~new.isfinite() if after.is_floating_point() else old != new
+    if bool(is_lost.any()):
+        value = old[is_lost][0].item()
+        raise UsageError(
+            f"cast: {show_key(key)} has the number {value:.17g}, which {after.dtype} does not "
+            f"have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} first."
+        )

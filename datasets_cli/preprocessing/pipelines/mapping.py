@@ -8,8 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.preprocessing.pipelines.casts import Casts
-from datasets_cli.preprocessing.pipelines.columns import NEEDED, KnownColumns
+from datasets_cli.preprocessing.pipelines.columns import NEEDED, Casts, KnownColumns
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.transforms.compose import Compose

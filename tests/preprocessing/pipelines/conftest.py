@@ -10,7 +10,7 @@ import pytest
 from datasets_cli.config import Config
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.preprocessing import run
+from datasets_cli.preprocessing import origin
 from tests.support.d4rl_cuts import CUTS
 
 HOPPER = "d4rl/hopper-medium-v2"
@@ -19,7 +19,7 @@ HOPPER = "d4rl/hopper-medium-v2"
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of few rows, so that there are several."""
-    monkeypatch.setattr(run, "rows_per_block", lambda row_bytes: 100)
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 100)
 
 
 @pytest.fixture(scope="session", params=["ted", "compact"])

@@ -10,7 +10,7 @@ import pytest
 from datasets_cli import ExperienceReplay, Pipeline, ReplayBuffer, open_storage
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.pipelines.pipeline import pipeline_of
-from datasets_cli.preprocessing.run import preprocess
+from tests.support.derived import preprocess
 from tests.support.text_rows import ID, steps_of, write
 
 FULL = Pipeline(

@@ -1,23 +1,61 @@
-"""What is left of the rows that a run read, and which trajectories these rows make.
+"""The rows that a function kept, over all tasks: their marks, their trajectories, their files.
 
     read        0 0 0 0 0 1 1 2 2        trajectories 0 to 2
     kept        x x . x x . . x x
     remain      0 0   1 1     2 2        the first is cut into two; the second is gone
 
 The last row of a piece that a cut made ends early, as that of a view does.
+
+    data/x.memmap      a a a . b b . .       each chunk at the place of all its rows
+    closed/x.memmap    a a a b b
+
+A file gets its name when it is whole, and the files with gaps stay until the commit: the next run
+continues one that was killed at any moment.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.sources.disk import check_free_space, disk_errors, flush, replace_file
+from datasets_cli.store.schema.columns import BLOCK_BYTES, Column
 from datasets_cli.store.schema.trajectories import lengths_of
 
 Bounds = list[tuple[int, int]]
 """First row and one past the last of every chunk."""
+
+
+def write_mark(mark: Path, kept: np.ndarray | None) -> None:
+    """Write the mark of a task whose rows are on the disk, and which it kept, bool ``[n]``."""
+    # It is empty where the function kept all rows, None. Else it has a bit for each row read.
+    if kept is None:
+        mark.touch()
+        return
+    new = mark.with_suffix(f".{os.getpid()}")
+    np.packbits(kept).tofile(new)
+    flush(new)
+    replace_file(new, mark)
+
+
+def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:
+    """Return which of the rows that a task read are kept, bool ``[n]``; None for all."""
+    bits = np.fromfile(mark, np.uint8)
+    if not len(bits):
+        return None
+    expected = -(-num_rows // 8)  # rounded up
+    if len(bits) != expected:
+        raise DamagedDataset(
+            f"{mark} has {len(bits)} bytes; expected {expected}, a bit for each of {num_rows:,} "
+            f"rows that a function got. Delete {mark.parents[1]}, and run again."
+        )
+    return np.unpackbits(bits, count=num_rows).astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -98,3 +136,35 @@ def _pieces(offsets: np.ndarray, left: Iterable[np.ndarray]) -> tuple[np.ndarray
         num_before += len(rows)
         previous = int(rows[-1]) if len(rows) else previous
     return np.concatenate(firsts), np.concatenate(starts)
+
+
+def close_gaps(
+    data: Path, closed: Path, columns: tuple[Column, ...], places: Bounds, what: str
+) -> None:
+    """Copy the rows that are left into files of their own; memory does not grow with them."""
+    num_rows = sum(count for _, count in places)
+    missing = [
+        column for column in columns if column.row_bytes and not (closed / column.filename).exists()
+    ]
+    size = sum(column.row_bytes for column in missing) * num_rows
+    check_free_space(closed.parent, size, f"{what}, whose function drops rows,")
+    with disk_errors(closed):
+        closed.mkdir(exist_ok=True)
+        for column in missing:
+            # Its own in each process, where locks do not work; outside of what is committed.
+            new = closed.with_name(f"{closed.name}.{os.getpid()}")
+            with (data / column.filename).open("rb") as source, new.open("wb") as target:
+                for start, count in places:
+                    source.seek(start * column.row_bytes)
+                    _copy(source, target, count * column.row_bytes)
+            flush(new)
+            (closed / column.filename).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(new, closed / column.filename)
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while size:
+        block = source.read(min(size, BLOCK_BYTES))
+        assert block, "a file has a place for each row that was read"
+        target.write(block)
+        size -= len(block)

@@ -1,0 +1,169 @@
+"""What a function returned for some rows: its columns, and which of the rows it kept.
+
+A function that drops rows says so by the entry ``_row``, the number of each row that it gets. An
+index carries it, so that ``batch[keep]`` is all that a function needs. Only a function that drops
+rows meets it: to others a batch is what the dataset has, as functions that go over all entries
+expect.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
+
+from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.bits import to_array
+from datasets_cli.store.schema.columns import Column, Key, show_key
+from datasets_cli.store.schema.texts import AnyColumn, TextColumn, any_column, is_text
+
+
+class Returned(NamedTuple):
+    """What a function returned for some rows."""
+
+    # rows: its columns `[k, ...]`; text is an object array of str.
+    # kept: which of the rows they are, bool `[n]`; None for all.
+
+    rows: dict[Key, np.ndarray]
+    kept: np.ndarray | None
+
+    @property
+    def columns(self) -> dict[Key, AnyColumn]:
+        """The columns that the rows would fill."""
+        return {key: any_column(key, values) for key, values in sorted(self.rows.items())}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is left."""
+        return self.kept is not None and not self.kept.any()
+
+
+class ResultColumns(NamedTuple):
+    """The columns that every task must return."""
+
+    # is_numbered: whether batches have the numbers of their rows, for a function that drops some.
+
+    numbers: tuple[Column, ...]
+    texts: tuple[TextColumn, ...]
+    is_numbered: bool
+
+    @classmethod
+    def of(cls, found: Returned, is_numbered: bool) -> ResultColumns:
+        """Return the columns of what a function returned for the first rows."""
+        columns = found.columns.values()
+        numbers = tuple(column for column in columns if isinstance(column, Column))
+        texts = tuple(column for column in columns if isinstance(column, TextColumn))
+        return cls(numbers, texts, is_numbered)
+
+    @property
+    def by_key(self) -> dict[Key, AnyColumn]:
+        """All of them."""
+        columns: tuple[AnyColumn, ...] = (*self.numbers, *self.texts)
+        return {column.key: column for column in columns}
+
+
+def first_difference(one: dict[Key, AnyColumn], other: dict[Key, AnyColumn]) -> Key:
+    """Return the first key by which two sets of columns, which differ, do so."""
+    return min(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+
+
+def kind_of(column: AnyColumn | None) -> str:
+    """Return what a column is made of, as messages say it: ``float32 [39]``; None has none."""
+    if column is None:
+        return "missing"
+    dtype = column.dtype if isinstance(column, Column) else "text"
+    return f"{dtype} {list(column.shape)}"
+
+
+def arrays_of(result: TensorDict, named: str) -> dict[Key, np.ndarray]:
+    """Return the entries of a result as arrays ``[k, ...]``; text as object arrays of str."""
+    keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+    names = [(key,) if isinstance(key, str) else key for key in keys]
+    rows = {name: _array(name, result.get(name)) for name in names}
+    if all(map(is_text, rows.values())):
+        raise UsageError(f"The function returned no columns of numbers for {named}.")
+    return rows
+
+
+def _array(key: Key, entry: Any) -> np.ndarray:
+    """Return an entry of the result as an array ``[n, ...]``; text as an object array of str."""
+    if not is_non_tensor(entry):
+        try:
+            return np.ascontiguousarray(to_array(entry))
+        except (TypeError, AttributeError, RuntimeError) as error:  # sparse, or another's class
+            raise UsageError(
+                f"The function returned what cannot be stored: {show_key(key)} is a "
+                f"{type(entry).__name__} that cannot become an array ({error}). Expected a dense "
+                "tensor of numbers or bool, or text."
+            ) from error
+    shape, flat = entry.batch_size, entry.tolist()
+    for _ in shape[1:]:  # a list less deep each time
+        flat = [value for values in flat for value in values]
+    wrong = [type(value).__name__ for value in flat if not isinstance(value, str)]
+    if wrong or len(flat) != shape.numel():
+        found = wrong[0] if wrong else "rows of different shapes"
+        raise UsageError(
+            f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
+            f"a str for each row, or arrays of one shape of them, found {found}. An object of "
+            "another kind may become numbers in tensors, or text, such as json.dumps of it."
+        )
+    texts = np.empty(len(flat), object)
+    texts[:] = [*map(str, flat)]
+    return texts.reshape(shape)
+
+
+ROW = "_row"
+ROW_KEY: Key = (ROW,)
+
+
+def number_rows(batch: TensorDict, start: int, named: str) -> None:
+    """Add ``_row`` int64 ``[n]`` to a batch."""
+    # batch: consecutive rows `[n]`.
+    if batch.get(ROW, None) is not None:
+        raise UsageError(
+            f"The function must return one row for each of {named}: rows that are dropped are "
+            f"known by the entry {ROW}, which is a column of this dataset. Rename it first, by a "
+            "function that drops nothing."
+        )
+    batch[ROW] = torch.arange(start, start + len(batch))
+
+
+def kept_rows(result: TensorDict, start: int, stop: int, named: str) -> np.ndarray | None:
+    """Return which of the rows that a function got are in its result, bool ``[stop - start]``."""
+    # result: `[k]`, of a batch that had `_row`; at most as many rows.
+    numbers = result.get(ROW, None)
+    problem = _problem(numbers, len(result), start, stop)
+    if problem:
+        if len(result) == stop - start:
+            return None
+        raise UsageError(
+            f"The function must return {ROW} where it drops rows: it returned {len(result)} of "
+            f"{named}, and as {ROW} {problem}; expected int64 [{len(result)}], numbers from "
+            f"{start} to {stop - 1}. An index keeps it, as in batch[keep]; a function that selects "
+            f'entries, or makes a TensorDict, passes it on: batch.select("action", "{ROW}").'
+        )
+    places = numbers.cpu().numpy() - start
+    if (wrong := np.flatnonzero(np.diff(places) <= 0)).size:
+        before, after = (places[wrong[0] : wrong[0] + 2] + start).tolist()
+        raise UsageError(
+            f"The function must return rows in their order, each at most once: of {named} it "
+            f"returned row {before} and after it row {after}. Choose rows by a mask, such as "
+            "batch[keep]."
+        )
+    kept = np.zeros(stop - start, np.bool_)
+    kept[places] = True
+    return None if kept.all() else kept
+
+
+def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
+    """Return what is found where numbers of rows are expected; empty where they are."""
+    if not isinstance(numbers, torch.Tensor):
+        return "nothing" if numbers is None else f"a {type(numbers).__name__}"
+    if numbers.dtype != torch.int64 or numbers.shape != (num_rows,):
+        return f"{str(numbers.dtype).removeprefix('torch.')} {list(numbers.shape)}"
+    if not num_rows:
+        return ""
+    least, most = (int(number) for number in numbers.aminmax())
+    return "" if start <= least and most < stop else f"numbers from {least} to {most}"

@@ -1,1 +1,0 @@
-"""What a function returned: its columns, the rows that it kept, and these without gaps."""
