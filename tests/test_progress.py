@@ -10,7 +10,6 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.progress import RowRate, Silent, expect_rows
-from datasets_cli.progress_bars import Bars
 from datasets_cli.progress_lines import JsonLines
 
 
@@ -53,15 +52,3 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     }  # fmt: skip
     assert (last["rows"], last["rows_per_second"], last["eta_seconds"]) == (1100, 250.0, 0.0)
     assert note == {"event": "note", "text": "a worker was killed"}
-
-
-def test_the_bar_has_rows_speed_and_remaining_time(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    with Bars(shown=True) as bars:
-        expect_rows(bars, "derived/out", 0, 10_000)
-        now = 2.0
-        bars.writing(5_000)
-    assert "5,000 of 10,000 steps written  2,500/s  0:02 left" in capsys.readouterr().err

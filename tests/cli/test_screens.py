@@ -16,7 +16,6 @@ from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
 from datasets_cli.progress import Silent
-from datasets_cli.progress_bars import Bars, PartOfRun, Transfer
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
@@ -149,57 +148,6 @@ def test_a_download_of_several_files_leaves_no_line_for_a_file(
     drawn = [line for line in screen.lines if "%" in line or "main_data" in line]
     assert drawn and max(map(len, drawn)) < columns
     assert not any("main_data" in line or "%" in line for line in screen.left), screen.left
-
-
-def test_the_line_of_a_transfer_has_all_files_and_fits() -> None:
-    transfer = Transfer({"a": 1_000_000, "b": 3_000_000})
-    transfer.advance("a", 65_536, 1_000_000, now=0.0)
-    transfer.advance("a", 1_000_000, 1_000_000, now=1.0)
-    transfer.advance("b", 65_536, 3_000_000, now=1.1)
-    transfer.advance("b", 1_000_000, 3_000_000, now=2.0)
-    line = transfer.line(119)
-    for words in (" 50%", "2.0 MB of 4.0 MB", "file 2 of 2", "1.0 MB/s", "0:02 left"):
-        assert words in line
-    for width in (20, 39, 59, 79, 119):
-        assert len(transfer.line(width)) <= width
-    assert "2.0 MB of 4.0 MB" in transfer.line(39)
-
-
-def test_several_datasets_share_one_bar(capsys: Capture) -> None:
-    with Bars(shown=True) as bars:
-        bars.expecting({"d4rl/a": 1_000_000, "d4rl/b": 2_000_000, "d4rl/c": 1_000_000})
-        with PartOfRun("d4rl/a", bars) as part:
-            part.expecting({"a.hdf5": 1_000_000})
-            part.fetching("a.hdf5", 1_000_000, 1_000_000)
-        with PartOfRun("d4rl/b", bars):
-            pass  # it could not be installed: its bytes no longer count
-        with PartOfRun("d4rl/c", bars) as part:
-            part.expecting({"1.hdf5": 500_000, "2.hdf5": 500_000})
-            part.fetching("1.hdf5", 500_000, 500_000)
-    drawn = capsys.readouterr().err
-    first, second = [line for line in drawn.split("\x1b[J") if "MB of" in line]
-    assert " 25%" in first and "1.0 MB of 4.0 MB" in first and "d4rl/a a.hdf5" in first
-    assert " 75%" in second and "1.5 MB of 2.0 MB" in second and "file 3 of 3" in second
-
-
-def test_a_dataset_whose_id_another_one_begins_with_keeps_its_bytes() -> None:
-    transfer = Transfer({"openml/6": 1_000, "openml/61": 2_000, "openml/61 data.arff": 3_000})
-    transfer.leave_out("openml/6")
-    assert transfer.sizes == {"openml/61": 2_000, "openml/61 data.arff": 3_000}
-
-
-def test_what_an_earlier_run_fetched_has_no_speed() -> None:
-    transfer = Transfer({"a": 1_000_000, "b": 1_000_000})
-    transfer.advance("a", 1_000_000, 1_000_000, now=0.0)
-    transfer.advance("b", 50_000, 1_000_000, now=0.5)
-    transfer.advance("b", 100_000, 1_000_000, now=1.0)
-    assert "100.0 kB/s" in transfer.line(119) and "0:09 left" in transfer.line(119)
-
-
-def test_a_file_of_unknown_size_gives_bytes_without_a_share() -> None:
-    transfer = Transfer({"a": None, "b": 10})
-    transfer.advance("a", 70_000, None, now=0.0)
-    assert transfer.line(79) == "70.0 kB  file 1 of 2"
 
 
 def test_one_question_names_ids_sizes_total_and_free_disk(config: Config) -> None:

@@ -26,7 +26,6 @@ from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
-from datasets_cli.progress_bars import Bars, PartOfRun, RowCount
 from datasets_cli.sources.host_limits import HostLimits
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import PartialDownload
@@ -311,30 +310,3 @@ def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None
     blind = replace(needs, expected=replace(expected, secret="another"))
     with pytest.raises(RldsError, match=f"does not see the folder {tmp_path}"):
         blind.check()
-
-
-def test_the_rows_of_all_datasets_and_their_speed_stand_below_the_bytes() -> None:
-    rows = RowCount()
-    rows.advance("a", 0, 10.0)
-    rows.advance("a", 1_000, 11.0)
-    rows.advance("b", 3_000, 12.0)
-    assert rows.line("steps written") == "4,000 steps written  2,000/s"
-
-
-def test_bars_of_datasets_at_a_time_have_all_bytes_and_all_rows(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with Bars(shown=True) as bars:
-        bars.expecting({"a": 10, "b": 20})
-        parts = [PartOfRun(name, bars, beside=True) for name in "ab"]
-        for part, size in zip(parts, (10, 20), strict=True):
-            part.expecting({"file": size})
-        parts[0].fetching("file", 10, 10)
-        bars.clear()  # so that the next one is drawn at once
-        parts[0].writing(500)
-        parts[1].fetching("file", 20, 20)
-        bars.clear()
-        parts[1].writing(250)
-    beside, alone = [text for text in capsys.readouterr().err.split("\x1b[J") if "written" in text]
-    assert "10 B of 30 B" in beside and "500 steps written" in beside
-    assert "750 steps written" in alone and "30 B" not in alone

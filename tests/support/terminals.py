@@ -45,22 +45,20 @@ class Screen:
             if part == "\n":
                 at += 1
                 rows += [""] * (at + 1 - len(rows))
-            elif part == "\x1b[A":
-                at -= 1
-            elif part == "\x1b[J":
-                rows = [*rows[:at], ""]
             elif part and part != "\r" and not _CODES.fullmatch(part):
-                rows[at] = part
-        return [row for row in rows if row]
+                rows[at] = part + rows[at][len(part) :]
+        return [row.rstrip() for row in rows if row.strip()]
 
 
-def in_terminal(*commands: list[str], columns: int, answer: str = "", **environment: str) -> Screen:
+def in_terminal(
+    *commands: list[str], columns: int, answer: str = "", program: str = _SCRIPT, **environment: str
+) -> Screen:
     """Run ``rlds`` commands in one terminal of so many columns, and answer what they ask."""
     descriptor, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     values = {**os.environ, "TERM": "xterm", **environment}
     values.pop("COLUMNS", None)
-    process = fork("-c", _SCRIPT, json.dumps(commands), streams=[terminal] * 3, environment=values)
+    process = fork("-c", program, json.dumps(commands), streams=[terminal] * 3, environment=values)
     os.close(terminal)
     if answer:
         os.write(descriptor, answer.encode())
