@@ -10,7 +10,8 @@
 
 A hint is a type of JSON, ``bytes`` (hexadecimal digits), ``Literal``, a ``list`` or ``tuple`` of
 one hint, a ``Mapping`` from ``str``, a union of hints that JSON tells apart, a dataclass, or one of
-these ``Annotated`` with a ``Check``.
+these ``Annotated`` with a ``Check``. An object may have more than the fields of its dataclass, and
+less than those with a default, unless the class is ``CLOSED``. A ``from_json`` of a class is used.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _shape(hint: Any) -> _Shape:
         return _PLAIN[hint]
     if shape := _GENERIC.get(typing.get_origin(hint)):
         return shape(*typing.get_args(hint))
-    return _Shape((dict,), "an object", partial(_object, hint))
+    return _Shape((dict,), "an object", getattr(hint, "from_json", partial(_object, hint)))
 
 
 def _annotated(hint: Any, check: Check) -> _Shape:
@@ -203,15 +204,21 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(kind: Any) -> tuple[list[_Field], bool]:
-    """Return the fields of a dataclass, and whether it refuses others."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
+    """Return the fields of a dataclass, and whether an object has exactly these."""
+    hints, is_closed = (
+        typing.get_type_hints(kind, include_extras=True),
+        getattr(kind, "CLOSED", False),
+    )
+    needed = {
+        each.name: is_closed or each.default is each.default_factory is MISSING
+        for each in fields(kind)
+    }
     known = [
         _Field("" if is_spread else name, path, _maker(hints[path]), needed[path])
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]
-    return known, getattr(kind, "CLOSED", False)
+    return known, is_closed
 
 
 def _digits(value: str) -> bytes:

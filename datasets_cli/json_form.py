@@ -1,8 +1,8 @@
-"""The JSON form of dataclasses: one encoder, and a table where a form has other names than fields.
+"""The JSON form of dataclasses: one encoder, and a line where a form has other names than fields.
 
     @dataclass(frozen=True)
     class Usage(JsonForm):
-        JSON = ("path", "bytes=size_bytes", "id or null", "problem?")
+        JSON = "path bytes=size_bytes id|null problem?"
 
         path: Path
         size_bytes: int
@@ -11,7 +11,7 @@
 
     Usage(Path("x"), 9).to_json()   {"path": "x", "bytes": 9, "id": None}
 
-Without a table the form has the fields, in their order. ``checked_json`` reads what is written.
+Without the line the form has the fields, in their order. ``checked_json`` reads what is written.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
-_ENTRY = re.compile(r"(\*?)(\w+)(?:=([\w.]+))?( or null)?(\??)")
+_ENTRY = re.compile(r"(\*?)(\w+)(?:=([\w.]+))?(\|null)?(\??)")
 
 
 class JsonForm:
     """A dataclass that has a JSON form; results print theirs under ``--json``."""
 
-    JSON: ClassVar[tuple[str, ...]] = ()
-    """The names of the form, in order: ``name``, or ``name=attribute`` where it has another.
+    JSON: ClassVar[str] = ""
+    """The names of the form, in order; of its fields where empty.
 
-    ``*name`` stands for all names of that attribute's own form; after ``or null`` an empty value is
-    null, and with a question mark null is left out.
+    ``name=attribute`` is another attribute's value, ``*name`` all names of that attribute's form;
+    with ``|null`` an empty value is null, and with ``?`` null is left out.
     """
 
     def to_json(self) -> dict[str, Any]:
@@ -54,8 +54,8 @@ class Entry(NamedTuple):
 @cache
 def entries_of(kind: type) -> tuple[Entry, ...]:
     """Return the names of the form of a dataclass."""
-    table: tuple[str, ...] = getattr(kind, "JSON", ())
-    return tuple(_entry(text) for text in table or [field.name for field in fields(kind)])
+    names = getattr(kind, "JSON", "").split() or [field.name for field in fields(kind)]
+    return tuple(_entry(name) for name in names)
 
 
 def encode(value: Any) -> Any:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import AccessError, NetworkError, SourceError, UnknownDataset, UsageError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.buckets import BucketObject, list_objects, may_lack_list, object_url
 from datasets_cli.sources.resource import HDF5_MAGIC, Content, Place, Resource, Web
 from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, can_store, rows_per_block
@@ -172,7 +173,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(JsonForm):
     """One family of datasets.
 
     Args:
@@ -206,6 +207,8 @@ class Recipe:
             and by the sha256 of all other files.
     """
 
+    JSON = "family version licence citation homepage identity|null?"
+
     family: str
     version: int
     title: str
@@ -231,17 +234,6 @@ class Recipe:
     def has_deferred_frames(self) -> bool:
         """Whether some dataset of the family may have frames that are read apart."""
         return self.deferred_frames is not _no_deferred_frames
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest's entry."""
-        return {
-            "family": self.family,
-            "version": self.version,
-            "licence": self.licence,
-            "citation": self.citation,
-            "homepage": self.homepage,
-            **({"identity": list(self.identity)} if self.identity else {}),
-        }
 
 
 def deferred(address: str) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ class Leaf(JsonForm):
 
 @dataclass(frozen=True)
 class Placed(JsonForm):
-    JSON = ("*leaf", "at=offset", "value", "successor?")
+    JSON = "*leaf at=offset value successor?"
 
     leaf: Leaf
     offset: Size
@@ -78,6 +78,7 @@ def test_what_is_encoded_is_decoded() -> None:
 
 
 PLACED = {"key": ["a"], "at": 1}
+CLOSED = {"per": "transition", "seed": 1}
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,12 @@ PLACED = {"key": ["a"], "at": 1}
             "numbers.a.b: expected a number or null",
         ),
         ({"placed": [], "options": {"per": "row"}}, "options.per: expected one of trajectory, tra"),
-        ({"placed": [], "options": {"seed": 1.5}}, "seed: expected a whole number, a text or null"),
-        ({"placed": [], "options": {"s": 1}}, "options: there is no s"),
+        (
+            {"placed": [], "options": {"per": "transition", "seed": 1.5}},
+            "seed: expected a whole number, a text or null",
+        ),
+        ({"placed": [], "options": {"per": "transition"}}, "options.seed is missing"),
+        ({"placed": [], "options": {**CLOSED, "s": 1}}, "options: there is no s"),
         ({"placed": [], "entry": {"key": 1}}, "entry.key: expected a list of names, found 1"),
         ({"placed": [], "notes": ["a", 1]}, "notes[1]: expected a text, found 1"),
         ({"placed": [], "flag": 1}, "flag: expected true or false, found 1"),
@@ -145,7 +150,7 @@ def test_any_value_is_made_or_refused(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Result(JsonForm):
-    JSON = ("path", "bytes=size_bytes", "id or null", "problem or null?", "layout=leaf.key?")
+    JSON = "path bytes=size_bytes id|null problem|null? layout=leaf.key?"
 
     path: Path
     size_bytes: int

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from datasets_cli.errors import UsageError, public_text, public_url
+from datasets_cli.errors import UsageError, public_url
+from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS
@@ -85,7 +85,7 @@ def install_options(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(JsonForm):
     """What installing a dataset would do.
 
     Args:
@@ -99,6 +99,8 @@ class Plan:
             installed"``.
     """
 
+    JSON = "id instead_of=fallback_for installed state folder bytes=size files=resources"
+
     id: str
     installed: bool
     resources: tuple[Resource, ...]
@@ -111,22 +113,3 @@ class Plan:
         """Bytes to download; None where a publisher does not say."""
         sizes = [resource.size for resource in self.resources]
         return None if None in sizes else sum(size for size in sizes if size is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return {
-            "id": self.id,
-            "instead_of": self.fallback_for,
-            "installed": self.installed,
-            "state": self.state,
-            "folder": str(self.folder),
-            "bytes": self.size,
-            "files": [
-                {
-                    "filename": resource.filename,
-                    "bytes": resource.size,
-                    "urls": [public_text(url) for url in resource.urls],
-                }
-                for resource in self.resources
-            ],
-        }

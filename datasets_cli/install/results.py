@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.errors import RldsError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class InstalledDataset:
+class InstalledDataset(JsonForm):
     """A dataset that a download installed, or found installed.
 
     Args:
@@ -24,6 +24,8 @@ class InstalledDataset:
         unverified: why its raw files are not known to be the publisher's; empty where they are.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
     """
+
+    JSON = "id path num_transitions num_trajectories bytes=size_bytes layout state"
 
     id: str
     path: Path
@@ -48,21 +50,9 @@ class InstalledDataset:
             manifest.state,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the dataset as JSON values."""
-        return {
-            "id": self.id,
-            "path": str(self.path),
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-            "bytes": self.size_bytes,
-            "layout": self.layout,
-            "state": self.state,
-        }
-
 
 @dataclass(frozen=True)
-class FailedDataset:
+class FailedDataset(JsonForm):
     """A dataset that could not be downloaded, among others that could.
 
     Args:
@@ -73,13 +63,9 @@ class FailedDataset:
     id: str
     error: RldsError
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the failure as JSON values."""
-        return {"id": self.id, "error": self.error.to_json()}
-
 
 @dataclass(frozen=True)
-class Downloads:
+class Downloads(JsonForm):
     """What became of the datasets of one call.
 
     Args:
@@ -90,10 +76,3 @@ class Downloads:
 
     datasets: tuple[InstalledDataset, ...]
     failures: tuple[FailedDataset, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        return {
-            "datasets": [dataset.to_json() for dataset in self.datasets],
-            "failures": [failure.to_json() for failure in self.failures],
-        }

@@ -13,6 +13,7 @@ from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.condition import check_owner
 from datasets_cli.install.find import installed_id
+from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.progress_bars import shown
 from datasets_cli.reinstall import reinstall_advice
@@ -31,7 +32,7 @@ from datasets_cli.store.writer import DatasetWriter
 
 
 @dataclass(frozen=True)
-class ConvertedDataset:
+class ConvertedDataset(JsonForm):
     """An installed dataset in the layout that was asked for.
 
     Args:
@@ -43,22 +44,14 @@ class ConvertedDataset:
         unverified: why its raw files are not known to be the publisher's; empty where they are.
     """
 
+    JSON = "id path layout bytes=size_bytes state"
+
     id: str
     path: Path
     layout: str
     size_bytes: int
     state: str = "installed"
     unverified: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the dataset as JSON values."""
-        return {
-            "id": self.id,
-            "path": str(self.path),
-            "layout": self.layout,
-            "bytes": self.size_bytes,
-            "state": self.state,
-        }
 
 
 def convert(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from datasets_cli.catalogue.selection import as_list, select_each, select_installed
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import installed_id, remove
+from datasets_cli.json_form import JsonForm
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
 
 @dataclass(frozen=True)
-class DeletedDataset:
+class DeletedDataset(JsonForm):
     """A dataset that was deleted, or would be.
 
     Args:
@@ -26,19 +26,12 @@ class DeletedDataset:
         state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
     """
 
+    JSON = "id bytes=size_bytes deleted state"
+
     id: str
     size_bytes: int
     deleted: bool
     state: str = "installed"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "id": self.id,
-            "bytes": self.size_bytes,
-            "deleted": self.deleted,
-            "state": self.state,
-        }
 
 
 def delete(

@@ -14,6 +14,7 @@ from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.experience import ExperienceReplay
 from datasets_cli.install.find import is_installed
 from datasets_cli.install.install import install_dataset
+from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
@@ -22,7 +23,7 @@ BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
-class DemoResult:
+class DemoResult(JsonForm):
     """One dataset of the demo: installed, verified, sampled.
 
     Args:
@@ -41,6 +42,11 @@ class DemoResult:
             was there before, None where it was not to stay.
     """
 
+    JSON = (
+        "id about published path num_transitions num_trajectories "
+        "files_verified=num_files_verified sampled resources batch mean_reward kept?"
+    )
+
     id: str
     about: str
     published: bool
@@ -53,23 +59,6 @@ class DemoResult:
     batch: Mapping[str, tuple[str, tuple[int, ...]]]
     mean_reward: float
     kept: bool | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        document: dict[str, Any] = {
-            "id": self.id,
-            "about": self.about,
-            "published": self.published,
-            "path": str(self.path),
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-            "files_verified": self.num_files_verified,
-            "sampled": self.sampled,
-            "resources": [dict(resource) for resource in self.resources],
-            "batch": {key: [dtype, list(shape)] for key, (dtype, shape) in self.batch.items()},
-            "mean_reward": self.mean_reward,
-        }
-        return document if self.kept is None else document | {"kept": self.kept}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,12 @@ class DatasetInfo(DatasetRecord):
         report: what the last deep check of this data found out; None where there was none.
     """
 
+    JSON = (
+        DatasetRecord.JSON
+        + " family? version? licence? citation? homepage? title? details? options|null? path? "
+        "content=manifest.content? layout=manifest.layout? manifest? deep=report?"
+    )
+
     family: str | None = None
     version: int | None = None
     title: str | None = None
@@ -50,25 +56,6 @@ class DatasetInfo(DatasetRecord):
     path: Path | None = None
     manifest: Manifest | None = None
     report: DeepReport | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values; what is not known is left out."""
-        found = {
-            "family": self.family,
-            "version": self.version,
-            "licence": self.licence,
-            "citation": self.citation,
-            "homepage": self.homepage,
-            "title": self.title,
-            "details": None if self.details is None else dict(self.details),
-            "options": [asdict(option) for option in self.options] or None,
-            "path": None if self.path is None else str(self.path),
-            "content": None if self.manifest is None else self.manifest.content,
-            "layout": None if self.manifest is None else self.manifest.layout,
-            "manifest": None if self.manifest is None else self.manifest.to_json(),
-            "deep": None if self.report is None else self.report.to_json(),
-        }
-        return super().to_json() | {key: item for key, item in found.items() if item is not None}
 
 
 def dataset_info(id: str, *, root: Root = None, config: Config | None = None) -> DatasetInfo:

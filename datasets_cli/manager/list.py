@@ -14,6 +14,7 @@ from datasets_cli.catalogue.selection import as_list, select_known
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.condition import Condition, condition_of
+from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
@@ -24,7 +25,7 @@ Known = tuple[Recipe, CatalogueEntry]
 
 
 @dataclass(frozen=True)
-class DatasetRecord:
+class DatasetRecord(JsonForm):
     """What a list shows of a dataset.
 
     Args:
@@ -41,6 +42,11 @@ class DatasetRecord:
         problem: why the copy is damaged or cannot be read; empty where it is not.
     """
 
+    JSON = (
+        "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
+        "problem|null?"
+    )
+
     id: str
     state: str
     installed: bool
@@ -49,19 +55,6 @@ class DatasetRecord:
     num_transitions: int | None
     num_trajectories: int | None
     problem: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON values; ``problem`` is there only where there is one."""
-        found: dict[str, Any] = {
-            "id": self.id,
-            "state": self.state,
-            "installed": self.installed,
-            "download_bytes": self.download_bytes,
-            "bytes": self.size_bytes,
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-        }
-        return found | ({"problem": self.problem} if self.problem else {})
 
 
 def list_datasets(

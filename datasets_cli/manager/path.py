@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import installed_id
+from datasets_cli.json_form import JsonForm
 from datasets_cli.store.cache_root import CacheRoot
 
 
 @dataclass(frozen=True)
-class DatasetFolder:
+class DatasetFolder(JsonForm):
     """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
 
     Args:
@@ -23,6 +23,8 @@ class DatasetFolder:
         state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
         problem: why it is damaged; empty where it is not.
     """
+
+    JSON = "id path state"
 
     id: str
     path: Path
@@ -45,10 +47,6 @@ class DatasetFolder:
 
     def __str__(self) -> str:
         return str(self.path)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the folder as JSON values."""
-        return {"id": self.id, "path": str(self.path), "state": self.state}
 
 
 def dataset_path(id: str, *, root: Root = None, config: Config | None = None) -> DatasetFolder:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import is_installed
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -36,7 +36,7 @@ CONTINUED = frozenset({DOWNLOAD, RUN})
 
 
 @dataclass(frozen=True)
-class Leftover:
+class Leftover(JsonForm):
     """A folder that no installed dataset needs.
 
     Args:
@@ -50,6 +50,8 @@ class Leftover:
         kept: why it stays; empty where it does not.
     """
 
+    JSON = "kind path bytes=size_bytes age_days=_days id|null deleted kept|null"
+
     kind: str
     path: Path
     size_bytes: int
@@ -58,17 +60,9 @@ class Leftover:
     deleted: bool = False
     kept: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the leftover as JSON values."""
-        return {
-            "kind": self.kind,
-            "path": str(self.path),
-            "bytes": self.size_bytes,
-            "age_days": round(self.age_days, 2),
-            "id": self.id or None,
-            "deleted": self.deleted,
-            "kept": self.kept or None,
-        }
+    @property
+    def _days(self) -> float:
+        return round(self.age_days, 2)
 
 
 def prune(

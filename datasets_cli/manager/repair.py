@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config, Root, choose_config
@@ -20,6 +19,7 @@ from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import installed_id
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
@@ -37,7 +37,7 @@ FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class RepairedDataset:
+class RepairedDataset(JsonForm):
     """What became of one dataset.
 
     Args:
@@ -48,21 +48,17 @@ class RepairedDataset:
         error: why it is still damaged; None where it is not.
     """
 
+    JSON = "id outcome damage|null same_content error=_why"
+
     id: str
     outcome: str
     damage: str = ""
     same_content: bool | None = None
     error: RldsError | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
-        return {
-            "id": self.id,
-            "outcome": self.outcome,
-            "damage": self.damage or None,
-            "same_content": self.same_content,
-            "error": None if self.error is None else str(self.error),
-        }
+    @property
+    def _why(self) -> str | None:
+        return None if self.error is None else str(self.error)
 
 
 def repair(

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.install.find import is_installed
 from datasets_cli.install.source_place import Folder
+from datasets_cli.json_form import JsonForm
 from datasets_cli.recipe import Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, is_id
 from datasets_cli.store.check import folder_size
@@ -47,7 +47,7 @@ BROKEN = "without a manifest"
 
 
 @dataclass(frozen=True)
-class FoundData:
+class FoundData(JsonForm):
     """A folder with data that is not an installed dataset.
 
     Args:
@@ -61,6 +61,8 @@ class FoundData:
         reason: why it cannot be installed; empty where it can.
     """
 
+    JSON = "kind path bytes=size_bytes id|null installed command|null reason|null"
+
     kind: str
     path: Path
     size_bytes: int
@@ -68,18 +70,6 @@ class FoundData:
     installed: bool = False
     command: str = ""
     reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what was found as JSON values."""
-        return {
-            "kind": self.kind,
-            "path": str(self.path),
-            "bytes": self.size_bytes,
-            "id": self.id or None,
-            "installed": self.installed,
-            "command": self.command or None,
-            "reason": self.reason or None,
-        }
 
 
 def scan(

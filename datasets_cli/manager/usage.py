@@ -6,19 +6,19 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.catalogue.selection import as_list, select_installed
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import installed_id
+from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
 
 @dataclass(frozen=True)
-class DatasetUsage:
+class DatasetUsage(JsonForm):
     """The disk space of one installed dataset.
 
     Args:
@@ -28,6 +28,8 @@ class DatasetUsage:
         table_bytes: of tables about it.
         state: as in ``rlds list``.
     """
+
+    JSON = "id bytes=size_bytes data_bytes raw_bytes table_bytes state"
 
     id: str
     data_bytes: int
@@ -40,20 +42,9 @@ class DatasetUsage:
         """All of it."""
         return self.data_bytes + self.raw_bytes + self.table_bytes
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the usage as JSON values."""
-        return {
-            "id": self.id,
-            "bytes": self.size_bytes,
-            "data_bytes": self.data_bytes,
-            "raw_bytes": self.raw_bytes,
-            "table_bytes": self.table_bytes,
-            "state": self.state,
-        }
-
 
 @dataclass(frozen=True)
-class DiskUsage:
+class DiskUsage(JsonForm):
     """The disk space of a cache root.
 
     Args:
@@ -62,6 +53,8 @@ class DiskUsage:
         leftovers: what no installed dataset needs; empty where ids were asked for.
         free_bytes: of its disk.
     """
+
+    JSON = "root bytes=size_bytes free_bytes datasets leftovers"
 
     root: Path
     datasets: tuple[DatasetUsage, ...]
@@ -73,16 +66,6 @@ class DiskUsage:
         """All that is listed."""
         datasets = sum(each.size_bytes for each in self.datasets)
         return datasets + sum(each.size_bytes for each in self.leftovers)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the usage as JSON values."""
-        return {
-            "root": str(self.root),
-            "bytes": self.size_bytes,
-            "free_bytes": self.free_bytes,
-            "datasets": [each.to_json() for each in self.datasets],
-            "leftovers": [each.to_json() for each in self.leftovers],
-        }
 
 
 def disk_usage(

@@ -16,6 +16,8 @@ Per = Literal["trajectory", "transition"]
 class PreprocessOptions:
     """The arguments of a run."""
 
+    CLOSED = True
+
     num_frames: int | None = None
     chunksize: int | None = None
     num_chunks: int | None = None

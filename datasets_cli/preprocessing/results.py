@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
+
+from datasets_cli.json_form import JsonForm
 
 if TYPE_CHECKING:
     from datasets_cli.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class DerivedDataset:
+class DerivedDataset(JsonForm):
     """A dataset that ``preprocess`` wrote.
 
     Args:
@@ -23,6 +25,8 @@ class DerivedDataset:
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
         unchanged: it was there already, made of the same data by the same function and arguments.
     """
+
+    JSON = "id path num_transitions bytes=size_bytes state unchanged"
 
     id: str
     path: Path
@@ -37,20 +41,9 @@ class DerivedDataset:
         size, state = manifest.size_bytes, manifest.state
         return cls(id, folder, manifest.num_transitions, size, state, unchanged)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the dataset as JSON values."""
-        return {
-            "id": self.id,
-            "path": str(self.path),
-            "num_transitions": self.num_transitions,
-            "bytes": self.size_bytes,
-            "state": self.state,
-            "unchanged": self.unchanged,
-        }
-
 
 @dataclass(frozen=True)
-class DerivedColumns:
+class DerivedColumns(JsonForm):
     """The columns that ``preprocess`` would write.
 
     Args:
@@ -64,13 +57,3 @@ class DerivedColumns:
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
     num_transitions: int
     num_trajectories: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the columns as JSON values."""
-        columns = {key: [dtype, list(shape)] for key, (dtype, shape) in self.columns.items()}
-        return {
-            "id": self.id,
-            "columns": columns,
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-        }

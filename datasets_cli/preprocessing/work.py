@@ -17,17 +17,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.functions import split_function, where_from
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline, pipeline_of
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.sources.disk import (
@@ -38,6 +39,7 @@ from datasets_cli.sources.disk import (
     replace_file,
 )
 from datasets_cli.store.cache_root import check_id, runs_to
+from datasets_cli.store.manifest_entries import Digest
 from datasets_cli.store.schema.columns import Column, one_file_each
 from datasets_cli.store.sealed_json import parse
 
@@ -45,18 +47,12 @@ REQUEST = "request.json"
 PLAN = "plan.json"
 MAX_BYTES = 1 << 20
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "input": (str,),
-    "fn": (str, dict),
-    "folder": (str,),
-    "replaces": (bool,),
-}
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
 
 @dataclass(frozen=True)
-class Request:
+class Request(JsonForm):
     """What a run was asked for."""
+
+    CLOSED = True
 
     input: str
     fn: str | Pipeline
@@ -70,12 +66,6 @@ class Request:
         new.write_text(json.dumps(self.to_json(), indent=1), encoding="ascii")
         replace_file(new, folder / REQUEST)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        fn = self.fn.to_json() if isinstance(self.fn, Pipeline) else self.fn
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return found | {"fn": fn, "options": asdict(self.options)}
-
 
 def request_of(input: str, function: Mapped, options: PreprocessOptions, replaces: bool) -> Request:
     """Return the request of a run."""
@@ -87,38 +77,26 @@ def request_of(input: str, function: Mapped, options: PreprocessOptions, replace
 
 def read_request(folder: Path) -> Request:
     """Return the request of the run in a folder, which may hold anything."""
-    found = _read(folder / REQUEST)
-    if found.keys() != {field.name for field in fields(Request)}:
-        raise ValueError(f"{REQUEST} has the fields {', '.join(sorted(found)) or 'of nothing'}")
-    options = found["options"]
-    expected = {field.name: field for field in fields(PreprocessOptions)}
-    if not isinstance(options, dict) or options.keys() != expected.keys():
-        raise ValueError(f"the options in {REQUEST} are not those of a run")
-    for name, value in options.items():
-        may_be_none = expected[name].default is None
-        kind = str if name in ("per", "where") else int
-        if type(value) not in ((kind, type(None)) if may_be_none else (kind,)):
-            raise ValueError(f"{name} in {REQUEST} is a {type(value).__name__}")
-    for name, kinds in _KINDS.items():
-        if type(found[name]) not in kinds:
-            raise ValueError(f"{name} in {REQUEST} is a {type(found[name]).__name__}")
     try:
-        check_id(found["input"])
-        if isinstance(found["fn"], dict):
-            found["fn"] = pipeline_of(found["fn"])
-        elif found["fn"]:
-            split_function(found["fn"])
-        return Request(**{**found, "options": PreprocessOptions(**options)})
+        request = decode(Request, _read(folder / REQUEST), REQUEST)
+        check_id(request.input)
+        if isinstance(request.fn, str) and request.fn:
+            split_function(request.fn)
     except UsageError as error:
         raise ValueError(f"{REQUEST}: {error}") from error
+    return request
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is read of a plan."""
+
+    function: Digest
 
 
 def read_function_digest(folder: Path) -> str:
     """Return the digest of the function that the run in a folder is of."""
-    digest = _read(folder / PLAN).get("function")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{PLAN} does not have the digest of a function")
-    return digest
+    return decode(_Plan, _read(folder / PLAN), PLAN).function
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.errors import UsageError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.store.content import canonical_json
 
@@ -24,7 +25,7 @@ Views = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
-class DeclaredDataset:
+class DeclaredDataset(JsonForm):
     """The data that a table ``[data.NAME]`` declares.
 
     Args:
@@ -35,6 +36,8 @@ class DeclaredDataset:
             views and functions, weights, arguments of the draws.
     """
 
+    JSON = "name digest num_transitions num_trajectories identity"
+
     name: str
     num_transitions: int
     num_trajectories: int
@@ -44,16 +47,6 @@ class DeclaredDataset:
     def digest(self) -> str:
         """The sha256 of the identity, as 64 hexadecimal digits: equal where the batches are."""
         return hashlib.sha256(canonical_json(self.identity)).hexdigest()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the data as JSON values."""
-        return {
-            "name": self.name,
-            "digest": self.digest,
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-            "identity": dict(self.identity),
-        }
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from datasets_cli.install.results import FailedDataset, InstalledDataset
+from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.results import DerivedDataset
@@ -17,7 +18,7 @@ DUE = frozenset({"due", "unknown", "blocked"})
 
 
 @dataclass(frozen=True)
-class PlannedDataset:
+class PlannedDataset(JsonForm):
     """One dataset of a plan.
 
     Args:
@@ -43,20 +44,17 @@ class PlannedDataset:
     options: PreprocessOptions = field(default_factory=PreprocessOptions)
     replaces: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the task as JSON values."""
-        fn = self.fn.to_json() if isinstance(self.fn, Pipeline) else self.fn
-        return {**asdict(self), "fn": fn}
-
 
 @dataclass(frozen=True)
-class PreprocessPlan:
+class PreprocessPlan(JsonForm):
     """What is to be done, in this order, and what is done already.
 
     Args:
         tasks: every dataset; what one of them reads comes before it.
         folder: where the modules of the functions are.
     """
+
+    JSON = "folder tasks"
 
     tasks: tuple[PlannedDataset, ...]
     folder: Path
@@ -66,13 +64,9 @@ class PreprocessPlan:
         """The tasks that ``run_plan`` works on."""
         return tuple(task for task in self.tasks if task.state in DUE)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return {"folder": str(self.folder), "tasks": [task.to_json() for task in self.tasks]}
-
 
 @dataclass(frozen=True)
-class PreprocessResults:
+class PreprocessResults(JsonForm):
     """What became of the tasks of a plan.
 
     Args:
@@ -83,10 +77,3 @@ class PreprocessResults:
 
     datasets: tuple[DerivedDataset | InstalledDataset, ...]
     failures: tuple[FailedDataset, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
-        return {
-            "datasets": [dataset.to_json() for dataset in self.datasets],
-            "failures": [failure.to_json() for failure in self.failures],
-        }

@@ -11,7 +11,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.preprocessing.options import Per, PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline, pipeline_of
+from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline
 
 NAME = "{name}"
 
@@ -133,7 +133,7 @@ class PreprocessStep:
                 "makes"
             )
         rest = {name: value for name, value in table.items() if name not in does}
-        return cls(**{"fn": pipeline_of(does), **rest})
+        return cls(**{"fn": Pipeline.from_json(does), **rest})
 
     def _values(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from datasets_cli.errors import IntegrityError
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.resource import Resource
 
 
 @dataclass(frozen=True)
-class RawFile:
+class RawFile(JsonForm):
     """A resource that is on this disk, with what was actually seen."""
+
+    JSON = "filename url bytes=size sha256 validator checked version|null? describes|null?"
 
     path: Path
     filename: str
@@ -24,19 +26,6 @@ class RawFile:
     checked: str = "nothing"
     version: str = ""
     describes: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest's entry, without the local path."""
-        entry = {
-            "filename": self.filename,
-            "url": self.url,
-            "bytes": self.size,
-            "sha256": self.sha256,
-            "validator": self.validator,
-            "checked": self.checked,
-        }
-        known = {"version": self.version, "describes": self.describes}
-        return entry | {name: value for name, value in known.items() if value}
 
 
 def verify(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from datasets_cli.errors import IntegrityError, SourceError
+from datasets_cli.errors import IntegrityError, SourceError, public_text
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 
@@ -72,7 +73,7 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Resource:
+class Resource(JsonForm):
     """One remote file.
 
     Args:
@@ -86,6 +87,8 @@ class Resource:
         describes: whether it is a page about the data, whose bytes change without them, such as an
             answer of the publisher's API; the data are then not known by its sha256.
     """
+
+    JSON = "filename bytes=size urls=public_urls"
 
     urls: tuple[str, ...]
     filename: str
@@ -107,6 +110,11 @@ class Resource:
                 f"The file name {self.filename!r} cannot be that of a file: expected text of up to "
                 f"{MAX_NAME_BYTES} bytes between two slashes, found {size}."
             )
+
+    @property
+    def public_urls(self) -> list[str]:
+        """Where it can be downloaded, without the secrets of addresses."""
+        return [public_text(url) for url in self.urls]
 
     @property
     def contents(self) -> tuple[Content, ...]:

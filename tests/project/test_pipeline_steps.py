@@ -212,11 +212,15 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
     [
         ({"fn": {"cast": 3}}, "cast is 3; expected texts"),
         ({"fn": {"run": "rm"}}, "there is no transform run"),
-        ({"fn": ["cast"]}, "fn in request.json is a list"),
-        ({"options": {**PIPED["options"], "where": 3}}, "where in request.json is a int"),
+        ({"fn": ["cast"]}, "request.json.fn: expected a text or an object, found"),
+        ({"options": {}}, "request.json.options.num_frames is missing"),
+        (
+            {"options": {**PIPED["options"], "where": 3}},
+            "where: expected a text or null, found",
+        ),
         (
             {"options": {**PIPED["options"], "more": 3}},
-            "options in request.json are not those",
+            "request.json.options: there is no more",
         ),
     ],
 )

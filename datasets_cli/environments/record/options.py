@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from datasets_cli.errors import UsageError
+from datasets_cli.json_form import JsonForm
 
 EPISODES_AN_ENV = 4
 MOST_CHUNKS = 256
 
 
 @dataclass(frozen=True)
-class RecordOptions:
+class RecordOptions(JsonForm):
     """What decides the values of a recording, but for the policy's own code."""
 
     env: str
@@ -56,7 +57,3 @@ class RecordOptions:
         """The step limit of an episode: more than are to be recorded are of no use."""
         limits = [limit for limit in (self.max_episode_steps, self.num_steps) if limit]
         return min(limits, default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the options as JSON values."""
-        return {**asdict(self), "env_options": dict(self.env_options)}

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 from datasets_cli.errors import UsageError
 from datasets_cli.store.content import canonical_json
@@ -134,16 +134,22 @@ class Pipeline:
                 found[field.name] = value[0]
         return found
 
+    @classmethod
+    def from_json(cls, table: Mapping[str, Any]) -> Self:
+        """Return the pipeline that plain data are, such as a table of ``rlds.toml``.
+
+        Raises:
+            UsageError: there is no such transform, or it cannot have such a value.
+        """
+        if unknown := [name for name in table if name not in NAMES]:
+            raise UsageError(
+                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}"
+            )
+        return cls(**table)
+
 
 NAMES = tuple(field.name for field in fields(Pipeline))
 """The names of the transforms, in their order."""
-
-
-def pipeline_of(table: Mapping[str, Any]) -> Pipeline:
-    """Return the pipeline that plain data are, such as a table of ``rlds.toml``."""
-    if unknown := [name for name in table if name not in NAMES]:
-        raise UsageError(f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}")
-    return Pipeline(**table)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from datasets_cli.checked_json import WrongValue, decode
+from datasets_cli.json_form import JsonForm
 from datasets_cli.store.schema.columns import Key, show_key
 
 TABLE = "deep_check"
@@ -13,8 +15,10 @@ TABLE = "deep_check"
 
 
 @dataclass(frozen=True)
-class ColumnReport:
+class ColumnReport(JsonForm):
     """The numbers of one column."""
+
+    JSON = "key nan=num_nan infinite=num_infinite min=smallest max=largest constant=is_constant"
 
     key: Key
     num_nan: int
@@ -23,20 +27,9 @@ class ColumnReport:
     largest: float | None
     is_constant: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the column as JSON values."""
-        return {
-            "key": list(self.key),
-            "nan": self.num_nan,
-            "infinite": self.num_infinite,
-            "min": self.smallest,
-            "max": self.largest,
-            "constant": self.is_constant,
-        }
-
 
 @dataclass(frozen=True)
-class DeepReport:
+class DeepReport(JsonForm):
     """A dataset whose every row was read, and keeps the rules of the format.
 
     Args:
@@ -50,15 +43,6 @@ class DeepReport:
     num_trajectories: int
     num_frames: int
     columns: tuple[ColumnReport, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {
-            "num_transitions": self.num_transitions,
-            "num_trajectories": self.num_trajectories,
-            "num_frames": self.num_frames,
-            "columns": [column.to_json() for column in self.columns],
-        }
 
     @property
     def remarks(self) -> list[str]:
@@ -78,27 +62,6 @@ class DeepReport:
 def report_from_json(table: Mapping[str, Any]) -> DeepReport | None:
     """Return the report that ``to_json`` described; None where these values are no report."""
     try:
-        columns = tuple(_column(entry) for entry in table["columns"])
-        return DeepReport(
-            int(table["num_transitions"]),
-            int(table["num_trajectories"]),
-            int(table["num_frames"]),
-            columns,
-        )
-    except (KeyError, TypeError, ValueError):
+        return decode(DeepReport, table)
+    except WrongValue:
         return None
-
-
-def _column(entry: Mapping[str, Any]) -> ColumnReport:
-    smallest, largest = (
-        number if isinstance(number, int) or number is None else float(number)
-        for number in (entry["min"], entry["max"])
-    )
-    return ColumnReport(
-        tuple(str(name) for name in entry["key"]),
-        int(entry["nan"]),
-        int(entry["infinite"]),
-        smallest,
-        largest,
-        bool(entry["constant"]),
-    )

@@ -35,7 +35,7 @@ AtLeastOne = Annotated[int, whole(1, LARGEST, "2**48")]
 class Field(JsonForm):
     """Bytes of a record that hold one column, and the successor column that shares them."""
 
-    JSON = ("*column", "successor", "offset")
+    JSON = "*column successor offset"
 
     column: Column
     successor: StoredKey | None
@@ -46,7 +46,7 @@ class Field(JsonForm):
 class ConstantField(JsonForm):
     """A column that is the same in every row, and the bytes of its row."""
 
-    JSON = ("*column", "value")
+    JSON = "*column value"
 
     column: Column
     value: bytes
@@ -56,7 +56,7 @@ class ConstantField(JsonForm):
 class FrameField(JsonForm):
     """Frames of a column, compressed one by one, and the successor column that shares them."""
 
-    JSON = ("*column", "successor")
+    JSON = "*column successor"
 
     column: Column
     successor: StoredKey | None
@@ -81,7 +81,7 @@ class FrameField(JsonForm):
 class Record(JsonForm):
     """How the columns of a dataset are laid out in records."""
 
-    JSON = ("record_bytes=size", "num_records", "fields", "constants", "made", "frames")
+    JSON = "record_bytes=size num_records fields constants made frames"
 
     size: AtLeastOne
     num_records: AtLeastOne

@@ -9,7 +9,6 @@ import pytest
 
 from datasets_cli import ExperienceReplay, Pipeline, ReplayBuffer, open_storage
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.pipelines.pipeline import pipeline_of
 from tests.support.derived import preprocess
 from tests.support.text_rows import ID, steps_of, write
 
@@ -40,12 +39,12 @@ def test_it_is_called_by_its_steps_and_has_a_digest_that_no_release_changes() ->
 
 
 def test_it_is_the_same_again_from_its_json() -> None:
-    assert pipeline_of(FULL.to_json()) == FULL
+    assert Pipeline.from_json(FULL.to_json()) == FULL
     assert Pipeline(cast="float32").to_json() == {"cast": "float32"}
     assert Pipeline(select=["a", "b"]) == Pipeline(select="a,b")
     assert Pipeline().to_json() == {}
     assert Pipeline(select=["a,b"]).to_json() == {"select": ["a,b"]}, "one key with a comma"
-    assert {FULL: 1}[pipeline_of(FULL.to_json())] == 1
+    assert {FULL: 1}[Pipeline.from_json(FULL.to_json())] == 1
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -76,7 +75,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("values", "message"), WRONG)
 def test_a_value_that_cannot_be_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        pipeline_of(values)
+        Pipeline.from_json(values)
     assert message in str(caught.value)
 
 
