@@ -63,11 +63,11 @@ UNUSUAL = {
 }
 
 
-@pytest.mark.parametrize("spec", UNUSUAL.values(), ids=UNUSUAL)
-def test_an_unusual_spec_comes_back_equal(spec: TensorSpec) -> None:
-    found = through_text(spec)
-    assert found == spec
-    assert found.device == spec.device
+def test_an_unusual_spec_comes_back_equal() -> None:
+    for name, spec in UNUSUAL.items():
+        found = through_text(spec)
+        assert found == spec, name
+        assert found.device == spec.device, name
 
 
 def test_the_sign_of_a_zero_comes_back() -> None:

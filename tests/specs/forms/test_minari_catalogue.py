@@ -49,15 +49,12 @@ def printed_space(text: str) -> Space[Any]:
     return space
 
 
-PRINTED = sorted({row[column] for row in catalogue() for column in COLUMNS} - {""})
-
-
-@pytest.mark.parametrize("text", PRINTED)
-def test_a_space_of_the_catalogue_comes_back_equal(text: str) -> None:
-    space = printed_space(text)
-    spec = spec_from_gymnasium(space)
-    assert spec_to_gymnasium(spec) == space
-    assert spec_from_json(json.loads(json.dumps(spec_to_json(spec), allow_nan=False))) == spec
+def test_every_space_of_the_catalogue_comes_back_equal() -> None:
+    for text in {row[column] for row in catalogue() for column in COLUMNS} - {""}:
+        space = printed_space(text)
+        spec = spec_from_gymnasium(space)
+        assert spec_to_gymnasium(spec) == space
+        assert spec_from_json(json.loads(json.dumps(spec_to_json(spec), allow_nan=False))) == spec
 
 
 def test_all_datasets_but_three_state_their_spaces() -> None:
