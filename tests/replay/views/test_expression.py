@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,13 +13,13 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.views.expression import Condition
 from tests.replay.views.conftest import LENGTHS
+from tests.support.refusals import check_refused
 
 STARTS = np.cumsum([0, *LENGTHS])
 
 
-@pytest.mark.parametrize(
-    ("where", "numbers"),
-    [
+def test_a_condition_keeps_the_trajectories_that_it_holds_for(replay: ExperienceReplay) -> None:
+    for where, numbers in [
         ("length > 4", [2, 4]),
         ("length >= 4 and length != 6", [0]),
         ("3 <= length < 6", [0, 3]),
@@ -33,12 +35,8 @@ STARTS = np.cumsum([0, *LENGTHS])
         ("last(action) - first(action) == length - 1", [0, 1, 2, 3, 4]),
         ("mean(next.reward) > 1e-1 and true", [0, 1, 2, 3, 4]),
         ("length / (length - 1) > 1e300", [1]),
-    ],
-)
-def test_a_condition_keeps_the_trajectories_that_it_holds_for(
-    replay: ExperienceReplay, where: str, numbers: list[int]
-) -> None:
-    assert replay.filter(where).trajectories["number"].tolist() == numbers
+    ]:
+        assert replay.filter(where).trajectories["number"].tolist() == numbers, where
 
 
 COLUMNS = st.sampled_from(["length", "number", "start", "max(action)"])
@@ -72,9 +70,8 @@ def test_conditions_are_those_of_python_for_each_trajectory(
         assert found[number] is bool(right)
 
 
-@pytest.mark.parametrize(
-    ("where", "why"),
-    [
+def test_whatever_is_no_condition_is_refused(toy: ExperienceReplay) -> None:
+    wrong = [
         ("", "cannot be read"),
         ("return >", "cannot be read"),
         ("length > 3; length", "cannot be read"),
@@ -99,13 +96,11 @@ def test_conditions_are_those_of_python_for_each_trajectory(
         ("length > 3j", "is nothing that a condition has"),
         ("length > '3'", "is nothing that a condition has"),
         ("length := 3", "cannot be read"),
-    ],
-)
-def test_whatever_is_no_condition_is_refused(toy: ExperienceReplay, where: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why) as raised:
-        toy.filter(where)
-    assert "'return > 300 and length >= 100'" in str(raised.value)
-    assert len(str(raised.value)) < 2000
+    ]
+    calls = [(why, partial(toy.filter, where)) for where, why in wrong]
+    for refusal in check_refused(UsageError, calls):
+        assert "'return > 300 and length >= 100'" in str(refusal)
+        assert len(str(refusal)) < 2000
 
 
 def test_text_cannot_be_compared(replay: ExperienceReplay) -> None:
