@@ -38,7 +38,7 @@ from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
-from tests.support.pairwise import pairwise
+from tests.support.covering import covering
 
 LENGTH = 5  # rows of each trajectory
 ROWS = 20
@@ -226,7 +226,7 @@ SAMPLERS: list[Callable[[], Sampler]] = [
 
 @pytest.mark.parametrize(
     ("sampler", "kind", "prefetch"),
-    pairwise(itertools.product(SAMPLERS, (ReplayBuffer, TensorDictReplayBuffer), (None, 2))),
+    covering(itertools.product(SAMPLERS, (ReplayBuffer, TensorDictReplayBuffer), (None, 2))),
 )
 def test_every_sampler_and_buffer_works_on_a_storage_made_from_the_protocol(
     sampler: Callable[[], Sampler], kind: type[ReplayBuffer], prefetch: int | None

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.replay.persistence import dump as dumping
+from tests.support.covering import covering
 from tests.support.parity import CAPACITY, Calls, calls, full_rows, kept, ours, same, theirs
 from tests.support.torchrl_trees import trees  # noqa: F401
 from tests.torchrl.test_parity_priorities import same_priorities
@@ -46,7 +47,9 @@ def numbers(buffer: Any, batches: int) -> list[list[int]]:
     return [buffer.sample(3)["number"].tolist() for _ in range(batches)]
 
 
-@pytest.mark.parametrize(("storage", "sampler"), [*itertools.product(STORAGES, SAMPLERS)])
+@pytest.mark.parametrize(
+    ("storage", "sampler"), covering(itertools.product(STORAGES, SAMPLERS), together=1)
+)
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
 def test_what_torchrl_dumped_is_loaded_and_continues(

@@ -16,7 +16,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.pairwise import pairwise
+from tests.support.covering import covering
 from tests.support.parity import (
     CAPACITY,
     FIXED,
@@ -105,7 +105,7 @@ def drawn(buffer: Any, sampler: str) -> Any:
     return *forms, rows, [len(rows) for rows in batches]
 
 
-@pytest.mark.parametrize(("storage", "sampler", "writer", "buffer"), pairwise(MATRIX))
+@pytest.mark.parametrize(("storage", "sampler", "writer", "buffer"), covering(MATRIX))
 @settings(max_examples=2, deadline=None, phases=[Phase.generate])
 @given(data=st.data())
 def test_both_libraries_do_the_same(

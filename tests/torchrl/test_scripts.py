@@ -49,6 +49,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.usefixtures("trees"),
 ]
+# That TorchRL does what the model says needs no proof each time.
+each_library = pytest.mark.parametrize(
+    "library", ["ours", pytest.param("theirs", marks=pytest.mark.slow)]
+)
 CALLS = 5  # of the collector; the ring is full after 2 and a half
 
 
@@ -103,7 +107,7 @@ def use(run: Run, calls: int) -> list[TensorDict]:
     return batches
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_library
 @pytest.mark.parametrize("name", ONLINE)
 def test_a_script_that_collects_trains_on_what_was_collected(
     name: str, library: str, tmp_path: Path
@@ -144,7 +148,7 @@ def saved(buffer: Any, other: Any, folder: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Loading the storage on an uninitialized TensorDict")
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_library
 @pytest.mark.parametrize("name", ONLINE)
 def test_a_script_continues_from_a_checkpoint_of_a_ring_that_has_wrapped(
     name: str, library: str, tmp_path: Path
@@ -181,7 +185,7 @@ def test_a_pickled_or_saved_buffer_continues_its_draws(
         assert torch.equal(other.sample()["index"], run.buffer.sample()["index"])
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_library
 def test_gail_trains_on_every_frame_of_a_call_once_an_epoch(library: str) -> None:
     names = LIBRARIES[library]
     buffer = names.TensorDictReplayBuffer(
@@ -200,7 +204,7 @@ def test_gail_trains_on_every_frame_of_a_call_once_an_epoch(library: str) -> Non
             assert_rows(torch.cat(batches), numbers.tolist(), pixels=False)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@each_library
 @pytest.mark.parametrize("storage", ["LazyMemmapStorage", "LazyTensorStorage"])
 def test_dreamer_draws_runs_of_frames_of_one_environment(
     library: str, storage: str, tmp_path: Path

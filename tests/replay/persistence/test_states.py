@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ from datasets_cli import (
 from datasets_cli.errors import UsageError
 from tests.replay.persistence.test_dump_rows import KINDS, items, shown, typed
 from tests.replay.storages.test_storages import steps
+from tests.support.covering import covering
+from tests.support.refusals import check_refused
 
 SAMPLERS: dict[str, Callable[[], Any]] = {
     "random": RandomSampler,
@@ -56,31 +60,14 @@ STORAGES: dict[str, Callable[[], Any]] = {
     "memory of 2": lambda: LazyTensorStorage(40, ndim=2),
     "files of 2": lambda: LazyMemmapStorage(40, ndim=2),
 }
-CASES = {
-    **{
-        f"{storage}, {sampler}": (storage, sampler, {})
-        for storage in STORAGES
-        for sampler in SAMPLERS
-    },
-    "prefetch": ("memory", "epoch", {"prefetch": 2}),
-    "prefetch of slices": ("memory", "slices once", {"prefetch": 2}),
-    "prefetch of priorities": ("memory", "priorities", {"prefetch": 2}),
-    "highest": ("memory", "random", {"writer": TensorDictMaxValueWriter}),
-    "highest of a list": ("list", "epoch", {"writer": TensorDictMaxValueWriter}),
-}
+EVERYWHERE = ("memory", "memory of 2")
+ELSEWHERE = itertools.product(STORAGES.keys() - EVERYWHERE, SAMPLERS)
+MATRIX = [*itertools.product(EVERYWHERE, SAMPLERS), *covering(sorted(ELSEWHERE), together=1)]
 
 
-def made(case: str, seed: int) -> TensorDictReplayBuffer:
-    storage, sampler, arguments = CASES[case]
-    if "writer" in arguments:
-        arguments = {"writer": arguments["writer"]("number")}
-    return TensorDictReplayBuffer(
-        storage=STORAGES[storage](),
-        sampler=SAMPLERS[sampler](),
-        batch_size=4,
-        seed=seed,
-        **arguments,
-    )
+def made(storage: str, sampler: str, seed: int, **arguments: Any) -> TensorDictReplayBuffer:
+    parts = {"storage": STORAGES[storage](), "sampler": SAMPLERS[sampler]()}
+    return TensorDictReplayBuffer(**parts, batch_size=4, seed=seed, **arguments)
 
 
 def fill(buffer: TensorDictReplayBuffer, start: int) -> list[Any]:
@@ -99,17 +86,18 @@ def same_rows(one: Any, other: Any) -> bool:
     return list(one.keys()) == list(other.keys()) and bool((one == other).all())
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_state_is_loaded_with_torchs_defaults_and_continues(tmp_path: Path, case: str) -> None:
-    first, other = made(case, 1), made(case, 2)
+def check_continues(
+    first: TensorDictReplayBuffer, other: TensorDictReplayBuffer, folder: Path
+) -> None:
+    """Load the state of one buffer into another, and compare what both then draw and write."""
     fill(first, 0)
     fill(first, 100)
-    if "priorit" in case:  # before batches are drawn ahead, which is by what is known then
+    if first.sampler.has_priorities:  # before batches are drawn ahead, by what is known then
         index = torch.tensor([[0, 0], [3, 1]] if first.storage.ndim == 2 else [0, 3])
         first.update_priority(index, torch.tensor([5.0, 0.2]))
     first.sample()
     first.sample()
-    other.load_state_dict(saved(first.state_dict(), tmp_path))
+    other.load_state_dict(saved(first.state_dict(), folder))
     assert len(other) == len(first) and same_rows(first[:], other[:])
     for start in (1000, 2000):
         for _ in range(3):
@@ -118,10 +106,31 @@ def test_a_state_is_loaded_with_torchs_defaults_and_continues(tmp_path: Path, ca
     assert same_rows(first[:], other[:])
 
 
+@pytest.mark.parametrize(("storage", "sampler"), MATRIX)
+def test_a_state_is_loaded_with_torchs_defaults_and_continues(
+    tmp_path: Path, storage: str, sampler: str
+) -> None:
+    check_continues(made(storage, sampler, 1), made(storage, sampler, 2), tmp_path)
+
+
+@pytest.mark.parametrize("sampler", ["epoch", "slices once", "priorities"])
+def test_a_state_has_the_batches_that_were_made_ahead(tmp_path: Path, sampler: str) -> None:
+    first, other = (made("memory", sampler, seed, prefetch=2) for seed in (1, 2))
+    check_continues(first, other, tmp_path)
+
+
+@pytest.mark.parametrize("storage", ["memory", "list"])
+def test_a_state_has_the_ranks_of_the_highest(tmp_path: Path, storage: str) -> None:
+    first, other = (
+        made(storage, "random", seed, writer=TensorDictMaxValueWriter("number")) for seed in (1, 2)
+    )
+    check_continues(first, other, tmp_path)
+
+
 def test_the_state_of_an_ensemble_is_loaded_so(tmp_path: Path, door: str) -> None:
     def ensemble(seed: int) -> ReplayBufferEnsemble:
-        names = "memory, epoch", "list, priorities", "files, slices"
-        members = [made(name, seed) for name in names]
+        names = (("memory", "epoch"), ("list", "priorities"), ("files", "slices"))
+        members = [made(*parts, seed) for parts in names]
         for member in members:
             fill(member, seed)
         replay = ExperienceReplay(door, replacement=False, download=False)
@@ -312,18 +321,16 @@ def small(parts: str, storage: Any = LazyTensorStorage, count: int = 5) -> Tenso
 
 
 @pytest.mark.parametrize("storage", [LazyTensorStorage, ListStorage])
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_in_a_state_leaves_the_buffer(wrong: str, storage: Any) -> None:
-    parts, entries = WRONG[wrong]
-    good = small(parts, storage).state_dict()
-    used, empty = small(parts, storage, count=3), small(parts, storage, count=0)
-    before = repr(used.state_dict())
-    for buffer in (used, empty):
-        with pytest.raises(UsageError):
-            buffer.load_state_dict(good | entries)
-    assert repr(used.state_dict()) == before
-    empty.extend(TensorDict({"other": torch.ones(2), "number": torch.ones(2)}, [2]))
-    assert len(empty) == 2  # no form was kept of rows that were refused
+def test_what_is_wrong_in_a_state_leaves_the_buffer(storage: Any) -> None:
+    for wrong, (parts, entries) in WRONG.items():
+        good = small(parts, storage).state_dict()
+        used, empty = small(parts, storage, count=3), small(parts, storage, count=0)
+        before = repr(used.state_dict())
+        for buffer in (used, empty):
+            check_refused(UsageError, [("", partial(buffer.load_state_dict, good | entries))])
+        assert repr(used.state_dict()) == before, wrong
+        empty.extend(TensorDict({"other": torch.ones(2), "number": torch.ones(2)}, [2]))
+        assert len(empty) == 2, wrong  # no form was kept of rows that were refused
 
 
 @pytest.mark.parametrize("state", [None, [], "x"])
@@ -332,9 +339,8 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
         small("random").load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
+def test_what_are_no_priorities_is_refused_and_leaves_the_sampler() -> None:
+    for entries in (
         {"priorities": torch.tensor([1.0, math.nan])},
         {"priorities": torch.tensor([1.0, math.inf])},
         {"priorities": torch.tensor([1.0, -3.0])},
@@ -344,19 +350,17 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
         {"max_priority": math.nan},
         {"alpha": "x"},
         {"eps": -1.0},
-    ],
-)
-def test_what_are_no_priorities_is_refused_and_leaves_the_sampler(entries: dict[str, Any]) -> None:
-    buffer = small("priorities")
-    state = buffer.state_dict()
-    wrong = state["sampler"] | {"beta": 0.9} | entries
-    with pytest.raises(UsageError):
-        buffer.load_state_dict(state | {"sampler": wrong})
-    assert repr(buffer.state_dict()) == repr(state)
-    sampler = PrioritizedSampler(10, 0.7, 0.5)
-    with pytest.raises((UsageError, TypeError, RuntimeError)):
-        sampler.load_state_dict(wrong)
-    assert sampler.beta == 0.5
+    ):
+        buffer = small("priorities")
+        state = buffer.state_dict()
+        wrong = state["sampler"] | {"beta": 0.9} | entries
+        with pytest.raises(UsageError):
+            buffer.load_state_dict(state | {"sampler": wrong})
+        assert repr(buffer.state_dict()) == repr(state)
+        sampler = PrioritizedSampler(10, 0.7, 0.5)
+        with pytest.raises((UsageError, TypeError, RuntimeError)):
+            sampler.load_state_dict(wrong)
+        assert sampler.beta == 0.5
 
 
 def test_a_state_shares_no_memory_with_a_list_of_rows() -> None:

@@ -46,9 +46,17 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 @pytest.fixture(scope="module", params=[CompactWriter, TedWriter])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rows, in each layout."""
     found = tmp_path_factory.mktemp("rows") / "rows"
     write(request.param, found, transitions(LENGTHS, 0))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("compact") / "rows"
+    write(CompactWriter, found, transitions(LENGTHS, 0))
     return found
 
 
@@ -74,8 +82,8 @@ def reads_ahead(replay: TensorDictReplayBuffer) -> bool:
 
 
 @each_sampler
-def test_the_batches_are_those_of_one_by_one(folder: Path, sampler: str) -> None:
-    plain, ahead = one_by_one(folder, sampler), buffer(folder, sampler)
+def test_the_batches_are_those_of_one_by_one(either: Path, sampler: str) -> None:
+    plain, ahead = one_by_one(either, sampler), buffer(either, sampler)
     for _ in range(40):
         right, found = plain.sample(), ahead.sample()
         assert set(found.keys(True, True)) == set(right.keys(True, True))
@@ -99,8 +107,8 @@ STEPS = st.lists(
 @each_sampler
 @settings(max_examples=15, deadline=None)
 @given(steps=STEPS)
-def test_whatever_is_done_in_between(folder: Path, sampler: str, steps: list[str]) -> None:
-    both = [one_by_one(folder, sampler), buffer(folder, sampler)]
+def test_whatever_is_done_in_between(either: Path, sampler: str, steps: list[str]) -> None:
+    both = [one_by_one(either, sampler), buffer(either, sampler)]
     states = [replay.state_dict() for replay in both]
     for step in ["sample", "sample", "sample", *steps, "sample"]:
         if step == "state":
@@ -123,8 +131,8 @@ def test_whatever_is_done_in_between(folder: Path, sampler: str, steps: list[str
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "slices", "without replacement"])
-def test_a_batch_is_pickled_without_the_others(folder: Path, sampler: str) -> None:
-    replay = buffer(folder, sampler, batch_size=4)
+def test_a_batch_is_pickled_without_the_others(either: Path, sampler: str) -> None:
+    replay = buffer(either, sampler, batch_size=4)
     alone, _, _, among_others = (replay.sample() for _ in range(4))
     assert reads_ahead(replay)
     assert len(pickle.dumps(among_others)) <= len(pickle.dumps(alone)) + 100
@@ -132,8 +140,8 @@ def test_a_batch_is_pickled_without_the_others(folder: Path, sampler: str) -> No
         assert leaf.untyped_storage().nbytes() == alone[key].untyped_storage().nbytes()
 
 
-def test_changing_a_batch_changes_no_other(folder: Path) -> None:
-    plain, ahead = one_by_one(folder, "uniform"), buffer(folder, "uniform")
+def test_changing_a_batch_changes_no_other(either: Path) -> None:
+    plain, ahead = one_by_one(either, "uniform"), buffer(either, "uniform")
     for _ in range(20):
         right, found = plain.sample(), ahead.sample()
         assert bool((right == found).all())
@@ -293,8 +301,8 @@ def test_a_forked_process_continues_with_the_next_batch(folder: Path) -> None:
     assert torch.equal(replay.sample()["index"], plain.sample()["index"])
 
 
-def test_blocks_are_at_most_a_megabyte(folder: Path) -> None:
-    replay = buffer(folder, "uniform", batch_size=1024)
+def test_blocks_are_at_most_a_megabyte(either: Path) -> None:
+    replay = buffer(either, "uniform", batch_size=1024)
     sizes = []
     for _ in range(40):
         replay.sample()
