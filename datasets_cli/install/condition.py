@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_of
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.replaced import read_one_copy
@@ -74,6 +74,4 @@ def read_manifest_of(folder: Path, id: str) -> Manifest:
 def check_owner(manifest: Manifest, id: str) -> None:
     """Check that a manifest is that of the id in whose folder it is."""
     if manifest.id != id:
-        raise DamagedDataset(
-            f"{id}: its manifest is that of {manifest.id!r}. {reinstall_advice_of(id)}"
-        )
+        raise DamagedDataset(f"{id}: its manifest is that of {manifest.id!r}. {repair_advice(id)}")

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.condition import check_owner
 from datasets_cli.install.find import installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.progress_bars import shown
-from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
@@ -137,7 +137,7 @@ def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> N
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
             raise DamagedDataset(
                 f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
-                f"{reinstall_advice(manifest)}"
+                f"{repair_advice(manifest.id)}"
             )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.damage import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
     DatasetNotInstalled,
@@ -22,9 +25,9 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.parallel.engine import Workers
+from datasets_cli.preprocessing.command import command_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
-from datasets_cli.reinstall import reinstall_advice_at, source_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
@@ -114,20 +117,36 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     except DatasetNotInstalled as error:  # somebody deletes it meanwhile
         return RepairedDataset(id, FAILED, error=error)
     except IntegrityError as error:
-        damage = error
+        found = error
+    # What a newer version wrote may be whole, and would be replaced by older files.
+    if dry_run or (isinstance(found, DamagedDataset) and found.newer):
+        return RepairedDataset(id, FAILED, str(found), error=found)
+    damage = str(found).removesuffix(f" {repair_advice(id)}")
     known = condition_of(root.dataset(id), id).manifest
-    advice = reinstall_advice_at(root.dataset(id))
-    # What a newer version wrote may be whole, and would be replaced by older files. The function of
-    # derived data is not kept with them.
-    is_newer = isinstance(damage, DamagedDataset) and damage.newer
-    if dry_run or is_newer or id.startswith(("derived/", "recorded/")) or (known and known.parent):
-        return RepairedDataset(id, FAILED, str(damage), error=damage)
+    if how := _how_to_make_again(id, known):
+        unrepaired = DamagedDataset(f"{damage} {how}")
+        return RepairedDataset(id, FAILED, str(unrepaired), error=unrepaired)
     try:
         folder = _make_again(id, known, copy, config, progress)
     except RldsError as error:
-        return RepairedDataset(id, FAILED, str(damage), error=error)
+        return RepairedDataset(id, FAILED, damage, error=error)
     same = None if known is None else read_manifest(folder).content == known.content
-    return RepairedDataset(id, REPAIRED, str(damage).removesuffix(f" {advice}"), same)
+    return RepairedDataset(id, REPAIRED, damage, same)
+
+
+def _how_to_make_again(id: str, known: Manifest | None) -> str:
+    """Return how derived or recorded data are made again, which no publisher has; else nothing."""
+    if id.startswith("recorded/"):
+        return "Record it again: rlds record, into another --out until this one is deleted."
+    delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
+    if known is None or known.parent is None:
+        is_derived = id.startswith("derived/")
+        return f"{delete} derive it by the call that made it." if is_derived else ""
+    if command := command_of(known):
+        return f"{delete} {command}"
+    name = known.function.get("name")
+    by = f"the function {name}" if name else "the call that made it"
+    return f"{delete} derive it from {known.parent['id']} by {by}."
 
 
 def _make_again(
@@ -140,7 +159,7 @@ def _make_again(
         options = replace(
             options,
             layout=known.layout,
-            source=source_folder(known),
+            source=_source_folder(known, config),
             accept_any=bool(known.unverified),
         )
     folder = CacheRoot(config.root).dataset(id)
@@ -152,6 +171,16 @@ def _make_again(
             progress=told,
             unless=lambda: identity(folder) != copy and _is_sound(id, config),
         )
+
+
+def _source_folder(known: Manifest, config: Config) -> str | None:
+    """Return the folder that raw files came from; None where they were fetched, or ship with us."""
+    first = known.resources[0] if known.resources else {}
+    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
+    if not Path(url).is_absolute():
+        return None
+    ships = resolve(known.id, CacheRoot(config.root), unlisted=True).recipe.folder is not None
+    return None if ships else url.removesuffix(filename).rstrip("/")
 
 
 def _is_sound(id: str, config: Config) -> bool:

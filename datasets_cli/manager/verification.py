@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from datasets_cli.config import Config
+from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.condition import read_manifest_of
 from datasets_cli.install.find import installed_id
 from datasets_cli.progress import Progress, reporting_to
-from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -94,7 +94,7 @@ def _reading_errors(manifest: Manifest) -> Iterator[None]:
     except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
         raise DamagedDataset(
             f"{manifest.id}: its files are as the manifest says, but cannot be read "
-            f"({type(error).__name__}: {error}). {reinstall_advice(manifest)}"
+            f"({type(error).__name__}: {error}). {repair_advice(manifest.id)}"
         ) from error
 
 
@@ -104,5 +104,5 @@ def _check_content(manifest: Manifest) -> None:
     if manifest.content != computed:
         raise DamagedDataset(
             f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
-            f"describes the content {computed}. {reinstall_advice(manifest)}"
+            f"describes the content {computed}. {repair_advice(manifest.id)}"
         )

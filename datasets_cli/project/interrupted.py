@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from datasets_cli.install.find import is_installed
+from datasets_cli.preprocessing.command import preprocess_command
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.work import Request, read_function_digest, read_request
 from datasets_cli.project.results import Kind, PlannedDataset, TaskState
-from datasets_cli.reinstall import preprocess_command
 from datasets_cli.store.cache_root import CacheRoot, lock_of
 from datasets_cli.store.lock import is_held
 
@@ -69,11 +69,11 @@ def _why_not(id: str, request: Request, folder: Path) -> str:
     if isinstance(request.fn, Pipeline):
         return (
             "cannot be resumed: another version of rlds began it, whose transforms meant something "
-            f"else. To begin it again: {shlex.join(command)}"
+            f"else. To begin it again: {command}"
         )
     if Path(request.folder) != folder:
         return f"cannot be resumed from here: cd {shlex.quote(request.folder)}"
     return (
         f"cannot be resumed: {request.fn} is not known to be what it was. To begin it again, or "
-        f"to continue if it is: {shlex.join(command)}"
+        f"to continue if it is: {command}"
     )

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset, DiskFull, UsageError
-from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -177,10 +177,7 @@ def _check_kind(path: Path | str, mode: int) -> None:
 
 
 def _not_regular(path: Path | str, kind: str) -> DamagedDataset:
-    return DamagedDataset(
-        f"{path} is {kind}, where a dataset has a regular file; it was not opened. "
-        f"{reinstall_advice_at(Path(path))}"
-    )
+    return damaged(path, f"{path} is {kind}, where a dataset has a regular file; it was not opened")
 
 
 def sha256_of(path: Path) -> str:

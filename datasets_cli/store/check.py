@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from datasets_cli.checked_json import decode
-from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice
+from datasets_cli.damage import damaged
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
 from datasets_cli.store.compact.record_check import check_record
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
@@ -36,7 +35,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
     # The right size is the manifest's, and what its columns need. Costs one `lstat` a file.
     # tensordict's own loader drops a missing leaf, grows a short one with zeros and follows
     # symbolic links.
-    record = check_entries(manifest)
+    record = check_entries(folder, manifest)
     needed = _sizes_needed(manifest, record)
     above: dict[str, str] = {}
     problems = [
@@ -73,7 +72,7 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
     _raise_problems(folder, manifest, problems)
 
 
-def check_entries(manifest: Manifest) -> Record:
+def check_entries(folder: Path, manifest: Manifest) -> Record:
     """Check that the entries of a manifest agree; return its record, empty for ``ted``."""
     # The type of each entry was checked when the manifest was read.
     try:
@@ -87,10 +86,8 @@ def check_entries(manifest: Manifest) -> Record:
         record = decode(Record, manifest.record, "record")
         check_record(record, manifest.columns, manifest.num_transitions, manifest.num_trajectories)
     except ValueError as error:
-        raise DamagedDataset(
-            f"The manifest of {manifest.id} does not describe a dataset: {error}. "
-            f"{reinstall_advice(manifest)}"
-        ) from error
+        problem = f"The manifest of {manifest.id} does not describe a dataset: {error}"
+        raise damaged(folder, problem) from error
     return record
 
 
@@ -175,10 +172,8 @@ def _look_at(path: Path | str) -> os.stat_result | None:
 
 def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> None:
     if problems:
-        raise DamagedDataset(
-            f"{manifest.id} under {folder} is not what its manifest says: {'; '.join(problems)}. "
-            f"{reinstall_advice(manifest)}"
-        )
+        what = f"{manifest.id} under {folder} is not what its manifest says"
+        raise damaged(folder, f"{what}: {'; '.join(problems)}")
 
 
 def folder_size(folder: Path) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from datasets_cli.checked_json import Check, WrongValue, decode, wrong
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
-from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
@@ -235,7 +235,7 @@ def _check_filename(name: str) -> None:
 def _of_another_version(path: Path, version: int) -> DamagedDataset:
     what = f"{path} has format version {str(version)[:20]}, and this program reads {FORMAT_VERSION}"
     if version < FORMAT_VERSION:
-        return DamagedDataset(f"{what}. {reinstall_advice_at(path)}")
+        return damaged(path, what)
     error = DamagedDataset(
         f"{what}: a newer one wrote it, and it may be whole. Upgrade: "
         "pip install --upgrade rlds-cli"
@@ -247,4 +247,4 @@ def _of_another_version(path: Path, version: int) -> DamagedDataset:
 def _damaged(path: Path, problem: object) -> DamagedDataset:
     # What is quoted may be of any length, and break lines.
     plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
-    return DamagedDataset(f"{path} is not a valid manifest: {plain}. {reinstall_advice_at(path)}")
+    return damaged(path, f"{path} is not a valid manifest: {plain}")

@@ -361,7 +361,7 @@ def test_a_dataset_that_lost_a_file_is_not_taken_for_installed(
 ) -> None:
     (config.root / "datasets" / door / "action.memmap").unlink()
     assert main(["download", door]) == 4
-    assert "rlds download --force" in capsys.readouterr().err
+    assert f"Run: rlds repair {door}" in capsys.readouterr().err
     assert main(["list", "--installed"]) == 0
     assert "damaged" in capsys.readouterr().out
 

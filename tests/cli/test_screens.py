@@ -68,7 +68,7 @@ def test_nor_is_one_about_what_is_installed(
 def test_a_pipe_gets_the_whole_reason_of_damage(door: str, config: Config, capsys: Capture) -> None:
     (config.root / "datasets" / door / "manifest.json").write_text("{}")
     assert main(["list", "--installed"]) == 0
-    assert f"Install it again: rlds download --force {door}" in capsys.readouterr().out
+    assert f"Run: rlds repair {door}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", WIDTHS)

@@ -164,7 +164,7 @@ ROOTS = [
     Wrong("demo --keep --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
     Wrong("path demo/iris --root sources", 3, "Run: rlds download demo/iris"),
     Wrong("info foreign/x", 3, "See: rlds list", data.moved(IRIS, "x")),
-    Wrong("verify demo/pang --json", 4, "download --force demo/pang", data.moved(PONG, "pang")),
+    Wrong("verify demo/pang --json", 4, "rlds repair demo/pang", data.moved(PONG, "pang")),
     Wrong("delete iris --yes", 3, "rlds download", data.gone(f"{IRIS}/manifest.json")),
 ]
 SOURCES = [
@@ -255,7 +255,7 @@ FILES = [
         )
     ),
 ]
-AGAIN = "Install it again: rlds download --force demo/iris"
+AGAIN = "Run: rlds repair demo/iris"
 INSTALLED = [
     *(
         Wrong("verify demo/iris --json", 4, AGAIN, spoil(f"{IRIS}/action.memmap"))
@@ -274,26 +274,30 @@ INSTALLED = [
     Wrong("download demo/iris", 4, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
     Wrong("repair --json", 9, "Upgrade: pip", data.manifest("demo/iris", format_version=9)),
     Wrong(
-        "repair derived/same --json", 9, "then rlds preprocess", data.gone(f"{SAME}/done.memmap")
+        "repair derived/same --json",
+        9,
+        "rlds delete derived/same, then rlds preprocess demo/iris --out same --fn "
+        "wrong_functions:same",
+        data.gone(f"{SAME}/done.memmap"),
     ),
     Wrong("convert demo/iris --layout compact", 4, AGAIN, data.flipped(f"{IRIS}/action.memmap")),
     Wrong(
         "convert demo/pong --layout ted",
         4,
-        "Install it again: rlds download --force demo/pong",
+        "Run: rlds repair demo/pong",
         data.flipped(f"{PONG}/frames/observation.zst", 100),
     ),
     Wrong(f"preprocess demo/iris --out x {FUNCTION}", 4, AGAIN, data.gone(f"{IRIS}/done.memmap")),
     Wrong(
         "verify --json",
         4,
-        "rlds download --force minari/my/door-v0 --source ",
+        "Run: rlds repair minari/my/door-v0",
         data.short(f"{MINARI}/next/reward.memmap"),
     ),
     Wrong(
         "verify derived/same --json",
         4,
-        "rlds delete derived/same, then rlds preprocess demo/iris --fn wrong_functions:same",
+        "Run: rlds repair derived/same",
         data.short(f"{SAME}/observation.memmap"),
     ),
 ]
@@ -457,8 +461,18 @@ def test_the_command_that_a_damaged_dataset_names_makes_it_again(
     assert main(["verify", "--json"]) == 4
     for result in json.loads(capsys.readouterr().out):
         if not result["ok"]:
-            advice = result["error"]["message"].partition("again: ")[2]
-            for command in advice.split(", then "):
-                arguments = shlex.split(command.removeprefix("rlds "))
-                assert main([*arguments, *(["--yes"] if arguments[0] == "delete" else [])]) == 0
+            repair = words_of(result["error"]["message"].partition("Run: ")[2])
+            assert main(["--json", *repair]) == (9 if result["id"] == "derived/same" else 0)
+            [outcome] = json.loads(capsys.readouterr().out)
+            if outcome["error"]:
+                delete, preprocess = outcome["error"].partition("again: ")[2].split(", then ")
+                assert main([*words_of(delete), "--yes"]) == main(words_of(preprocess)) == 0
+                capsys.readouterr()
     assert main(["verify"]) == 0
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command of ours."""
+    name, *words = shlex.split(command)
+    assert name == "rlds"
+    return words

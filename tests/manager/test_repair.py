@@ -18,7 +18,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import IntegrityError, PartialFailure
+from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.install import install_dataset
 from datasets_cli.manager.verification import verify
@@ -28,6 +28,7 @@ from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import commit
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.sealed_json import seal
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Fault, Origin
 
@@ -258,7 +259,32 @@ def test_derived_data_are_not_guessed(config: Config, door: str) -> None:
         datasets_cli.repair(config=config)
     failed = [each for each in caught.value.results if each.outcome == "failed"]
     assert [each.id for each in failed] == ["derived/same"]
-    assert "rlds delete derived/same" in str(failed[0].error)
+    how = (
+        f"Make it again: rlds delete derived/same, then derive it from {door} by the function "
+        "tests.manager.test_repair.test_derived_data_are_not_guessed.<locals>.<lambda>."
+    )
+    assert str(failed[0].error).endswith(how) and "rlds repair" not in failed[0].damage
+
+
+def test_recorded_data_are_not_looked_for_at_a_publisher(config: Config, door: str) -> None:
+    shutil.copytree(folder(config, door), folder(config, "recorded/mine"))
+    with pytest.raises(PartialFailure) as caught:
+        datasets_cli.repair("recorded/mine", config=config)
+    [result] = caught.value.results
+    assert str(result.error).endswith(
+        f"recorded/mine: its manifest is that of '{door}'. Record it again: rlds record, into "
+        "another --out until this one is deleted."
+    )
+
+
+def test_a_folder_of_another_format_version_is_installed_again(maze: Config) -> None:
+    path = folder(maze) / MANIFEST_FILENAME
+    manifest = read_manifest(folder(maze))
+    path.write_bytes(seal({**json.loads(path.read_bytes()), "format_version": 1}))
+    with pytest.raises(DamagedDataset, match=f"format version 1.* Run: rlds repair {MAZE}"):
+        datasets_cli.open_dataset(MAZE, root=maze.root)
+    [found] = datasets_cli.repair(config=maze)
+    assert found.outcome == "repaired" and verify(MAZE, maze).files == manifest.files
 
 
 def test_derived_data_without_a_manifest_are_not_looked_for_at_a_publisher(
@@ -278,7 +304,7 @@ def test_what_was_wrong_of_a_repaired_one_no_longer_asks_for_anything(
     flip(maze)
     assert main(["repair"]) == 0
     shown = capsys.readouterr().out
-    assert "it was damaged: " in shown and "Install it again" not in shown
+    assert "it was damaged: " in shown and "Run: " not in shown
 
 
 def test_a_copy_that_was_being_replaced_comes_back_first(maze: Config, origin: Origin) -> None:

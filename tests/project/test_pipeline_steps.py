@@ -169,9 +169,10 @@ def test_a_run_whose_steps_meant_something_else_is_left(work: Path, here: Path) 
     plan = json.loads((work / "plan.json").read_text())
     (work / "plan.json").write_text(json.dumps({**plan, "function": "0" * 64}))
     (task,) = plan_preprocess().tasks
-    command = "preprocess demo/iris --n-step 2 --gamma 1.0 --cast float16 --where 'number < 100'"
+    command = "preprocess demo/iris --out x --n-step 2 --gamma 1.0 --cast float16"
     assert task.state == "left" and "another version of rlds began it" in task.reason
-    assert f"{command} --max-trajectories 80 --out x --seed 3" in task.reason
+    chosen = "--where 'number < 100' --max-trajectories 80 --seed 3"
+    assert f"{command} {chosen}" in task.reason
 
 
 MAPPED: dict[str, Any] = {

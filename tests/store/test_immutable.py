@@ -112,6 +112,6 @@ def test_a_damaged_dataset_is_refused_and_left_as_it_is(
     folder = ExperienceReplay(door).data_path
     damage(folder)
     before = digests(folder)
-    with pytest.raises(DamagedDataset, match=r"rlds download --force|trajectory table|manifest"):
+    with pytest.raises(DamagedDataset, match=r"rlds repair|trajectory table|manifest"):
         ExperienceReplay(door, num_slices=2).sample(4)
     assert digests(folder) == before

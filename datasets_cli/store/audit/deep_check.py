@@ -6,7 +6,6 @@ import torch
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
-from datasets_cli.reinstall import reinstall_advice
 from datasets_cli.store.audit.invariants import Invariants
 from datasets_cli.store.audit.offsets import offset_problems
 from datasets_cli.store.audit.ranges import ColumnRange
@@ -73,6 +72,6 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
     id = dataset.manifest.id
     return DamagedDataset(
         f"{id} under {dataset.folder} breaks the rules of the format: {'; '.join(problems)}. "
-        f"Its files are as they were written, so that its recipe, or an older version of this "
-        f"program, wrote them wrong. {reinstall_advice(dataset.manifest)}"
+        "Its files are as they were written, so that its recipe, or an older version of this "
+        "program, wrote them wrong. Upgrade, and make it again"
     )

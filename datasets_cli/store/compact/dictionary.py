@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
+from datasets_cli.damage import damaged
 from datasets_cli.sources.disk import open_regular
 
 DICTIONARY_BYTES = 128 << 10
@@ -52,10 +51,10 @@ def read_dictionary(path: Path | str) -> bytes:
             raise zstandard.ZstdError(f"expected 1 to {DICTIONARY_BYTES} bytes, found {size}")
         return zstandard.ZstdDecompressor().decompress(content, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise DamagedDataset(
+        raise damaged(
+            path,
             f"{path}: the dictionary of the frames cannot be decoded ({error}). The file is not "
-            "what was written; rlds verify names every such file. "
-            f"{reinstall_advice_at(Path(path))}"
+            "what was written; rlds verify names every such file",
         ) from error
 
 

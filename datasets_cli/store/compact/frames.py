@@ -15,9 +15,9 @@ import numpy as np
 import torch
 import zstandard
 
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.compact.frame_decoder import FrameDecoder
 from datasets_cli.store.schema.mapping import map_bytes, map_file
@@ -77,16 +77,17 @@ class FrameReader:
         """Check that the frames fill the blob from its first byte to its last."""
         first, last = self._offsets[::num_frames].tolist()  # of num_frames + 1
         if (first, last) != (0, len(self._blob)):
-            raise DamagedDataset(
+            raise damaged(
+                self._path,
                 f"{self._path}.offsets: expected frames from byte 0 to {len(self._blob)} of "
-                f"{self._path.name}, found {first} to {last}. {reinstall_advice_at(self._path)}"
+                f"{self._path.name}, found {first} to {last}",
             )
         least = num_frames * max(1, self._frame_bytes // BLOCK_BYTES * LEAST_BLOCK_BYTES)
         if len(self._blob) < least:
-            raise DamagedDataset(
+            raise damaged(
+                self._path,
                 f"{self._path}: expected {least} bytes or more for {num_frames} frames of "
-                f"{self._frame_bytes} bytes, found {len(self._blob)}. "
-                f"{reinstall_advice_at(self._path)}"
+                f"{self._frame_bytes} bytes, found {len(self._blob)}",
             )
 
     def _damaged_offsets(self, index: torch.Tensor) -> DamagedDataset:
@@ -94,10 +95,11 @@ class FrameReader:
         for frame in index.sort().values.tolist():
             begin, end = self._offsets[frame : frame + 2]
             if not self._is_inside(begin.reshape(1).numpy(), (end - begin).reshape(1).numpy()):
-                return DamagedDataset(
+                return damaged(
+                    self._path,
                     f"{self._path}.offsets: frame {frame} is from byte {int(begin)} to {int(end)}, "
                     f"expected 1 to {self._most_bytes} bytes of the {len(self._blob)} of "
-                    f"{self._path.name}. {reinstall_advice_at(self._path)}"
+                    f"{self._path.name}",
                 )
         raise AssertionError("every frame is inside the blob")
 
@@ -111,7 +113,8 @@ class FrameReader:
             except (zstandard.ZstdError, ValueError) as found:
                 shown, error = f"frame {frame}", found
                 break
-        return DamagedDataset(
+        return damaged(
+            self._path,
             f"{self._path}: {shown} cannot be decoded ({error}). The file is not what was "
-            f"written; rlds verify names every such file. {reinstall_advice_at(self._path)}"
+            "written; rlds verify names every such file",
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
+from datasets_cli.damage import damaged
 from datasets_cli.store.compact.records import ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.schema.mapping import Files
 
@@ -33,9 +32,9 @@ class RowMap:
         if len(wrong):
             first = wrong[index[wrong].argmin()]
             row, path = int(index[first]), self._folder / ROW_MAP
-            raise DamagedDataset(
-                f"{path}: row {row} has record {int(records[first])}, expected {row} to "
-                f"{self._last}. {reinstall_advice_at(path)}"
+            found = int(records[first])
+            raise damaged(
+                path, f"{path}: row {row} has record {found}, expected {row} to {self._last}"
             )
 
     def _check_whole(self, records: torch.Tensor) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
+from datasets_cli.damage import damaged
 from datasets_cli.sources.disk import open_descriptor
 
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
@@ -65,10 +64,7 @@ def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> to
         return torch.empty(shape, dtype=dtype)  # no file
     mapping = map_bytes(path)
     if len(mapping) != size:
-        raise DamagedDataset(
-            f"{path}: expected {size} bytes, found {len(mapping)}. "
-            f"{reinstall_advice_at(Path(path))}"
-        )
+        raise damaged(path, f"{path}: expected {size} bytes, found {len(mapping)}")
     return torch.frombuffer(mapping, dtype=dtype).view(shape)
 
 
@@ -83,6 +79,6 @@ def map_bytes(path: Path | str) -> mmap.mmap:
     try:
         return map_descriptor(descriptor)
     except ValueError as error:
-        raise DamagedDataset(f"{path} is empty. {reinstall_advice_at(Path(path))}") from error
+        raise damaged(path, f"{path} is empty") from error
     finally:
         os.close(descriptor)

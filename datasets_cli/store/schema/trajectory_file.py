@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -46,7 +46,5 @@ def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
 
 
 def _damaged(path: Path, num_trajectories: int, difference: str) -> DamagedDataset:
-    return DamagedDataset(
-        f"{path} is not the table of {num_trajectories} trajectories: expected {difference}. "
-        f"{reinstall_advice_at(path)}"
-    )
+    what = f"{path} is not the table of {num_trajectories} trajectories"
+    return damaged(path, f"{what}: expected {difference}")

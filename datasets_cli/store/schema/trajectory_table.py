@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.schema.mapping import map_bytes
 from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, check_table
 
@@ -35,7 +35,8 @@ def _check_offsets(offsets: np.ndarray, path: Path, num_rows: int) -> None:
     flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
     if len(flat) or offsets[0] != 0 or offsets[-1] != num_rows:
         where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
-        raise DamagedDataset(
+        raise damaged(
+            path,
             f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
-            f"{offsets[-1]}{where}. {reinstall_advice_at(path)}"
+            f"{offsets[-1]}{where}",
         )

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.reinstall import reinstall_advice_at
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.mapping import Files
 from datasets_cli.store.schema.texts import (
@@ -54,10 +54,10 @@ class TextRows:
         self._bytes = files.load(VALUES_FILENAME, torch.uint8, (size,)).numpy()
         first, last = int(self._offsets[0]), int(self._offsets[-1])
         if (first, last) != (0, size):
-            raise DamagedDataset(
+            raise damaged(
+                folder,
                 f"{folder / OFFSETS_FILENAME} begins at byte {first} and ends at byte {last} of "
-                f"{VALUES_FILENAME}; expected 0 and {size}. "
-                f"{reinstall_advice_at(folder)}"
+                f"{VALUES_FILENAME}; expected 0 and {size}",
             )
         # Values of average size fill the cache; all of them where the vocabulary is small.
         kept = KEPT_BYTES * self._num_values // (size + ENTRY_BYTES * self._num_values or 1)
@@ -117,7 +117,7 @@ class TextRows:
                 # Each row has the same number of codes.
                 row = int(index[place * len(index) // len(codes)])
                 path = self.folder / self._filenames[key]
-                return DamagedDataset(f"{path}, row {row}: {error}. {reinstall_advice_at(path)}")
+                return damaged(path, f"{path}, row {row}: {error}")
         raise AssertionError("one of the codes has no value")
 
 

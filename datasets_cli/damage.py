@@ -1,0 +1,41 @@
+"""A damaged dataset, as an error that says what to do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+from datasets_cli.errors import DamagedDataset
+
+MANIFEST_FILENAME = "manifest.json"  # as store.cache_root, which is on a higher floor, has it
+
+
+def damaged(path: Path | str, problem: str) -> DamagedDataset:
+    """Return the error of what is wrong in the dataset that a path is in."""
+    return DamagedDataset(f"{problem}. {_advice_at(Path(path))}")
+
+
+def repair_advice(id: str) -> str:
+    """Return what to do about a damaged dataset of this id, as errors end with it."""
+    return f"Run: rlds repair {shlex.quote(id)}"
+
+
+def _advice_at(path: Path) -> str:
+    """Return what to do about the dataset that a path is in; its manifest may be damaged, too."""
+    for folder in (path, *path.parents):
+        if os.path.lexists(folder / MANIFEST_FILENAME):
+            if id := _id_of(folder):
+                return repair_advice(id)
+            break
+    return "Make it again with rlds download or preprocess, or copy it from where it is whole"
+
+
+def _id_of(folder: Path) -> str:
+    """Return the id of a dataset below a cache root; empty where it is below none."""
+    parts = folder.parts
+    if "datasets" not in parts:
+        return ""
+    # The names after the last folder of that name: <root>/datasets/<family>/<name…>.
+    names = parts[len(parts) - parts[::-1].index("datasets") :]
+    return "/".join(names) if len(names) > 1 else ""
