@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from datasets_cli.environments.actions import Actions
 from datasets_cli.environments.lanes import Lanes
-from datasets_cli.environments.leaves import Leaf, action_leaves_of, leaves_of
+from datasets_cli.environments.leaves import Leaf, leaves_of
 from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
 from datasets_cli.environments.rows import FLAGS, Rows
 from datasets_cli.environments.specs import done_spec, leaf_spec, reward_spec, tree_spec
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
+from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.spec import TensorSpec
@@ -51,13 +53,15 @@ class Environment(ABC):
     @cached_property
     def stepper(self) -> Stepper:
         """What takes the steps, and knows where each lane stands."""
-        return Stepper(self.lanes, self.action_leaves)
+        actions = Actions(self.lanes.action_space, self.action_leaves, self.batch_size)
+        return Stepper(self.lanes, actions)
 
     @cached_property
     def observation_leaves(self) -> list[Leaf]:
         """The arrays of an observation."""
         space = self.lanes.observation_space
-        leaves = leaves_of(space, "observation", one_hot=self._one_hot)
+        key = () if isinstance(space, gymnasium.spaces.Dict) else ("observation",)
+        leaves = leaves_of(space, key, one_hot=self._one_hot)
         for leaf in leaves:
             if leaf.key[0] in _TAKEN:
                 raise UsageError(
@@ -69,7 +73,7 @@ class Environment(ABC):
     @cached_property
     def action_leaves(self) -> list[Leaf]:
         """The arrays of an action."""
-        return action_leaves_of(self.lanes.action_space, ACTION, one_hot=self._one_hot)
+        return leaves_of(self.lanes.action_space, (ACTION,), one_hot=self._one_hot)
 
     @cached_property
     def observation_spec(self) -> Composite:
@@ -212,11 +216,12 @@ class Environment(ABC):
         chosen = RandomPolicy(self.action_spec) if policy is None else policy
         actor = actor_of(chosen, ACTION, self.device)
         parts: list[TensorDict] = []
+        is_over = (lambda: True) if break_when_any_done else None
         with torch.no_grad():
             for begin in range(0, max_steps, _CHUNK):
                 room = min(_CHUNK, max_steps - begin)
                 rows = Rows(self.observation_leaves, self.batch_size, room)
-                taken = self.stepper.roll(actor, rows, until_done=break_when_any_done)
+                taken = self.stepper.roll(actor, rows, is_over=is_over)
                 parts.append(rows.to_tensordict(taken))
                 if taken < room or (break_when_any_done and self.stepper.ended.any()):
                     break

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from datasets_cli.gymnasium_extra import gymnasium
 
 Flags = NDArray[np.bool_]
+Seeds = Sequence[int | None] | None
+"""Of each lane; where None, its random numbers continue."""
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
 
 
@@ -48,12 +50,13 @@ class Lanes(Protocol):
     action_space: gymnasium.Space
     """The spaces of one lane."""
 
-    def reset(self, seeds: Sequence[int] | None) -> Any:
+    def reset(self, seeds: Seeds) -> Any:
         """Begin a trajectory in every lane; return the first observations."""
 
-    def restart(self, ended: Flags) -> Any:
+    def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
         """Begin a trajectory in some lanes; return the observation of every lane."""
         # ended: which lanes, `[N]`; at least one.
+        # seeds: of these lanes, None of others; not of lanes that gymnasium has reset already.
 
     def step(self, actions: Any) -> Step:
         """Take a step in every lane."""
@@ -73,13 +76,13 @@ class SingleLane:
         self.observation_space = environment.observation_space
         self.action_space = environment.action_space
 
-    def reset(self, seeds: Sequence[int] | None) -> Any:
+    def reset(self, seeds: Seeds) -> Any:
         """Begin a trajectory; return the first observation."""
         return self._environment.reset(seed=seeds[0] if seeds else None)[0]
 
-    def restart(self, ended: Flags) -> Any:
+    def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
         """Begin a trajectory; return the first observation."""
-        return self._environment.reset()[0]
+        return self.reset(seeds)
 
     def step(self, actions: Any) -> Step:
         """Take a step."""
@@ -94,9 +97,16 @@ class SingleLane:
 
 def _first(actions: Any) -> Any:
     """Return the action of the only lane."""
-    if isinstance(actions, dict):
-        return {name: _first(part) for name, part in actions.items()}
-    return actions[0]
+    if isinstance(actions, np.ndarray):
+        return actions[0]
+    if isinstance(actions, tuple):
+        return tuple(map(_first, actions))
+    return {name: _first(part) for name, part in actions.items()}
+
+
+def _listed(seeds: Seeds) -> Any:
+    """Return one seed of each lane, as gymnasium takes them."""
+    return None if seeds is None else [*seeds]
 
 
 class VectorLanes:
@@ -111,19 +121,20 @@ class VectorLanes:
         self._began: Flags = np.zeros(self.num_lanes, bool)  # reset by gymnasium in the last step
         self._observation: Any = None
 
-    def reset(self, seeds: Sequence[int] | None) -> Any:
+    def reset(self, seeds: Seeds) -> Any:
         """Begin a trajectory in every lane; return the first observations."""
         self._began[:] = False
-        seed: Any = None if seeds is None else [*seeds]  # one of each lane
-        self._observation, _ = self._environments.reset(seed=seed)
+        self._observation, _ = self._environments.reset(seed=_listed(seeds))
         return self._observation
 
-    def restart(self, ended: Flags) -> Any:
+    def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
         """Begin a trajectory in some lanes; return the observation of every lane."""
         due = ended & ~self._began
         self._began &= ~ended
         if due.any():
-            self._observation, _ = self._environments.reset(options={"reset_mask": due})
+            self._observation, _ = self._environments.reset(
+                seed=_listed(seeds), options={"reset_mask": due}
+            )
         return self._observation
 
     def step(self, actions: Any) -> Step:

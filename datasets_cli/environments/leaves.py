@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.store.schema.columns import Key
 
 spaces = gymnasium.spaces
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -21,8 +22,8 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 class Leaf:
     """One array of an observation or an action."""
 
-    key: tuple[str, ...]
-    path: tuple[str, ...]
+    key: Key
+    path: tuple[str | int, ...]
     space: Any
     one_hot: bool
 
@@ -35,17 +36,27 @@ class Leaf:
             return np.asarray(self.space.nvec, np.int64).ravel()
         return None
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The shape of one value as it is kept."""
         if self.one_hot and self.counts is not None:
             return (int(self.counts.sum()),)
         return tuple(self.space.shape or ())
 
-    @property
+    @cached_property
+    def is_text(self) -> bool:
+        """Whether it is an array of texts, which are objects."""
+        return isinstance(self.space, spaces.Text)
+
+    @cached_property
+    def native_dtype(self) -> np.dtype[Any]:
+        """The element type as gymnasium has it."""
+        return np.dtype(object if self.is_text else self.space.dtype)
+
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The element type as it is kept."""
-        return np.dtype(np.int64 if isinstance(self.space, spaces.Discrete) else self.space.dtype)
+        return np.dtype(np.int64) if isinstance(self.space, spaces.Discrete) else self.native_dtype
 
     def pick(self, value: Any) -> Any:
         """Return this leaf's part of what gymnasium gives."""
@@ -57,57 +68,64 @@ class Leaf:
         """Write what gymnasium gives."""
         # value: of one environment, or `[N, ...]` of several.
         # rows: where to, `[N, *shape]`.
-        counts = self.counts
-        if counts is None or not self.one_hot:
+        if not self.one_hot or self.counts is None:
             rows[...] = value
             return
-        numbers = np.asarray(value) - self.space.start
         # Each number sets one column: its own, among those that its predecessors leave to it.
-        columns = np.reshape(numbers, (len(rows), len(counts))) + _offsets(counts)
+        numbers = (np.asarray(value) - self.space.start).reshape(len(rows), -1)
         rows[...] = 0
-        np.put_along_axis(rows, columns, 1, axis=1)
+        rows[np.arange(len(rows))[:, None], numbers + self._offsets] = 1
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        """Where the columns of each number begin, ``[n]``."""
+        assert self.counts is not None
+        return self.counts.cumsum() - self.counts
 
     def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return what gymnasium takes, ``[N, ...]``, of what is kept, ``[N, *shape]``."""
-        counts = self.counts
-        if counts is None or not self.one_hot:
-            native: NDArray[Any] = rows.astype(self.space.dtype, copy=False)
-            return native
-        parts = np.split(rows, np.cumsum(counts)[:-1], axis=1) if len(counts) > 1 else [rows]
-        numbers = np.stack([part.argmax(axis=1) for part in parts], axis=1)
+        if not self.one_hot or self.counts is None:
+            return rows.astype(self.native_dtype, copy=False)
+        if len(self.counts) == 1:
+            numbers = rows.argmax(axis=1)
+        else:
+            parts = np.split(rows, self._offsets[1:], axis=1)
+            numbers = np.stack([part.argmax(axis=1) for part in parts], axis=1)
         shape = (len(rows), *(self.space.shape or ()))
-        chosen: NDArray[Any] = (numbers.reshape(shape) + self.space.start).astype(self.space.dtype)
-        return chosen
+        chosen: NDArray[Any] = numbers.reshape(shape) + self.space.start
+        return chosen.astype(self.native_dtype, copy=False)
 
 
-def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where the columns of each number begin, ``[n]``."""
-    return np.cumsum(counts) - counts
+def leaves_of(space: gymnasium.Space, key: Key, *, one_hot: bool, text: bool = False) -> list[Leaf]:
+    """Return the arrays of a space, which are all below a key."""
+    kinds = (*_ARRAYS, spaces.Text) if text else _ARRAYS
+    return [Leaf(*each, one_hot) for each in _parts(space, key, (), kinds)]
 
 
-def leaves_of(space: gymnasium.Space, name: str, *, one_hot: bool) -> list[Leaf]:
-    """Return the arrays of an observation space, at the root of a TensorDict."""
-    if isinstance(space, spaces.Dict):
-        return [*_leaves(space, (), (), one_hot)]
-    return [*_leaves(space, (name,), (), one_hot)]
-
-
-def action_leaves_of(space: gymnasium.Space, name: str, *, one_hot: bool) -> list[Leaf]:
-    """Return the arrays of an action space, which are all below ``name``."""
-    return [*_leaves(space, (name,), (), one_hot)]
-
-
-def _leaves(
-    space: gymnasium.Space, key: tuple[str, ...], path: tuple[str, ...], one_hot: bool
-) -> Iterator[Leaf]:
+def _parts(
+    space: gymnasium.Space, key: Key, path: tuple[str | int, ...], kinds: tuple[type, ...]
+) -> Iterator[tuple[Key, tuple[str | int, ...], gymnasium.Space]]:
+    """Yield where each array is kept, where gymnasium has it, and its space."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
-            yield from _leaves(part, (*key, name), (*path, name), one_hot)
-    elif isinstance(space, _ARRAYS):
-        yield Leaf(key, path, space, one_hot)
+            yield from _parts(part, (*key, name), (*path, name), kinds)
+    elif isinstance(space, spaces.Tuple):
+        for number, part in enumerate(space.spaces):
+            yield from _parts(part, (*key, str(number)), (*path, number), kinds)
+    elif isinstance(space, kinds):
+        yield key, path, space
     else:
-        kinds = ", ".join(kind.__name__ for kind in (*_ARRAYS, spaces.Dict))
+        names = ", ".join(kind.__name__ for kind in (*kinds, spaces.Dict, spaces.Tuple))
         raise UsageError(
             f"An environment's space {'.'.join(key)} is {space}. A row has arrays: spaces are "
-            f"{kinds}. Wrap the environment, for example in gymnasium.wrappers.FlattenObservation."
+            f"{names}. Wrap the environment, for example in gymnasium.wrappers.FlattenObservation."
         )
+
+
+def tree_of(space: gymnasium.Space, parts: Iterator[Any]) -> Any:
+    """Return what gymnasium takes of a space, made of the arrays that ``leaves_of`` lists."""
+    if isinstance(space, spaces.Dict):
+        return {name: tree_of(part, parts) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(tree_of(part, parts) for part in space.spaces)
+    return next(parts)

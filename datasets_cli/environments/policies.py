@@ -10,8 +10,9 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from datasets_cli.environments.rows import FLAGS, Key, Rows
+from datasets_cli.environments.rows import FLAGS, Rows, Written
 from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.columns import Key
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 _WORDS = ("tensordict", "td")
@@ -43,8 +44,8 @@ class RandomPolicy:
 class Actor(Protocol):
     """What chooses the actions of a rollout."""
 
-    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
-        """Return what is written in a step, the action among it, as tensors ``[*batch, ...]``."""
+    def act(self, rows: Rows, step: int) -> Written:
+        """Return what is written in a step, the action among it, ``[*batch, ...]``."""
 
 
 class RandomActor:
@@ -63,7 +64,7 @@ class RandomActor:
 class StandInActor:
     """Random actions in place of a policy, with the entries that it would write."""
 
-    def __init__(self, policy: RandomPolicy, written: Mapping[Key, torch.Tensor]) -> None:
+    def __init__(self, policy: RandomPolicy, written: Mapping[Key, Any]) -> None:
         self._random = RandomActor(policy)
         self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
 

@@ -13,44 +13,56 @@ from tensordict import TensorDict
 from datasets_cli.environments.lanes import Flags, Step
 from datasets_cli.environments.leaves import Leaf
 from datasets_cli.errors import UsageError
+from datasets_cli.store.schema.columns import Key
 
-Key = tuple[str, ...]
+Column = torch.Tensor | NDArray[Any]
+"""A tensor, or an array of texts."""
+Written = Mapping[Key, Column]
+"""What a policy wrote in a step, ``[*batch, ...]`` each."""
 FLAGS = ("done", "terminated", "truncated")
 
 
 class Rows:
     """Room for the rows of all lanes."""
 
-    def __init__(self, leaves: Sequence[Leaf], batch: tuple[int, ...], num_steps: int) -> None:
+    def __init__(
+        self,
+        leaves: Sequence[Leaf],
+        batch: tuple[int, ...],
+        num_steps: int,
+        reward_dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.num_steps = num_steps
         self.batch = batch
         self._lanes = batch or (1,)
-        self._tensors: dict[Key, torch.Tensor] = {}
+        self._columns: dict[Key, Column] = {}
         self._written: dict[Key, Any] = {}  # by the policy: shape and element type
         self._root = [(leaf, self._add(leaf.key, leaf)) for leaf in leaves]
         self._next = [(leaf, self._add(("next", *leaf.key), leaf)) for leaf in leaves]
         flag = (*self._lanes, num_steps, 1)
-        self._tensors |= {(name,): torch.zeros(flag, dtype=torch.bool) for name in FLAGS}
-        self._tensors |= {("next", name): torch.empty(flag, dtype=torch.bool) for name in FLAGS}
-        self._tensors["next", "reward"] = torch.empty(flag)
-        self._reward = self._tensors["next", "reward"].numpy()
-        self._flags = [self._tensors["next", name].numpy() for name in FLAGS]
+        self._columns |= {(name,): torch.zeros(flag, dtype=torch.bool) for name in FLAGS}
+        flags = [torch.empty(flag, dtype=torch.bool) for _ in FLAGS]
+        reward = torch.empty(flag, dtype=reward_dtype)
+        self._columns |= {("next", name): each for name, each in zip(FLAGS, flags, strict=True)}
+        self._columns["next", "reward"] = reward
+        self._reward = reward.numpy()
+        self._flags = [each.numpy() for each in flags]
         self.ids = np.empty(flag[:-1], np.int64)
         """The number of each row's trajectory, ``[N, T]``."""
         # What a policy is given: of a batch [N, T, ...], else the only lane [T, ...].
         given: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
-        self._given = {key: self._without_lane(self._tensors[key]) for key in given}
+        self._given = {key: self._without_lane(self._columns[key]) for key in given}
 
     def _add(self, key: Key, leaf: Leaf) -> NDArray[Any]:
         array = np.empty((*self._lanes, self.num_steps, *leaf.shape), leaf.dtype)
-        self._tensors[key] = torch.from_numpy(array)
+        self._columns[key] = array if leaf.is_text else torch.from_numpy(array)
         return array
 
     def root(self, step: int) -> TensorDict:
         """Return what a policy is given: the rows of one step before its action."""
         at: Any = (slice(None), step) if self.batch else step
         return TensorDict(
-            {key if key[1:] else key[0]: tensor[at] for key, tensor in self._given.items()},
+            {key if key[1:] else key[0]: column[at] for key, column in self._given.items()},
             self.batch,
         )
 
@@ -61,9 +73,9 @@ class Rows:
             leaf.keep(leaf.pick(observation), array[:, step])
         self.ids[:, step] = ids
 
-    def write_action(self, step: int, written: Mapping[Key, torch.Tensor]) -> None:
+    def write_action(self, step: int, written: Written) -> None:
         """Write what the policy wrote in a step."""
-        # written: tensors `[*batch, ...]`; the first step's keys are those of every step.
+        # The first step's keys are those of every step.
         found = {key: (value.shape, value.dtype) for key, value in written.items()}
         if not self._written:
             self._make_room(found)
@@ -73,7 +85,8 @@ class Rows:
                 "row has the same entries, of the same shapes and element types."
             )
         for key, value in written.items():
-            self._tensors[key][:, step] = value
+            column: Any = self._columns[key]
+            column[:, step] = value
 
     def _make_room(self, written: dict[Key, Any]) -> None:
         num_batch = len(self.batch)
@@ -84,7 +97,9 @@ class Rows:
                     f"with that of the environment, {[*self.batch]}."
                 )
             room = (*self._lanes, self.num_steps, *shape[num_batch:])
-            self._tensors[key] = torch.empty(room, dtype=dtype)
+            is_tensor = isinstance(dtype, torch.dtype)
+            column = torch.empty(room, dtype=dtype) if is_tensor else np.empty(room, dtype)
+            self._columns[key] = column
         self._written = written
 
     def write_next(self, step: int, result: Step) -> None:
@@ -105,17 +120,21 @@ class Rows:
         done[lanes, step] = True
         truncated[lanes, step] = True
 
+    def columns(self, num_steps: int) -> dict[Key, NDArray[Any]]:
+        """Return the columns of the first rows, ``[N, num_steps, ...]``."""
+        return {key: np.asarray(column[:, :num_steps]) for key, column in self._columns.items()}
+
     def to_tensordict(self, num_steps: int) -> TensorDict:
         """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
         # It has the memory of this object, which is not written to again.
         tree: dict[str, Any] = {}
-        for key, tensor in self._tensors.items():
+        for key, column in self._columns.items():
             branch = tree
             for name in key[:-1]:
                 branch = branch.setdefault(name, {})
-            branch[key[-1]] = self._without_lane(tensor).narrow(len(self.batch), 0, num_steps)
+            branch[key[-1]] = self._without_lane(column[:, :num_steps])
         names = [*[None] * len(self.batch), "time"]
         return TensorDict(tree, (*self.batch, num_steps), names=names)
 
-    def _without_lane(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if self.batch else tensor[0]
+    def _without_lane(self, column: Column) -> Column:
+        return column if self.batch else column[0]

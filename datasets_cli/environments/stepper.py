@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
+from datasets_cli.environments.actions import Actions
 from datasets_cli.environments.lanes import Flags, Lanes
-from datasets_cli.environments.leaves import Leaf
 from datasets_cli.environments.policies import Actor
-from datasets_cli.environments.rows import Key, Rows
-from datasets_cli.errors import UsageError
+from datasets_cli.environments.rows import Rows, Written
 
 
 class Stepper:
     """Takes steps in all lanes, and knows where each of them stands."""
 
-    def __init__(self, lanes: Lanes, action_leaves: Sequence[Leaf]) -> None:
+    # seed_of: of a trajectory by its number; the lanes' random numbers continue where None.
+
+    def __init__(
+        self, lanes: Lanes, actions: Actions, seed_of: Callable[[int], int] | None = None
+    ) -> None:
         self._lanes = lanes
-        self._action_leaves = action_leaves
+        self.actions = actions
+        self._seed_of = seed_of
         self._observation: Any = None
         # Of each lane's trajectory: how many steps it has, and its number. A first one is due.
         self._frames = np.ones(lanes.num_lanes, np.int64)
@@ -33,42 +36,56 @@ class Stepper:
     @property
     def has_begun(self) -> bool:
         """Whether every lane was reset."""
-        return self.num_ids > 0
+        return self._observation is not None
 
     def begin(self, seeds: Sequence[int] | None = None) -> None:
         """Begin a trajectory in every lane."""
         # seeds: of the lanes, `[N]`; their random numbers continue where None.
-        self._observation = self._lanes.reset(seeds)
-        self._began(np.ones(self._lanes.num_lanes, bool))
+        lanes = np.ones(self._lanes.num_lanes, bool)
+        self._number(lanes)
+        self._observation = self._lanes.reset(seeds or self._seeds(lanes))
+        self.ended = ~lanes
 
     def restart(self, lanes: Flags) -> None:
         """Begin a trajectory in some lanes, at least one, ``[N]``."""
-        self._observation = self._lanes.restart(lanes)
-        self._began(lanes)
-
-    def _began(self, lanes: Flags) -> None:
+        self._number(lanes)
+        self._observation = self._lanes.restart(lanes, self._seeds(lanes))
         self.ended = self.ended & ~lanes
+
+    def _number(self, lanes: Flags) -> None:
         new = lanes & (self._frames > 0)  # a trajectory without rows keeps its number
         self._frames[new] = 0
         self.ids[new] = np.arange(self.num_ids, self.num_ids + int(new.sum()))
         self.num_ids += int(new.sum())
 
+    def _seeds(self, lanes: Flags) -> list[int | None] | None:
+        if self._seed_of is None:
+            return None
+        numbers = zip(self.ids.tolist(), lanes.tolist(), strict=True)
+        return [self._seed_of(number) if is_begun else None for number, is_begun in numbers]
+
     def write_root(self, rows: Rows, step: int) -> None:
         """Write where the lanes stand."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: Mapping[Key, torch.Tensor], rows: Rows, step: int) -> None:
+    def step(self, written: Written, rows: Rows, step: int) -> None:
         """Take a step, and write what it led to."""
-        result = self._lanes.step(to_gymnasium(self._action_leaves, written, rows.batch))
+        result = self._lanes.step(self.actions.native(written))
         self._observation = result.observation
         self._frames += 1
         self.ended = result.terminated | result.truncated
         rows.write_next(step, result)
 
     def roll(
-        self, actor: Actor, rows: Rows, *, max_frames: int | None = None, until_done: bool = False
+        self,
+        actor: Actor,
+        rows: Rows,
+        *,
+        max_frames: int | None = None,
+        is_over: Callable[[], bool] | None = None,
     ) -> int:
         """Take steps until the rows are full; return how many were taken."""
+        # is_over: whether to stop; asked where trajectories have ended.
         for step in range(rows.num_steps):
             self.write_root(rows, step)
             written = actor.act(rows, step)
@@ -78,31 +95,7 @@ class Stepper:
                 rows.truncate(step, cut)
                 self.ended = self.ended | cut
             if self.ended.any():
-                if until_done:
+                if is_over is not None and is_over():
                     return step + 1
                 self.restart(self.ended)
         return rows.num_steps
-
-
-def to_gymnasium(
-    leaves: Sequence[Leaf], written: Mapping[Key, torch.Tensor], batch: tuple[int, ...]
-) -> Any:
-    """Return an action as the lanes take it."""
-    # written: by the policy: tensors `[*batch, ...]` by key.
-    tree: dict[str, Any] = {}
-    for leaf in leaves:
-        value = written.get(leaf.key)
-        if value is None or value.shape != (*batch, *leaf.shape):
-            found = "nothing" if value is None else f"the shape {[*value.shape]}"
-            raise UsageError(
-                f"The action {'.'.join(leaf.key)} must have the shape {[*batch, *leaf.shape]}, "
-                f"and the policy gave {found}. The environment's action_spec says what it takes."
-            )
-        native = leaf.restore(value.cpu().numpy().reshape(-1, *leaf.shape))
-        if not leaf.path:
-            return native
-        branch = tree
-        for name in leaf.path[:-1]:
-            branch = branch.setdefault(name, {})
-        branch[leaf.path[-1]] = native
-    return tree

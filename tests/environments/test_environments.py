@@ -20,6 +20,7 @@ from datasets_cli import (
     UsageError,
     check_env_specs,
 )
+from tests.environments.record.toys import Corridor
 from tests.support.hand_written import falls, policy_of
 from tests.support.spaced_env import SpacedEnv
 
@@ -163,6 +164,19 @@ def test_the_specs_are_those_of_the_steps(made_of: Any, categorical: bool) -> No
 
     check_env_specs(make(), seed=0)
     check_env_specs(SerialEnv(2, make), seed=0)
+
+
+def test_the_parts_of_a_tuple_are_numbered() -> None:
+    def make() -> GymEnv:
+        return GymEnv(Corridor(), categorical_action_encoding=True)
+
+    check_env_specs(make(), seed=0)
+    environment = SerialEnv(2, make)
+    rows = environment.rollout(20, break_when_any_done=False)
+    assert torch.equal(rows["next", "goal", "0"][..., 0], rows["next", "place"].float())
+    assert rows["goal", "1"].unique(dim=1).tolist() == [[[1, 0, 1]]] * 2
+    reward = rows["action", "0"] + rows["action", "1"][..., 0]
+    assert torch.allclose(rows["next", "reward"].squeeze(-1), reward)
 
 
 def test_names_that_rows_have_are_refused_as_observations() -> None:

@@ -19,9 +19,8 @@ from datasets_cli.environments.policies import (
     StandInActor,
     actor_of,
 )
-from datasets_cli.environments.rows import Key, Rows
+from datasets_cli.environments.rows import Rows, Written
 from datasets_cli.environments.specs import leaf_spec
-from datasets_cli.environments.stepper import to_gymnasium
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
@@ -67,13 +66,13 @@ class Source:
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             self._random_actor = StandInActor(random, self._written())
 
-    def _written(self) -> Mapping[Key, torch.Tensor]:
+    def _written(self) -> Written:
         """Call the policy once; return what it writes."""
         environment = self.environment
         rows = Rows(environment.observation_leaves, environment.batch_size, 1)
         environment.stepper.write_root(rows, 0)
         written = self._actor.act(rows, 0)
-        to_gymnasium(environment.action_leaves, written, environment.batch_size)
+        environment.stepper.actions.native(written)
         for leaf in environment.action_leaves:
             _check_category(leaf, written[leaf.key], environment.batch_size)
         return written
@@ -168,7 +167,7 @@ def _steps_of(frames: int, environment: Environment) -> int:
     return frames // lanes
 
 
-def _check_category(leaf: Leaf, value: torch.Tensor, batch: tuple[int, ...]) -> None:
+def _check_category(leaf: Leaf, value: Any, batch: tuple[int, ...]) -> None:
     """Refuse what is no category, such as probabilities; bounds are not checked."""
     if leaf.counts is None:
         return

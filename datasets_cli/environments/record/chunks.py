@@ -21,9 +21,9 @@ import cloudpickle
 import numpy as np
 import torch
 
-from datasets_cli.environments.record.lanes import Columns, Piece, make_environments, pieces
+from datasets_cli.environments.record.episodes import Columns, Episodes, Piece
 from datasets_cli.environments.record.options import RecordOptions
-from datasets_cli.environments.record.policies import make_policy
+from datasets_cli.environments.record.policies import seed_of
 from datasets_cli.sources.disk import disk_errors
 
 CHUNK = "chunk.json"
@@ -61,16 +61,14 @@ def record_chunk(task: ChunkTask) -> None:
     with disk_errors(task.folder), torch.random.fork_rng(devices=[]):
         new.mkdir(parents=True)
         function = None if task.policy is None else cloudpickle.loads(task.policy)
-        with closing(make_environments(options)) as envs:
-            policy = make_policy(
-                function,
-                task.policy_name,
-                envs.single_action_space,
-                options.num_envs,
-                (options.seed, task.number),
-            )
-            episodes = range(task.first, task.stop)
-            num_steps = _write(new, pieces(envs, policy, options, episodes))
+        episodes = range(task.first, task.stop)
+        with closing(Episodes(options, episodes)) as recorded:
+            actor = recorded.actor(function, task.policy_name)
+            if function is not None:  # what it draws depends on the chunk, and not on the worker
+                chunk_seed = seed_of(options.seed, task.number, 2)
+                torch.manual_seed(chunk_seed)
+                np.random.seed(chunk_seed)
+            num_steps = _write(new, recorded.pieces(actor))
         summary = {"episodes": len(episodes), "steps": num_steps}
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
         shutil.rmtree(task.done, ignore_errors=True)

@@ -51,9 +51,3 @@ class RecordOptions(JsonForm):
         if self.num_episodes is None:
             return self.num_envs * EPISODES_AN_ENV
         return max(self.num_envs, -(-self.num_episodes // MOST_CHUNKS))
-
-    @property
-    def most_episode_steps(self) -> int | None:
-        """The step limit of an episode: more than are to be recorded are of no use."""
-        limits = [limit for limit in (self.max_episode_steps, self.num_steps) if limit]
-        return min(limits, default=None)

@@ -2,131 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from datasets_cli.environments.record.spaces import batch_of, batch_of_columns
+from datasets_cli.environments.leaves import Leaf
+from datasets_cli.environments.policies import flat_items
+from datasets_cli.environments.rows import Column, Rows, Written
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.preprocessing.functions import failure_of
-from datasets_cli.store.schema.columns import Key, show_key
 
 RANDOM = "random"
-ACTION: Key = ("action",)
-
-PolicyFunction = Callable[[TensorDict], Any]
+PolicyFunction = Callable[[TensorDictBase], Any]
 """Takes a TensorDict ``[n]`` of observations; returns one with ``action``, or the actions."""
-
-
-class Policy(Protocol):
-    """Chooses the actions of several environments."""
-
-    def begin(self, lane: int, episode: int) -> None:
-        """Be told that an environment begins an episode."""
-
-    def actions(self, observation: Mapping[Key, np.ndarray]) -> Any:
-        """Return the actions for observations, columns ``[n, ...]``, as the environments want."""
 
 
 class RandomActions:
     """Actions drawn from the space, by a generator for each episode."""
 
-    def __init__(self, space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
-        self._space, self._seed = space, seed
-        self._spaces = [deepcopy(space) for _ in range(num_envs)]
-
-    def begin(self, lane: int, episode: int) -> None:
-        """Seed the draws of an environment by the number of its episode."""
-        self._spaces[lane].seed(seed_of(self._seed, episode, 1))
-
-    def actions(self, observation: Mapping[Key, np.ndarray]) -> Any:
-        """Draw an action for each environment."""
-        return batch_of(self._space, (space.sample() for space in self._spaces))
-
-
-class CalledPolicy:
-    """Actions that a function returns."""
-
-    # function: takes a TensorDict `[n]` with the observation of each environment.
+    # seed_of: of a trajectory by its number.
 
     def __init__(
-        self, function: PolicyFunction, name: str, space: gymnasium.Space[Any], num_envs: int
+        self,
+        space: gymnasium.Space[Any],
+        leaves: Sequence[Leaf],
+        num_envs: int,
+        seed_of: Callable[[int], int],
     ) -> None:
-        self._function, self._name = function, name
-        self._space, self._num_envs = space, num_envs
+        self._leaves, self._seed_of = leaves, seed_of
+        self._spaces = [deepcopy(space) for _ in range(num_envs)]
+        self._ids = np.full(num_envs, -1)  # of the trajectories that the spaces are seeded for
 
-    def begin(self, lane: int, episode: int) -> None:
-        """Do nothing: a function knows no episodes."""
+    def act(self, rows: Rows, step: int) -> Written:
+        """Draw an action for each environment."""
+        ids = rows.ids[:, step]
+        for lane in np.flatnonzero(ids != self._ids).tolist():
+            self._spaces[lane].seed(self._seed_of(int(ids[lane])))
+        self._ids = ids.copy()
+        drawn = [space.sample() for space in self._spaces]
+        return {leaf.key: _column(leaf, drawn) for leaf in self._leaves}
 
-    @torch.no_grad()
-    def actions(self, observation: Mapping[Key, np.ndarray]) -> Any:
-        """Call the function."""
-        batch = TensorDict({}, [self._num_envs])
-        for key, values in observation.items():
-            batch[key] = torch.from_numpy(np.ascontiguousarray(values))
+
+def _column(leaf: Leaf, drawn: list[Any]) -> Column:
+    """Return one array of the actions of several environments."""
+    column = np.array([leaf.pick(action) for action in drawn], leaf.dtype)
+    return column if leaf.is_text else torch.from_numpy(column)
+
+
+def named_policy(
+    function: PolicyFunction, name: str, leaves: Sequence[Leaf]
+) -> Callable[[TensorDictBase], TensorDictBase]:
+    """Return a policy as collectors call it, whose failures have its name."""
+    shapes = {leaf.key: leaf.shape for leaf in leaves}
+
+    def policy(rows: TensorDictBase) -> TensorDictBase:
+        given = rows.select("observation")
         try:
-            found = self._function(batch)
+            chosen = function(given)
         except Exception as error:
-            raise RldsError(f"The policy {self._name} failed: {failure_of(error)}") from error
-        if not isinstance(found, TensorDictBase):
-            found = batch if found is None else self._wrapped(found)
-        return batch_of_columns(self._space, lambda key: self._column(found, key), ACTION)
+            raise RldsError(f"The policy {name} failed: {failure_of(error)}") from error
+        chosen = given if chosen is None else _as_rows(chosen, name, rows.batch_size)
+        actions = TensorDict({}, rows.batch_size)
+        for key, value in flat_items(chosen).items():
+            if key in shapes:
+                is_row = value.shape == (*rows.batch_size, *shapes[key], 1)
+                column = value.squeeze(-1) if is_row else value
+                # One type for every step: a policy may draw some actions and compute others.
+                actions[key] = column.to(
+                    torch.float64 if column.is_floating_point() else torch.int64
+                )
+        return actions
 
-    def _wrapped(self, actions: Any) -> TensorDict:
-        try:
-            return TensorDict({"action": actions}, [self._num_envs])
-        except RuntimeError as error:
-            raise UsageError(
-                f"The policy {self._name} returned actions that are not {self._num_envs}, one for "
-                f"each environment: {error}"
-            ) from error
+    return policy
 
-    def _column(self, found: TensorDictBase, key: Key) -> np.ndarray:
-        space: Any = self._space
-        for name in key[1:]:
-            space = space[name] if isinstance(space.spaces, dict) else space[int(name)]
-        wanted = (self._num_envs, *(space.shape or ()))
-        try:
-            values = np.asarray(found[key])
-        except (KeyError, TypeError) as error:
-            raise UsageError(
-                f"The policy {self._name} returned no {show_key(key)}. Expected {list(wanted)} of "
-                f"{space.dtype}, in a TensorDict or as an array."
-            ) from error
-        if values.shape == (*wanted, 1):  # one number a row, with a dimension of its own
-            values = values[..., 0]
-        is_whole = values.dtype.kind in "iub" or np.dtype(space.dtype).kind == "f"
-        if values.shape != wanted or not is_whole:
-            raise UsageError(
-                f"The policy {self._name} returned {show_key(key)} {values.dtype} "
-                f"{list(values.shape)}; expected {space.dtype} {list(wanted)}. Of one-hot actions "
-                "take argmax(-1)."
-            )
-        return values.astype(space.dtype)
+
+def _as_rows(chosen: Any, name: str, batch: torch.Size) -> TensorDictBase:
+    """Return what a policy returned as a TensorDict."""
+    if isinstance(chosen, TensorDictBase):
+        return chosen
+    try:
+        return TensorDict({"action": chosen}, batch)
+    except RuntimeError as error:
+        raise UsageError(
+            f"The policy {name} returned actions that are not {batch.numel()}, one for each "
+            f"environment: {error}"
+        ) from error
 
 
 def seed_of(*numbers: int) -> int:
     """Return a seed of 32 bits that depends on all numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
-
-
-def make_policy(
-    function: PolicyFunction | None,
-    name: str,
-    space: gymnasium.Space[Any],
-    num_envs: int,
-    seeds: Sequence[int],
-) -> Policy:
-    """Return the policy of a chunk."""
-    if function is None:
-        return RandomActions(space, num_envs, seeds[0])
-    # What the function draws depends on the chunk, and not on the worker.
-    chunk_seed = seed_of(*seeds, 2)
-    torch.manual_seed(chunk_seed)
-    np.random.seed(chunk_seed)
-    return CalledPolicy(function, name, space, num_envs)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.environments.record.chunks import ChunkTask, num_steps_in, record_chunk
-from datasets_cli.environments.record.lanes import make_environments
+from datasets_cli.environments.record.episodes import make_environments
 from datasets_cli.environments.record.options import RecordOptions
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.errors import UsageError
@@ -49,7 +49,9 @@ class Run:
                 "observation_space": json.dumps(describe(envs.single_observation_space)),
                 "action_space": json.dumps(describe(envs.single_action_space)),
             }
-        self._episode_limit = options.most_episode_steps or spec.max_episode_steps
+        self._episode_limit = (
+            options.num_steps or options.max_episode_steps or spec.max_episode_steps
+        )
         self.earlier = [] if older is None else _earlier(older, self.environment)
         self.first_episode = sum(each["episodes_recorded"] for each in self.earlier)
 

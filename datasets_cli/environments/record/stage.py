@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.environments.record.chunks import read_chunk
-from datasets_cli.environments.record.lanes import Columns
+from datasets_cli.environments.record.episodes import Columns
 from datasets_cli.environments.record.run import Run
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import CacheRoot

@@ -1,0 +1,182 @@
+"""The steps of episodes: the loop of the collectors, cut where trajectories end.
+
+Environments do not reset themselves here, so that the observation that follows a last action is
+the one that the environment returned for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from datasets_cli.environments.actions import Actions
+from datasets_cli.environments.lanes import VectorLanes
+from datasets_cli.environments.leaves import leaves_of
+from datasets_cli.environments.policies import Actor, actor_of
+from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.policies import (
+    PolicyFunction,
+    RandomActions,
+    named_policy,
+    seed_of,
+)
+from datasets_cli.environments.rows import Rows
+from datasets_cli.environments.stepper import Stepper
+from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.preprocessing.functions import failure_of
+from datasets_cli.store.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+)
+
+ACTION: Key = ("action",)
+OBSERVATION: Key = ("observation",)
+ROOM_STEPS = 1024
+ROOM_BYTES = 64 << 20
+"""Room for steps that are taken before they are written; of one step at least."""
+
+Columns = dict[Key, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive steps of one episode."""
+
+    episode: int
+    columns: Columns
+    is_last: bool
+
+
+class Episodes:
+    """Environments that are stepped through some episodes."""
+
+    def __init__(self, options: RecordOptions, numbers: range) -> None:
+        self._options, self._numbers = options, numbers
+        self._envs = _NamedFailures(make_environments(options), options.env)
+        lanes = VectorLanes(self._envs)
+        self._space = lanes.action_space
+        self._observations = leaves_of(
+            lanes.observation_space, OBSERVATION, one_hot=False, text=True
+        )
+        self._actions = leaves_of(self._space, ACTION, one_hot=False, text=True)
+        self._batch = (options.num_envs,)
+        actions = Actions(self._space, self._actions, self._batch)
+        self._stepper = Stepper(lanes, actions, lambda number: self._seed(number, 0))
+
+    def actor(self, function: PolicyFunction | None, name: str) -> Actor:
+        """Return what chooses the actions: a function, or the space at random."""
+        if function is not None:
+            return actor_of(named_policy(function, name, self._actions), "action")
+        return RandomActions(
+            self._space, self._actions, *self._batch, lambda number: self._seed(number, 1)
+        )
+
+    def pieces(self, actor: Actor) -> Iterator[Piece]:
+        """Yield the steps of the episodes; those of each one are in order."""
+        room = self._room()
+        # One step more than are wanted of all episodes: a row that is cut there is not kept.
+        limit = self._options.num_steps and self._options.num_steps + 1
+        self._stepper.begin()
+        while not self._is_over():
+            rows = Rows(self._observations, self._batch, room, torch.float64)
+            with torch.no_grad():
+                taken = self._stepper.roll(actor, rows, max_frames=limit, is_over=self._is_over)
+            yield from self._pieces_of(rows, taken)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _seed(self, number: int, use: int) -> int:
+        """Return the seed of one use of a trajectory, which is that of its episode."""
+        return seed_of(self._options.seed, self._numbers.start + number, use)
+
+    def _is_over(self) -> bool:
+        """Return whether all episodes have ended."""
+        # Environments that have nothing left to do play on, and nobody keeps it.
+        count, stepper = len(self._numbers), self._stepper
+        return stepper.num_ids >= count and bool((stepper.ids[~stepper.ended] >= count).all())
+
+    def _room(self) -> int:
+        """Return how many steps of all environments there is room for."""
+        values = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in self._observations)
+        return max(1, min(ROOM_STEPS, ROOM_BYTES // (2 * values * self._options.num_envs)))
+
+    def _pieces_of(self, rows: Rows, taken: int) -> Iterator[Piece]:
+        columns, ids = self._columns(rows, taken), rows.ids[:, :taken]
+        ends = columns[TERMINATED] | columns[TRUNCATED]
+        for lane in range(self._options.num_envs):
+            begins = (np.flatnonzero(np.diff(ids[lane])) + 1).tolist()
+            for begin, stop in pairwise([0, *begins, taken]):
+                number, end = int(ids[lane, begin]), ends[lane, begin:stop]
+                if number < len(self._numbers):
+                    steps = {
+                        key: column[lane, begin:stop].copy() for key, column in columns.items()
+                    }
+                    steps[TRAJECTORY_END] = end.copy()
+                    yield Piece(self._numbers[number], steps, bool(end[-1]))
+
+    def _columns(self, rows: Rows, taken: int) -> Columns:
+        """Return what is recorded, ``[N, T, ...]``."""
+        kept = rows.columns(taken)
+        observed = [leaf.key for leaf in self._observations]
+        return {
+            **{key: kept[key] for key in observed},
+            **{leaf.key: kept[leaf.key].astype(leaf.dtype) for leaf in self._actions},
+            **{("next", *key): kept["next", *key] for key in observed},
+            **{key: kept[key][..., 0] for key in (REWARD, TERMINATED, TRUNCATED)},
+        }
+
+
+def make_environments(options: RecordOptions) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Return the environments of one worker."""
+    limit = options.max_episode_steps
+    own: Any = {**options.env_options, **({"max_episode_steps": limit} if limit else {})}
+    try:
+        return gymnasium.make_vec(
+            options.env,
+            options.num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.DISABLED},
+            **own,
+        )
+    except Exception as error:  # whatever an environment's module does
+        raise UsageError(
+            f"The environment {options.env} cannot be made ({type(error).__name__}: {error}). "
+            "Expected an id that gymnasium knows, or MODULE:ID where MODULE registers it."
+        ) from error
+
+
+class _NamedFailures(gymnasium.vector.VectorWrapper):
+    """Environments whose failures have their name."""
+
+    def __init__(self, envs: gymnasium.vector.VectorEnv, name: str) -> None:
+        super().__init__(envs)
+        self._name = name
+
+    def reset(self, **options: Any) -> Any:
+        """Reset environments."""
+        with self._named("reset"):
+            return self.env.reset(**options)
+
+    def step(self, actions: Any) -> Any:
+        """Take a step in all environments."""
+        with self._named("step"):
+            return self.env.step(actions)
+
+    @contextmanager
+    def _named(self, method: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise RldsError(f"{self._name} failed in {method}(): {failure_of(error)}") from error
