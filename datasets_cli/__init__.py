@@ -89,7 +89,7 @@ _LAZY_IMPORTS = {
     "ImmutableError": "errors",
     "UnverifiedDataset": "errors",
     # datasets as replay buffers
-    "ExperienceReplay": "experience",
+    "ExperienceReplay": "experience.replay",
     "Trajectories": "replay.episodes.table",
     "D4RLExperienceReplay": "torchrl.families.d4rl",
     "MinariExperienceReplay": "torchrl.families.minari",

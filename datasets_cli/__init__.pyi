@@ -39,7 +39,7 @@ from datasets_cli.errors import SourceError as SourceError
 from datasets_cli.errors import UnknownDataset as UnknownDataset
 from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
-from datasets_cli.experience import ExperienceReplay as ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay as ExperienceReplay
 from datasets_cli.install.options import Plan as Plan
 from datasets_cli.install.results import Downloads as Downloads
 from datasets_cli.install.results import FailedDataset as FailedDataset

@@ -11,7 +11,7 @@ from typing import Any
 from tensordict import TensorDict
 
 from datasets_cli.config import Config, Root, choose_config
-from datasets_cli.experience import ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.find import is_installed
 from datasets_cli.install.install import install_dataset
 from datasets_cli.json_form import JsonForm

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, overload
 
 from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.replay.storages.options import StorageOptions
 
 if TYPE_CHECKING:
     import torch
@@ -81,15 +82,8 @@ def open_dataset(
     """
     from datasets_cli.project.named import open_named
 
-    return open_named(
-        id,
-        project,
-        choose_config(root, config),
-        device=device,
-        pin_memory=pin_memory,
-        contiguous=contiguous,
-        text=text,
-    )
+    options = StorageOptions(device=device, pin_memory=pin_memory, contiguous=contiguous, text=text)
+    return open_named(id, project, choose_config(root, config), options)
 
 
 def declared_datasets(

@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience import ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.project.declaration import Declaration, DeclaredDataset, declaration_of

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import torch
-
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.project.file import DATA
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_installed
+from datasets_cli.replay.storages.options import StorageOptions
 
 if TYPE_CHECKING:
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -20,18 +19,12 @@ def open_named(
     name: str,
     project: str | os.PathLike[str] | None,
     config: Config,
-    *,
-    device: str | torch.device | None,
-    pin_memory: bool,
-    contiguous: bool,
-    text: bool,
+    options: StorageOptions,
 ) -> DatasetStorage | TensorDictReplayBuffer:
     """Open an installed dataset, or what a project declares; see ``open_dataset``."""
     if project is None:
-        return open_installed(
-            name, config, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
-        )
-    if device is not None or pin_memory or contiguous or text:
+        return open_installed(name, config, options)
+    if options != StorageOptions():
         raise UsageError(
             "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
             f"in [{DATA}.{name}]."

@@ -16,7 +16,7 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
-from datasets_cli.experience import ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.find import remove
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions

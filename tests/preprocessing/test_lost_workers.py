@@ -12,7 +12,7 @@ import pytest
 from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError
-from datasets_cli.experience import ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.store.manifest import read_manifest
 
 LOST = [BrokenExecutor("lost"), BrokenProcessPool("killed"), CancelledError()]

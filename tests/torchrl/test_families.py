@@ -16,7 +16,7 @@ from datasets_cli import (
     OpenMLExperienceReplay,
 )
 from datasets_cli.errors import ImmutableError, UsageError
-from datasets_cli.replay.torchrl_words import DATASET
+from datasets_cli.experience.options import TrajectoryDatasetOptions
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
@@ -64,8 +64,6 @@ def test_whole_trajectories_are_drawn_in_place_of_rows(door: str) -> None:
         D4RLExperienceReplay(name, 4, split_trajs=True, slice_len=10)
 
 
-ORIGINAL = ExperienceReplay.__init__
-
 NOT_OF_A_FAMILY: dict[type[ExperienceReplay], set[str]] = {
     D4RLExperienceReplay: {"options", "num_workers"},
     MinariExperienceReplay: {"options", "num_workers"},
@@ -89,35 +87,47 @@ def test_a_family_takes_every_argument_of_experience_replay(family: type[Experie
         assert (own[name].annotation, own[name].default, own[name].kind) == expected, name
 
 
+# What is checked before a dataset is looked for; of all others anything will do here.
+CHECKED: dict[str, Any] = {"collate_fn": print, "text": True, "download": "force"}
+
+
 def test_every_argument_of_a_family_reaches_experience_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Taken(Exception):
         pass
 
-    def take(self: ExperienceReplay, *positional: Any, **named: Any) -> None:
-        raise Taken(positional, named)
+    def take(self: ExperienceReplay, options: TrajectoryDatasetOptions, *_: Any) -> None:
+        raise Taken(options)
 
-    monkeypatch.setattr(ExperienceReplay, "__init__", take)
+    monkeypatch.setattr(ExperienceReplay, "_open", take)
     for family, missing in NOT_OF_A_FAMILY.items():
-        names = inspect.signature(ORIGINAL).parameters.keys() - {"self", *missing, *DATASET}
-        given: dict[str, Any] = {name: object() for name in names - {"dataset_id", "batch_size"}}
+        names = inspect.signature(ExperienceReplay).parameters.keys() - missing
+        names -= {"dataset_id", "batch_size"}
+        assert names >= {*CHECKED, "device", "seed", "progress"}
+        given: dict[str, Any] = {name: object() for name in names} | CHECKED
         with pytest.raises(Taken) as caught:
             family("the id", 4, **given)
-        positional, named = caught.value.args
-        assert positional == ("the id", 4)
-        assert {name: named[name] for name in given} == given
+        (options,) = caught.value.args
+        assert (options.dataset_id, options.batch_size) == ("the id", 4)
+        assert {name: getattr(options, name) for name in given} == given
 
 
 def test_the_options_of_atari_reach_experience_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: dict[str, Any] = {}
+    taken: list[Any] = []
 
-    def take(self: ExperienceReplay, *positional: Any, **named: Any) -> None:
-        taken.update(named)
+    def take(self: ExperienceReplay, options: TrajectoryDatasetOptions, *variant: Any) -> None:
+        taken[:] = [options.strict_length, *variant]
 
-    monkeypatch.setattr(ExperienceReplay, "__init__", take)
+    monkeypatch.setattr(ExperienceReplay, "_open", take)
     AtariDQNExperienceReplay("Pong/5", checkpoints="0:2", num_procs=3, strict_len=False)
-    assert taken["options"] == {"checkpoints": "0:2"}
-    assert (taken["num_workers"], taken["strict_length"]) == (3, False)
+    assert taken == [False, {"checkpoints": "0:2"}, 3]
     AtariDQNExperienceReplay("Pong/5", strict_length=False)
-    assert (taken["options"], taken["strict_length"]) == ({}, False)
+    assert taken == [False, {}, 0]
+
+
+def test_options_and_processes_reach_experience_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(ExperienceReplay, "_open", lambda self, *given: taken.extend(given[1:]))
+    ExperienceReplay("atari_dqn/Pong/5", options={"checkpoints": "0:2"}, num_workers=3)
+    assert taken == [{"checkpoints": "0:2"}, 3]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.mixtures.epochs import EpochEnd, EpochMix, MixtureEpochs
+from datasets_cli.replay.mixtures.options import MixtureOptions
 from datasets_cli.replay.mixtures.slice_epochs import MixtureSliceEpochs
 from datasets_cli.replay.mixtures.slices import WeightedSlices
 from datasets_cli.replay.mixtures.storage import MixtureStorage
@@ -13,34 +12,21 @@ from datasets_cli.replay.mixtures.uniform import WeightedRows
 from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.slicing import slicing_from
 
 
-@dataclass(frozen=True)
-class EpochOptions:
-    """How the epochs of a mixture are ordered and shared."""
-
-    seed: int
-    num_replicas: int | None
-    rank: int | None
-    drop_last: bool
-
-
-def choose_sampler(
-    rows: MixtureStorage,
-    weights: Weights,
-    slicing: Slicing | None,
-    end: EpochEnd | None,
-    options: EpochOptions,
-) -> Sampler:
-    """Return the sampler for some weights."""
-    if end is None:
+def choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
+    """Return the sampler that the options describe, over the members' rows."""
+    given = options.given_weights
+    weights = Weights("rows" if given is None else given, rows.names)
+    slicing = slicing_from(options)
+    if options.epoch is None:
         if slicing is not None:
             return WeightedSlices(weights, slicing)
         return RandomSampler() if weights.given == "rows" else WeightedRows(weights)
-    _check_epoch(rows, weights, end)
-    mix = EpochMix(weights, end)
-    shared = options.num_replicas, options.rank, options.seed, options.drop_last
+    _check_epoch(rows, weights, options.epoch)
+    mix = EpochMix(weights, options.epoch)
+    shared = options.num_replicas, options.rank, options.seed or 0, options.drop_last
     if slicing is None:
         return MixtureEpochs(mix, *shared)
     return MixtureSliceEpochs(mix, slicing, *shared)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
@@ -137,6 +138,11 @@ class Slicing:
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_windows": None}  # worked out again from the storage
+
+
+def slicing_from(options: SliceOptions) -> Slicing | None:
+    """Return how slices are cut, or None where batches are made of none."""
+    return Slicing(**vars(part_of(options, SliceOptions))) if options.has_slices else None
 
 
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.condition import condition_of
 from datasets_cli.install.find import installed_id
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.forms.texts import put_texts, stack_texts
+from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -55,16 +57,13 @@ class DatasetStorage(Storage):
         return self._num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = self.device_options
-        opened = functools.partial(
-            reopen_storage,
-            device=options.device,
-            pin_memory=options.pin_memory,
-            contiguous=options.contiguous,
+        options = StorageOptions(
+            device=self.device_options.device,
+            pin_memory=self.device_options.pin_memory,
+            contiguous=self.device_options.contiguous,
             text=self._texts is not None,
-            selection=self.dataset.selection,
         )
-        return opened, (self.dataset.folder,)
+        return reopen_storage, (self.dataset.folder, options, None, self.dataset.selection)
 
     def select(self, selection: Selection) -> DatasetStorage:
         """Return the rows of a selection; see ``Dataset.select``."""
@@ -173,25 +172,20 @@ class DatasetStorage(Storage):
         return any(column.key[: len(key)] == key for column in self.dataset.manifest.columns)
 
 
-def open_storage(
-    folder: str | Path,
-    *,
-    device: str | torch.device | None = None,
-    pin_memory: bool = False,
-    contiguous: bool = False,
-    text: bool = False,
-) -> DatasetStorage:
-    """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
+@dataclass(frozen=True)
+class FolderOptions(StorageOptions):
+    """What the dataset in a folder is opened by.
 
     Args:
         folder: the dataset folder.
-        device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and give
-            batches there; None reads them from the disk. Frames are decoded from the disk.
-        pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
-            ``device``, it is copied there, in one copy for all leaves of the compact layout.
-        contiguous: give every leaf memory of its own: leaves of the compact layout are views of
-            one tensor, on which ``view(-1)`` raises.
-        text: read the columns of text too, as non-tensor entries of batches.
+    """
+
+    folder: str | Path
+
+
+@takes_fields(FolderOptions)
+def open_storage(options: FolderOptions) -> DatasetStorage:
+    """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
 
     Raises:
         FileNotFoundError: there is no dataset.
@@ -200,44 +194,24 @@ def open_storage(
     Warns:
         UnverifiedDataset: its raw files are not known to be the publisher's.
     """
-    storage = reopen_storage(
-        folder, device=device, pin_memory=pin_memory, contiguous=contiguous, text=text
-    )
+    storage = reopen_storage(options.folder, options)
     warn_if_unverified(storage.dataset.manifest)
     return storage
 
 
-def open_installed(
-    id: str,
-    config: Config,
-    *,
-    device: str | torch.device | None,
-    pin_memory: bool,
-    contiguous: bool,
-    text: bool,
-) -> DatasetStorage:
+def open_installed(id: str, config: Config, options: StorageOptions) -> DatasetStorage:
     """Open an installed dataset; see ``open_storage``."""
     id = installed_id(id, config)
     folder = CacheRoot(config.root).dataset(id)
     if problem := condition_of(folder, id).problem:
         raise DamagedDataset(problem)
     with raised_limits(dict(config.limits)):
-        return open_storage(
-            folder,
-            device=device,
-            pin_memory=pin_memory,
-            contiguous=contiguous,
-            text=text,
-        )
+        return open_storage(folder, **vars(options))
 
 
 def reopen_storage(
     folder: str | Path,
-    *,
-    device: str | torch.device | None,
-    pin_memory: bool,
-    contiguous: bool,
-    text: bool,
+    options: StorageOptions,
     accept: Accept | None = None,
     selection: Selection | None = None,
 ) -> DatasetStorage:
@@ -245,10 +219,10 @@ def reopen_storage(
     warning.
     """
     # What else it takes is `accept`, which refuses a manifest, and `selection`.
-    device_options = choose_device_options(device, pin_memory, contiguous)
+    device_options = choose_device_options(options.device, options.pin_memory, options.contiguous)
     path = Path(os.path.realpath(folder))
     try:
-        dataset = open_dataset(path, device_options, text=text, accept=accept)
+        dataset = open_dataset(path, device_options, text=options.text, accept=accept)
         return DatasetStorage(dataset if selection is None else dataset.select(selection))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / MANIFEST_FILENAME).exists():

@@ -8,7 +8,7 @@ from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience import ExperienceReplay
+from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.replay.rows.row_numbers import rows_at
 from datasets_cli.replay.storages.given import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories

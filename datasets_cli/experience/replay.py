@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import cached_property, partial
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
-from tensordict import TensorDict
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
+from datasets_cli.experience.options import OpenOptions, TrajectoryDatasetOptions
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.find import check_asked, installed_id, remove
 from datasets_cli.install.install import find_installed, install_dataset, is_there
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.options import Per, PreprocessOptions
@@ -28,6 +30,7 @@ from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
+from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.episodes.table import Trajectories
@@ -37,18 +40,16 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.sequences.sequence_rows import Padding
 from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.views.choices import Where, best_places, places_where, split_places
 from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
-from datasets_cli.replay.views.view_file import is_view_file, read_view, save_view
-from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.views.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@takes(**DATASET)
 class ExperienceReplay(TensorDictReplayBuffer):
     """Samples an installed dataset, installing it first if need be.
 
@@ -70,129 +70,63 @@ class ExperienceReplay(TensorDictReplayBuffer):
     >>> replay.sample()["next", "reward"].shape
     torch.Size([256, 1])
 
-    Args:
-        dataset_id: ``family/name``; the family may be left out where the name is unique. Every
-            class of a family opens ``demo/name`` too. Or the file of a view, ``best.json``, which
-            ``save`` wrote: then the view of its dataset is opened.
-        batch_size: rows in a batch; ``sample`` can override it.
-        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
-        download: install what is missing (True), fail instead (False), or install again
-            (``"force"``; the good copy stays until the new one is committed).
-        layout: how the rows are stored; ``"ted"`` or ``"compact"``.
-        source: a folder or URL with the publisher's raw files.
-        options: of the family, which make a variant of the dataset.
-        num_workers: processes that convert what can be converted in parts; all cores where None,
-            this process where 0.
-        sampler: how rows are drawn; overrides the next four.
-        num_slices: slices of trajectories in a batch.
-        slice_len: rows in a slice; exclusive with ``num_slices``.
-        frame_stack: make each observation, and next observation, a stack of its last steps.
-        strict_length: never draw from a trajectory shorter than a slice.
-        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
-        transform: applied to every batch.
-        writer: refuses rows, as does any other one of a dataset.
-        collate_fn: called with the batch, before the transform.
-        device: copy the rows into this device's memory and give batches there.
-        pin_memory: leave the rows on the disk and gather batches into page-locked memory; with a
-            ``device`` they are copied there, in one copy for all leaves of the compact layout.
-        prefetch: batches that a thread makes ahead of time; worth it for frames, transforms and
-            copies to a device.
-        priority_key: the entry that ``update_tensordict_priority`` reads.
-        contiguous: give every leaf memory of its own, for code that calls ``view``.
-        text: read the columns of text too: batches have them as non-tensor entries, and
-            ``batch["observation", "mission"]`` is a list of str.
-        generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
-            torch's global one seeds at the first draw.
-        seed: seeds a generator of the buffer's own.
-        format: what batches are: ``"torch"`` for TensorDicts, ``"numpy"`` or ``"jax"`` for nested
-            dicts of arrays; see ``with_format``.
-        progress: told of download and conversion.
-
     Raises:
         RldsError: as ``install_dataset`` and ``store.dataset.open_dataset``.
     """
 
     family: ClassVar[str | None] = None
 
-    def __init__(
+    @takes_fields(OpenOptions)
+    def __init__(self, options: OpenOptions) -> None:
+        self._open(options, options.options, options.num_workers)
+
+    def _open(
         self,
-        dataset_id: str | os.PathLike[str],
-        batch_size: int | None = None,
-        *,
-        root: str | os.PathLike[str] | None = None,
-        download: bool | str = True,
-        layout: str | None = None,
-        source: str | None = None,
-        options: Mapping[str, str] | None = None,
+        options: TrajectoryDatasetOptions,
+        variant: Mapping[str, str] | None = None,
         num_workers: int | None = 0,
-        sampler: Sampler | None = None,
-        num_slices: int | None = None,
-        slice_len: int | None = None,
-        frame_stack: int | None = None,
-        strict_length: bool = True,
-        replacement: bool = True,
-        transform: TransformLike | None = None,
-        writer: Writer | None = None,
-        collate_fn: Callable[[TensorDict], Any] | None = None,
-        device: str | torch.device | None = None,
-        pin_memory: bool = False,
-        prefetch: int | None = None,
-        priority_key: NestedKey = "td_error",
-        contiguous: bool = False,
-        text: bool = False,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-        format: str = "torch",
-        progress: Progress | None = None,
     ) -> None:
-        if not isinstance(text, bool):
-            raise UsageError(f"text is True or False, not {text!r}: all text, or none.")
-        view = read_view(Path(dataset_id)) if is_view_file(dataset_id) else None
-        dataset_id = os.fspath(dataset_id) if view is None else view.id
-        if self.family and not dataset_id.startswith((f"{self.family}/", "demo/")):
-            if view is not None:
-                raise UsageError(
-                    f"{view.path} is a view of {view.id}, and {type(self).__name__} opens datasets "
-                    f"of {self.family}. Open it by ExperienceReplay."
-                )
-            dataset_id = f"{self.family}/{dataset_id}"
-        self.config = load_config(root=root)
-        install_options = InstallOptions(
-            layout=layout,
-            force=download == "force",
-            source=source,
-            options=options or {},
+        """Open a dataset, installed first if need be, as this buffer."""
+        given = options.dataset_id
+        view = read_view(Path(given)) if is_view_file(given) else None
+        self.config = load_config(root=options.root)
+        asked = InstallOptions(
+            layout=options.layout,
+            force=options.download == "force",
+            source=options.source,
+            options=variant or {},
             workers=Workers(num_workers),
         )
-        folder, accept = _find(dataset_id, download, self.config, install_options, progress)
+        id = self._id(os.fspath(given) if view is None else view.id, view)
+        folder, accept = _find(id, options.download, self.config, asked, options.progress)
         with raised_limits(dict(self.config.limits)):
-            rows = reopen_storage(
-                folder,
-                device=device,
-                pin_memory=pin_memory,
-                contiguous=contiguous,
-                text=text,
-                accept=accept,
-            )
+            rows = reopen_storage(folder, options, accept)
         warn_if_unverified(rows.dataset.manifest)
         if view is not None:
             content = rows.dataset.manifest.content
             rows = rows.select(view.selection(content, rows.offsets.numpy()))
-        stored = rows if frame_stack is None else FrameStack(rows, frame_stack)
+        stacked = options.frame_stack
+        stored = rows if stacked is None else FrameStack(rows, stacked)
+        sampler = options.sampler or choose_sampler(options, options.replacement)
+        # The storage pins its rows itself.
+        batches = replace(
+            part_of(options, TensorDictBatchOptions), sampler=sampler, pin_memory=False
+        )
         super().__init__(
-            storage=stored,
-            sampler=sampler or choose_sampler(num_slices, slice_len, strict_length, replacement),
-            transform=transform,
-            writer=writer,
-            batch_size=batch_size,
-            collate_fn=collate_fn,
-            prefetch=prefetch,
-            priority_key=priority_key,
-            generator=generator,
-            seed=seed,
-            format=format,
+            storage=stored, writer=options.writer, batch_size=options.batch_size, **vars(batches)
         )
         self._rows, self._stored = rows, stored
+
+    def _id(self, id: str, view: SavedView | None) -> str:
+        """Return the full id of what is asked for, which is of the family of this class."""
+        if not self.family or id.startswith((f"{self.family}/", "demo/")):
+            return id
+        if view is not None:
+            raise UsageError(
+                f"{view.path} is a view of {view.id}, and {type(self).__name__} opens datasets of "
+                f"{self.family}. Open it by ExperienceReplay."
+            )
+        return f"{self.family}/{id}"
 
     @property
     def manifest(self) -> Manifest:
@@ -495,7 +429,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 action_padding=action_padding,
                 root=root,
             ),
-            sampler=sampler or choose_sampler(None, None, True, replacement),
+            sampler=sampler or choose_sampler(SliceOptions(), replacement),
             transform=(self.transform or None) if transform is None else transform,
             collate_fn=self.reader.collate_fn if transform is None else None,
             prefetch=prefetch,
@@ -657,13 +591,11 @@ class ExperienceReplay(TensorDictReplayBuffer):
         return float((returns - low) / (high - low))
 
 
-def choose_sampler(
-    num_slices: int | None, slice_len: int | None, strict_length: bool, replacement: bool
-) -> Sampler:
-    """Return the sampler that the arguments of ``ExperienceReplay`` describe."""
-    if num_slices is None and slice_len is None:
+def choose_sampler(options: SliceOptions, replacement: bool) -> Sampler:
+    """Return the sampler that the options of a dataset describe."""
+    slicing = slicing_from(options)
+    if slicing is None:
         return RandomSampler() if replacement else SamplerWithoutReplacement()
-    slicing = Slicing(num_slices=num_slices, slice_len=slice_len, strict_length=strict_length)
     return UniformSlices(slicing) if replacement else SliceEpochs(slicing)
 
 
@@ -678,8 +610,6 @@ def _find(
     check.
     """
     # A dataset that is there is checked while it is opened, so that its manifest is read once.
-    if not (isinstance(download, bool) or download == "force"):
-        raise UsageError(f"download is True, False or 'force', not {download!r}.")
     if download is False:
         id = installed_id(dataset_id, config, install_options.options)
     elif is_there(dataset_id, config, install_options):

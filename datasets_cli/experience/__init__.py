@@ -1,0 +1,1 @@
+"""ExperienceReplay: a published dataset as a replay buffer."""

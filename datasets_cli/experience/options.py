@@ -1,0 +1,82 @@
+"""What a dataset as a replay buffer takes: of any family, and of those with trajectories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+
+from datasets_cli.errors import UsageError
+from datasets_cli.progress import Progress
+from datasets_cli.replay.buffers.options import TensorDictBatchOptions
+from datasets_cli.replay.samplers.slicing import SliceOptions
+from datasets_cli.replay.storages.options import StorageOptions
+from datasets_cli.replay.writers.protocol import Writer
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions(StorageOptions, TensorDictBatchOptions):
+    """How a dataset is found, installed, and drawn from.
+
+    Args:
+        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
+        download: install what is missing (True), fail instead (False), or install again
+            (``"force"``; the good copy stays until the new one is committed).
+        layout: how the rows are stored on disk; ``"ted"`` or ``"compact"``.
+        source: a folder or URL with the publisher's raw files.
+        sampler: how rows are drawn; overrides ``replacement``, and the arguments of slices.
+        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
+        transform: applied to every batch.
+        writer: refuses rows, as does any other writer of a dataset.
+        collate_fn: called with the batch, before the transform.
+        generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
+            torch's global one seeds at the first draw.
+        progress: told of download and conversion.
+    """
+
+    root: str | os.PathLike[str] | None = None
+    download: bool | str = True
+    layout: str | None = None
+    source: str | None = None
+    replacement: bool = True
+    writer: Writer | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.text, bool):
+            raise UsageError(f"text is True or False, not {self.text!r}: all text, or none.")
+        if not (isinstance(self.download, bool) or self.download == "force"):
+            raise UsageError(f"download is True, False or 'force', not {self.download!r}.")
+
+
+@dataclass(frozen=True)
+class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
+    """What the datasets of every family with trajectories take.
+
+    Args:
+        dataset_id: ``family/name``; the family may be left out where the name is unique. Every
+            class of a family opens ``demo/name`` too. Or the file of a view, ``best.json``, which
+            ``save`` wrote: then the view of its dataset is opened.
+        batch_size: rows in a batch; ``sample`` can override it.
+        frame_stack: make each observation, and next observation, a stack of its last steps.
+    """
+
+    dataset_id: str | os.PathLike[str]
+    batch_size: int | None = None
+    _: KW_ONLY
+    frame_stack: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions(TrajectoryDatasetOptions):
+    """What ``ExperienceReplay`` takes.
+
+    Args:
+        options: of the family, which make a variant of the dataset.
+        num_workers: processes that convert what can be converted in parts; all cores where None,
+            this process where 0.
+    """
+
+    options: Mapping[str, str] | None = None
+    num_workers: int | None = 0
