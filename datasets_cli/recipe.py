@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import importlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ __all__ = [
     "Content",
     "DeferredFrames",
     "Description",
+    "Entries",
     "Key",
     "NetworkError",
     "Option",
@@ -83,6 +84,26 @@ class CatalogueEntry:
     num_transitions: int | None = None
     num_trajectories: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of a catalogue, each built when it is asked for.
+
+    Args:
+        names: of the datasets.
+        build: returns the entry of one of them.
+    """
+
+    names: Collection[str]
+    build: Callable[[str], CatalogueEntry]
+
+    def __iter__(self) -> Iterator[CatalogueEntry]:
+        return map(self.build, self.names)
+
+    def get(self, name: str) -> CatalogueEntry | None:
+        """Return the entry of a name; None where there is none."""
+        return self.build(name) if name in self.names else None
 
 
 @dataclass(frozen=True)
@@ -183,7 +204,8 @@ class Recipe(JsonForm):
         licence: of the data, as the publisher states it.
         citation: how to cite the data.
         homepage: where the publisher describes it.
-        datasets: the catalogue; given None it returns the entries that ship with the package.
+        datasets: the catalogue; given None it returns the entries that ship with the package, at
+            best as ``Entries``, so that not all of them are built where one is asked for.
         resources: the files of one dataset.
         blocks: the content of those files.
         describe: metadata and notes; called before ``blocks``.

@@ -4,35 +4,81 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
 from datasets_cli.catalogue.registry import failed, recipes
 from datasets_cli.errors import RldsError
-from datasets_cli.recipe import CatalogueEntry, Recipe, Web
+from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.disk import replace_file
 from datasets_cli.store.cache_root import CacheRoot
 
 logger = logging.getLogger(__name__)
 
 
-def catalogue(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
+@dataclass(frozen=True, eq=False)  # equal as mappings are
+class Catalogue(Mapping[str, CatalogueEntry]):
+    """The entries of a family by name, each built when it is asked for."""
+
+    recipe: Recipe
+    shipped: Entries
+    fetched: Mapping[str, CatalogueEntry]
+
+    def __getitem__(self, name: str) -> CatalogueEntry:
+        if name in self.fetched:
+            return self.fetched[name]
+        if name not in self.shipped.names:
+            raise KeyError(name)
+        with _named(self.recipe):
+            return self.shipped.build(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.fetched or name in self.shipped.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self.shipped.names, *self.fetched)))
+
+    def __len__(self) -> int:
+        return len({*self.shipped.names, *self.fetched})
+
+
+def catalogue(recipe: Recipe, root: CacheRoot) -> Catalogue:
     """Return a family's entries by name: those that ship, and over them those last fetched."""
+    with _named(recipe):
+        shipped = recipe.datasets(None)
+        if not isinstance(shipped, Entries):
+            built = _by_name(shipped)
+            shipped = Entries(built, built.__getitem__)
+    return Catalogue(recipe, shipped, _fetched(recipe, root) if recipe.dynamic else {})
+
+
+@contextmanager
+def _named(recipe: Recipe) -> Iterator[None]:
+    """Turn what a recipe raises into an error that names it: it is anyone's code."""
     try:
-        entries = {entry.name: entry for entry in recipe.datasets(None)}
-    except Exception as error:  # it is anyone's code, as in load_recipe
+        yield
+    except Exception as error:
         raise failed(recipe.family, "cannot list its datasets", error) from error
-    if recipe.dynamic:
-        try:
-            fetched = json.loads(root.catalogue(recipe.family).read_bytes())
-            entries |= {values["name"]: CatalogueEntry(**values) for values in fetched}
-        except FileNotFoundError:
-            pass
-        except (ValueError, TypeError, KeyError) as error:
-            logger.warning("%s is ignored: %s", root.catalogue(recipe.family), error)
-    return entries
 
 
-def catalogues(root: CacheRoot) -> list[tuple[Recipe, dict[str, CatalogueEntry]]]:
+def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
+    """Return the entries that were fetched last, by name."""
+    path = root.catalogue(recipe.family)
+    try:
+        return _by_name(CatalogueEntry(**values) for values in json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, KeyError) as error:
+        logger.warning("%s is ignored: %s", path, error)
+        return {}
+
+
+def _by_name(entries: Iterable[CatalogueEntry]) -> dict[str, CatalogueEntry]:
+    return {entry.name: entry for entry in entries}
+
+
+def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
     """Return every recipe with its entries by name; one that fails is named in a warning."""
     found = []
     for recipe in recipes():
@@ -56,8 +102,12 @@ def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
 
 def all_entries(root: CacheRoot) -> dict[str, tuple[Recipe, CatalogueEntry]]:
     """Return ``{id: (recipe, entry)}`` over all families, in order."""
-    return {
-        f"{recipe.family}/{name}": (recipe, entry)
-        for recipe, entries in catalogues(root)
-        for name, entry in sorted(entries.items())
-    }
+    found: dict[str, tuple[Recipe, CatalogueEntry]] = {}
+    for recipe, entries in catalogues(root):
+        try:
+            found |= {
+                f"{recipe.family}/{name}": (recipe, entries[name]) for name in sorted(entries)
+            }
+        except RldsError as error:
+            logger.warning("%s", error)
+    return found

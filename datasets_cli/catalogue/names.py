@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from datasets_cli.catalogue.entries import catalogue, catalogues
@@ -107,7 +107,7 @@ def _ask(
     recipe: Recipe,
     name: str,
     web: Web | None,
-    entries: Mapping[str, CatalogueEntry],
+    entries: Iterable[str],
     root: CacheRoot,
 ) -> CatalogueEntry | None:
     """Return what a name outside the catalogue means; where no answer comes, its highest ``@N``."""
@@ -120,7 +120,7 @@ def _ask(
 
 
 def _highest(
-    recipe: Recipe, name: str, entries: Mapping[str, CatalogueEntry], root: CacheRoot
+    recipe: Recipe, name: str, entries: Iterable[str], root: CacheRoot
 ) -> CatalogueEntry | None:
     """Return the highest version ``name@N`` in the catalogue or installed."""
     family = f"{recipe.family}/"
@@ -148,12 +148,19 @@ def match(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:
     ]
 
 
+def known_ids(root: CacheRoot) -> list[str]:
+    """Return all ids of the catalogues, in order."""
+    return [
+        f"{recipe.family}/{name}" for recipe, names in catalogues(root) for name in sorted(names)
+    ]
+
+
 def is_glob(text: str) -> bool:
     """Tell whether a text is a pattern rather than a name."""
     return any(character in text for character in "*?[")
 
 
-def _newest(name: str, entries: Mapping[str, CatalogueEntry]) -> str | None:
+def _newest(name: str, entries: Collection[str]) -> str | None:
     """Return the name itself, or its highest version ``name-vN``."""
     if name in entries:
         return name

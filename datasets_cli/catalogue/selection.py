@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from datasets_cli.catalogue.entries import all_entries
-from datasets_cli.catalogue.names import is_glob, match
+from datasets_cli.catalogue.names import is_glob, known_ids, match
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot
@@ -20,7 +19,7 @@ def as_list(texts: str | Iterable[str]) -> list[str]:
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
     """Return the ids with every glob replaced by what it matches in the catalogue."""
     texts = as_list(ids)
-    known = list(all_entries(CacheRoot(config.root))) if any(map(is_glob, texts)) else []
+    known = known_ids(CacheRoot(config.root)) if any(map(is_glob, texts)) else []
     return select_each(texts, partial(_matching, known, "known", "rlds list"))
 
 

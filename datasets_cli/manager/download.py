@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 
-from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.entries import catalogues
 from datasets_cli.catalogue.selection import select_known
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
@@ -203,9 +203,14 @@ def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
 def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[str, int | None]:
     """Return the bytes that each dataset needs, as the catalogue knows them."""
     root = CacheRoot(config.root)
-    entries = all_entries(root)
-    missing = [id for id in ids if options.force or not has_manifest(root.path / "datasets" / id)]
-    return {id: entries[id][1].size if id in entries else None for id in missing}
+    listed = {recipe.family: entries for recipe, entries in catalogues(root)}
+    sizes: dict[str, int | None] = {}
+    for id in ids:
+        if options.force or not has_manifest(root.path / "datasets" / id):
+            family, _, name = id.partition("/")
+            entry = listed[family].get(name) if family in listed else None
+            sizes[id] = entry.size if entry else None
+    return sizes
 
 
 def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:

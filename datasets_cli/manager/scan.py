@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.entries import catalogues
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.install.find import is_installed
@@ -133,15 +133,19 @@ class _Names:
         self._recipes: dict[str, Recipe] = {}
         self._by_end: dict[str, list[str]] = defaultdict(list)
         self._by_file: dict[str, list[str]] = defaultdict(list)
-        for id, (recipe, entry) in all_entries(root).items():
-            if recipe.folder is not None:  # its files ship with it
-                continue
-            self._recipes[id] = recipe
-            self._by_end[entry.name.rpartition("/")[2]].append(id)
-            if recipe.resources_at is None:
-                for resource in recipe.resources(entry.name, None):
-                    self._by_file[resource.filename].append(id)
+        for recipe, names in catalogues(root):
+            if recipe.folder is None:  # else its files ship with it
+                for name in sorted(names):
+                    self._add(recipe, name)
         self._open = [recipe for recipe in set(self._recipes.values()) if recipe.unlisted]
+
+    def _add(self, recipe: Recipe, name: str) -> None:
+        id = f"{recipe.family}/{name}"
+        self._recipes[id] = recipe
+        self._by_end[name.rpartition("/")[2]].append(id)
+        if recipe.resources_at is None:
+            for resource in recipe.resources(name, None):
+                self._by_file[resource.filename].append(id)
 
     def candidates(self, folder: Path, top: Path, files: Iterable[str]) -> Mapping[str, Recipe]:
         """Return the ids that a folder below ``top`` may have the files of, the likeliest first."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datasets_cli.recipe import CatalogueEntry, Place, Resource, Web
+from dataclasses import replace
+
+from datasets_cli.recipe import CatalogueEntry, Entries, Place, Resource, Web
 
 from . import unplugged_catalogue as unplugged
 from .log_files import placed, published
@@ -18,32 +20,29 @@ StarGunner Tennis TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor Y
 """
 GAMES = tuple(_GAMES.split())
 RUNS = range(1, 6)
+NAMES = [f"{game}/{run}" for game in GAMES for run in RUNS]
 TRAPS = {"Asterix/1": "reported as corrupt (google-research/batch_rl issue 28)"}
 
 
-def datasets(web: Web | None) -> list[CatalogueEntry]:
+def datasets(web: Web | None) -> Entries:
     """Return the 300 runs."""
-    return [
-        CatalogueEntry(
-            f"{game}/{run}",
-            details={
-                "rl_unplugged": game in unplugged.GAMES,
-                **({"known_trap": TRAPS[name]} if (name := f"{game}/{run}") in TRAPS else {}),
-            },
-        )
-        for game in GAMES
-        for run in RUNS
-    ]
+    return Entries(NAMES, _entry)
+
+
+def _entry(name: str) -> CatalogueEntry:
+    details: dict[str, object] = {"rl_unplugged": name.partition("/")[0] in unplugged.GAMES}
+    return CatalogueEntry(
+        name, details=details | ({"known_trap": TRAPS[name]} if name in TRAPS else {})
+    )
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
     """Return the entry of a variant of a run; None where there is no such run."""
-    entries = {entry.name: entry for entry in datasets(None)}
-    entry = entries.get(name.partition("~")[0])
-    if entry is None:
+    base = name.partition("~")[0]
+    if base not in NAMES:
         return None
     parse(name)
-    return CatalogueEntry(name, details=entry.details)
+    return replace(_entry(base), name=name)
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:

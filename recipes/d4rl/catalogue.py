@@ -6,9 +6,18 @@ without them there are taken as they come.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
-from datasets_cli.recipe import HDF5_MAGIC, CatalogueEntry, Content, Resource, Web, read_tsv
+from datasets_cli.recipe import (
+    HDF5_MAGIC,
+    CatalogueEntry,
+    Content,
+    Entries,
+    Resource,
+    Web,
+    read_tsv,
+)
 
 from .traps import traps_of
 
@@ -17,27 +26,29 @@ HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
 OLDER = "as first published, before D4RL 1.2.0"
 
 
-def datasets(web: Web | None) -> list[CatalogueEntry]:
+def datasets(web: Web | None) -> Entries:
     """Return the 179 published ids; D4RL has no catalogue to ask."""
-    return [
-        CatalogueEntry(
-            name=row["name"],
-            size=int(row["bytes"]) if row["bytes"] else None,
-            details={
-                "url": BERKELEY + row["path"],
-                "max_episode_steps": int(row["max_episode_steps"] or 0) or None,
-                "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
-                "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
-                **({"known_traps": traps} if (traps := traps_of(row["name"])) else {}),
-            },
-        )
-        for row in _table()
-    ]
+    return Entries(_table(), _entry)
+
+
+def _entry(name: str) -> CatalogueEntry:
+    row = _table()[name]
+    return CatalogueEntry(
+        name=name,
+        size=int(row["bytes"]) if row["bytes"] else None,
+        details={
+            "url": BERKELEY + row["path"],
+            "max_episode_steps": int(row["max_episode_steps"] or 0) or None,
+            "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
+            "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
+            **({"known_traps": traps} if (traps := traps_of(name)) else {}),
+        },
+    )
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
     """Return the dataset's one file, at Berkeley and at its Hugging Face mirror."""
-    row = next(row for row in _table() if row["name"] == name)
+    row = _table()[name]
     filename = row["path"].rpartition("/")[2]
     older = Content(int(row["older_bytes"] or 0), {"sha256": row["older_sha256"]}, OLDER)
     return [
@@ -52,5 +63,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     ]
 
 
-def _table() -> list[dict[str, str]]:
-    return read_tsv(Path(__file__).with_suffix(".tsv"))
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    """Return the row of each name."""
+    return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}

@@ -6,10 +6,11 @@ its family's recipe gives it, its size in bytes and its sha256.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from datasets_cli.recipe import CatalogueEntry, Resource, Web, read_tsv
+from datasets_cli.recipe import CatalogueEntry, Entries, Resource, Web, read_tsv
 
 
 class Sample(NamedTuple):
@@ -51,18 +52,20 @@ SAMPLES = {
 FOLDER = Path(__file__).parent / "data"
 
 
-def datasets(web: Web | None) -> list[CatalogueEntry]:
+def datasets(web: Web | None) -> Entries:
     """Return the datasets that ship; there is nothing to ask for."""
-    return [
-        CatalogueEntry(
-            name,
-            sum(resource.size or 0 for resource in resources(name, None)),
-            sample.num_transitions,
-            sample.num_trajectories,
-            {"about": sample.about, "sample_of": sample.id, "licence": sample.licence},
-        )
-        for name, sample in SAMPLES.items()
-    ]
+    return Entries(SAMPLES, _entry)
+
+
+def _entry(name: str) -> CatalogueEntry:
+    sample = SAMPLES[name]
+    return CatalogueEntry(
+        name,
+        sum(int(row["bytes"]) for row in files_of(name)),
+        sample.num_transitions,
+        sample.num_trajectories,
+        {"about": sample.about, "sample_of": sample.id, "licence": sample.licence},
+    )
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
@@ -75,5 +78,9 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 def files_of(name: str) -> list[dict[str, str]]:
     """Return the rows of the table that are of a dataset."""
-    rows = read_tsv(Path(__file__).with_suffix(".tsv"))
-    return [row for row in rows if row["name"] == name]
+    return [row for row in _table() if row["name"] == name]
+
+
+@cache
+def _table() -> list[dict[str, str]]:
+    return read_tsv(Path(__file__).with_suffix(".tsv"))

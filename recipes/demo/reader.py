@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 
-from datasets_cli.recipe import Block, DeferredFrames, Description, Recipe, Source
+from datasets_cli.recipe import Block, DeferredFrames, Description, Entries, Recipe, Source
 
 from .catalogue import SAMPLES, files_of
 
@@ -39,7 +39,8 @@ def _published(source: Source) -> tuple[Recipe, Source]:
     # Found by name: what one recipe imports of another would be imported by `rlds list`.
     family, _, name = SAMPLES[source.name].id.partition("/")
     recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
-    entries = {entry.name: entry for entry in recipe.datasets(None)}
+    entries = recipe.datasets(None)
+    assert isinstance(entries, Entries), "every family that ships has a table"
     entry = entries.get(name) or recipe.find(name, None)
     files = {row["filename"]: source.files[row["path"]] for row in files_of(source.name)}
     return recipe, Source(name, files, entry)

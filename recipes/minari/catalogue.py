@@ -6,7 +6,8 @@ name is a repository on Hugging Face, the rest a folder in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from datasets_cli.recipe import (
     HDF5_MAGIC,
     AccessError,
     CatalogueEntry,
+    Entries,
     NetworkError,
     Place,
     Resource,
@@ -34,17 +36,17 @@ ARROW_FORMATS = {"arrow": b"ARROW1", "parquet": b"PAR1"}
 """Of the form with a folder for each episode: the format of its files, and how they begin."""
 
 
-def datasets(web: Web | None) -> list[CatalogueEntry]:
+def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
     """Return the documented datasets; online those that Farama publishes now, and the
     community's.
     """
-    known = {row["name"]: _entry(row) for row in _table()}
+    known = Entries(_table(), _entry)
     if web is None:
-        return list(known.values())
-    found = {name: entry for name, entry in known.items() if name.startswith("community/")}
+        return known
+    found = {entry.name: entry for entry in known if entry.name.startswith("community/")}
     for repository in _entries(f"{HUGGING_FACE}api/datasets?author={OWNER}", web):
         found |= {entry.name: entry for entry in _published(str(repository["id"]), web)}
-    return [known.get(name, entry) for name, entry in sorted(found.items())]
+    return [known.get(name) or entry for name, entry in sorted(found.items())]
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
@@ -89,14 +91,17 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     return _arrow_resources(name, published, [], {})
 
 
-def _table() -> list[dict[str, str]]:
-    return read_tsv(Path(__file__).with_suffix(".tsv"))
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    """Return the row of each name."""
+    return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}
 
 
-def _entry(row: dict[str, str]) -> CatalogueEntry:
+def _entry(name: str) -> CatalogueEntry:
+    row = _table()[name]
     details = ("remote", "observation_space", "action_space", "env", "algorithm", "author")
     return CatalogueEntry(
-        name=row["name"],
+        name=name,
         num_transitions=int(row["num_transitions"]) if row["num_transitions"] else None,
         num_trajectories=int(row["num_trajectories"]) if row["num_trajectories"] else None,
         details={key: row[key] or None for key in (*details, "minari_version")},
@@ -124,8 +129,8 @@ def _published(repository: str, web: Web) -> list[CatalogueEntry]:
 
 def _remote(name: str) -> tuple[str, str]:
     """Return a dataset's repository and the folder in it, empty or ending in a slash."""
-    remotes = {row["name"]: row["remote"] for row in _table()}
-    owner, repository, *folder = remotes.get(name, f"{OWNER}/{name}").split("/")
+    row = _table().get(name)
+    owner, repository, *folder = (row["remote"] if row else f"{OWNER}/{name}").split("/")
     return f"{owner}/{repository}", "".join(f"{part}/" for part in folder)
 
 

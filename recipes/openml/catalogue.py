@@ -11,12 +11,15 @@ Facts of the API: ``sklearn.datasets.fetch_openml`` 1.9.1, its captured answers,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from datasets_cli.recipe import (
     CatalogueEntry,
+    Entries,
     Place,
     Resource,
     UnknownDataset,
@@ -34,20 +37,21 @@ PARQUET = "dataset.pq"
 DETAILS = ("openml_name", "version", "data_id", "encoding", "target")
 
 
-def datasets(web: Web | None) -> list[CatalogueEntry]:
+def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
     """Return the named datasets; online also every active dataset of OpenML."""
-    named = [_entry(row) for row in read_tsv(Path(__file__).with_suffix(".tsv"))]
-    entries = (*(api.published(web) if web else ()), *named)
-    return list({entry.name: entry for entry in entries}.values())
+    named = Entries(_table(), _entry)
+    if web is None:
+        return named
+    return {entry.name: entry for entry in (*api.published(web), *named)}.values()
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
     """Return what an id, a version of a name, or a bare name means; None where that is nothing."""
     base, at, version = name.partition("@")
     if _is_number(name):
-        same = (entry for entry in datasets(None) if entry.details["data_id"] == name)
-        as_it_is = (entry for entry in same if not entry.details["encoding"])
-        known = next(as_it_is, CatalogueEntry(name))
+        same = (row for row in _table().values() if row["data_id"] == name and not row["encoding"])
+        row = next(same, None)
+        known = _entry(row["name"]) if row else CatalogueEntry(name)
         return replace(known, name=name, details={**known.details, "data_id": name})
     if at:
         details = {"openml_name": base, "version": version}
@@ -93,10 +97,17 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     return [*documents, Resource((), ARFF, checksums=_md5(stated))]
 
 
-def _entry(row: dict[str, str]) -> CatalogueEntry:
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    """Return the row of each name."""
+    return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}
+
+
+def _entry(name: str) -> CatalogueEntry:
+    row = _table()[name]
     count = int(row["num_transitions"]) if row["num_transitions"] else None
     return CatalogueEntry(
-        name=row["name"],
+        name=name,
         size=int(row["size"]) if row["size"] else None,
         num_transitions=count,
         num_trajectories=count,
@@ -111,8 +122,7 @@ def _is_number(text: str) -> bool:
 def _data_id(name: str, web: Web) -> str:
     if _is_number(name):
         return name
-    entries = {entry.name: entry for entry in datasets(None)}
-    entry = entries.get(name) or find(name, None)
+    entry = _entry(name) if name in _table() else find(name, None)
     assert entry is not None, "what resolves has a version"
     return api.data_id(entry.details["openml_name"], entry.details["version"], web)
 

@@ -136,9 +136,9 @@ def known(monkeypatch: pytest.MonkeyPatch, path: Path) -> bytes:
     """The bytes of a good file whose size and checksum are in the catalogue."""
     save(path, columns(path), compression=None)
     data = path.read_bytes()
-    (row,) = [row for row in d4rl._table() if f"d4rl/{row['name']}" == ID]
-    row |= {"bytes": str(len(data)), "sha256": hashlib.sha256(data).hexdigest()}
-    monkeypatch.setattr(d4rl, "_table", lambda: [row])
+    stated = {"bytes": str(len(data)), "sha256": hashlib.sha256(data).hexdigest()}
+    row = d4rl._table()[ID.removeprefix("d4rl/")] | stated
+    monkeypatch.setattr(d4rl, "_table", lambda: {row["name"]: row})
     return data
 
 

@@ -388,7 +388,7 @@ class Seen(Digests):
 
 
 def row_of(name: str) -> dict[str, str]:
-    return next(row for row in catalogue._table() if row["name"] == name)
+    return catalogue._table()[name]
 
 
 def test_both_published_versions_of_a_v2_file_are_accepted() -> None:
@@ -411,9 +411,9 @@ def test_older_version_is_named_in_the_manifest(
     LAYOUTS["mujoco_v2_older"].write(path)
     digests = Digests({"sha256"})
     digests.read(path)
-    row = row_of("hopper-expert-v2")
-    row |= {"older_bytes": str(digests.size), "older_sha256": digests.hex()["sha256"]}
-    monkeypatch.setattr(catalogue, "_table", lambda: [row])
+    older = {"older_bytes": str(digests.size), "older_sha256": digests.hex()["sha256"]}
+    row = row_of("hopper-expert-v2") | older
+    monkeypatch.setattr(catalogue, "_table", lambda: {row["name"]: row})
     (file,) = read_manifest(
         install("mujoco_v2_older", tmp_path, config, InstallOptions())
     ).resources
@@ -421,7 +421,7 @@ def test_older_version_is_named_in_the_manifest(
 
 
 def test_all_179_rows_are_well_formed() -> None:
-    rows = catalogue._table()
+    rows = [*catalogue._table().values()]
     assert len({row["name"] for row in rows}) == len(rows) == 179
     for row in rows:
         assert re.fullmatch(r"[a-z0-9_]+/[\w.-]+\.hdf5", row["path"]), row
@@ -439,7 +439,7 @@ def test_178_rows_have_reference_scores_and_101_a_checksum() -> None:
     assert {row.name for row in rows} - {row.name for row in scored} == {"carla-town-render-v0"}
     assert all(row.details["ref_max_score"] > row.details["ref_min_score"] for row in scored)
     assert sum(row.size is not None and row.size > 0 for row in rows) == 101
-    assert sum(bool(row["older_sha256"]) for row in catalogue._table()) == 24
+    assert sum(bool(row["older_sha256"]) for row in catalogue._table().values()) == 24
 
 
 def test_every_resource_has_the_publisher_first_and_then_the_mirror() -> None:
@@ -452,7 +452,7 @@ def test_every_resource_has_the_publisher_first_and_then_the_mirror() -> None:
 
 
 def test_no_two_files_share_a_name() -> None:
-    paths = {row["path"] for row in catalogue._table()}
+    paths = {row["path"] for row in catalogue._table().values()}
     assert len({path.rpartition("/")[2] for path in paths}) == len(paths) == 174
 
 
