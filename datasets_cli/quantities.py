@@ -22,14 +22,3 @@ def human_bytes(size: int | None) -> str:
 def human_count(count: int | None) -> str:
     """Return a number with thousands set apart, or ``?``."""
     return "?" if count is None else f"{count:,}"
-
-
-def human_time(seconds: float) -> str:
-    """Return a time as a clock shows it.
-
-    >>> human_time(3_725)
-    '1:02:05'
-    """
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

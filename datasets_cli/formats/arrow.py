@@ -18,9 +18,6 @@ from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
 from datasets_cli.formats.structure import arrow_buffers, parquet_pages
 
-ARROW_MAGIC = b"ARROW1"
-PARQUET_MAGIC = b"PAR1"
-
 
 class ArrowColumn(NamedTuple):
     """A column of a table, or a field of one that is a struct.

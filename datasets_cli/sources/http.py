@@ -49,8 +49,6 @@ class Http:
         retries: int = 4,
         backoff_seconds: float = 0.5,
         timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
-        header_seconds: float = 60.0,
-        window_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         hosts: HostLimits | None = None,
     ) -> None:
@@ -60,7 +58,7 @@ class Http:
         self.clock = clock
         self._hosts = hosts or HostLimits()
         self._unresolved: set[str] = set()
-        limits = Limits(config.lowest_speed, window_seconds, header_seconds, clock)
+        limits = Limits(config.lowest_speed, clock=clock)
         self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
 
     def candidates(self, url: str) -> list[str]:
