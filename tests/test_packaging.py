@@ -16,7 +16,7 @@ import datasets_cli.replay
 from tests.support.paths import PROJECT
 
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-MODULE_OF = {"Pillow": "PIL", "scikit-learn": "sklearn"}
+MODULE_OF = {"google-crc32c": "google_crc32c", "Pillow": "PIL", "scikit-learn": "sklearn"}
 """The module of each distribution that is not called like it."""
 
 NOT_IMPORTED = {}

@@ -7,6 +7,7 @@ import io
 import struct
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.structure.crc32c import crc32c
+from datasets_cli.formats.structure.crc32c import FEW_BYTES, crc32c, crc32c_by_table
 from datasets_cli.formats.tf_example import parse_example
 from datasets_cli.formats.tfrecord import read_gzip_records, read_records
 from tests.support import unplugged_files as files
@@ -58,14 +59,23 @@ def flipped(data: bytes, position: int) -> bytes:
 
 def test_the_checksums_of_rfc_3720_come_out() -> None:
     known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
-    assert {data: crc32c(data) for data in known} == known
+    for function in (crc32c, crc32c_by_table):
+        assert {data: function(data) for data in known} == known
 
 
-@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 16_383, 16_384, 16_385, 70_001])
+@pytest.mark.parametrize("size", [0, 1, 4, *(FEW_BYTES + n for n in (-1, 0, 1, 63, 64)), 70_001])
 def test_the_checksum_is_that_of_a_plain_loop(size: int) -> None:
-    data = np.random.default_rng(size).bytes(size)
-    assert crc32c(data) == files.crc32c(data)
-    assert crc32c(memoryview(data)[1:]) == files.crc32c(data[1:])
+    for data in (np.random.default_rng(size).bytes(size), bytes(size), b"\xff" * size):
+        assert crc32c(data) == crc32c_by_table(data) == files.crc32c(data)
+
+
+def test_without_the_package_the_checksum_is_made_by_a_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    assert crc32c(b"123456789") == 0xE3069283
+    monkeypatch.setitem(sys.modules, "google_crc32c", SimpleNamespace(value=lambda data: 7))
+    assert crc32c(b"123456789") == 7
 
 
 # Records
