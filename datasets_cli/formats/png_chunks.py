@@ -18,16 +18,8 @@ CHUNK = struct.Struct(">I4s")
 HEADER = struct.Struct(">II5B")
 HEADER_END = len(SIGNATURE) + CHUNK.size + HEADER.size + 4
 
-GREY, RGB, PALETTE, GREY_ALPHA, RGB_ALPHA = 0, 2, 3, 4, 6
-CHANNELS = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGB_ALPHA: 4}
-NAMES = {GREY: "grey", RGB: "RGB", PALETTE: "palette", GREY_ALPHA: "grey with alpha",
-         RGB_ALPHA: "RGB with alpha"}  # fmt: skip
-BITS = {GREY: (1, 2, 4, 8, 16), PALETTE: (1, 2, 4, 8)}
-COLOUR_BITS = (8, 16)
-
-# First column and row of each pass over an interlaced image, and the steps between its pixels.
-PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
-          (0, 1, 1, 2))  # fmt: skip
+GREY, PALETTE = 0, 3
+NAMES = {GREY: "grey", 2: "RGB", PALETTE: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
 
 
 class NotPng(ValueError):
@@ -41,7 +33,7 @@ class Header(NamedTuple):
         width: pixels in a row.
         height: rows.
         bits: of a channel, or of an index into the palette.
-        colour: ``GREY``, ``RGB``, ``PALETTE``, ``GREY_ALPHA`` or ``RGB_ALPHA``.
+        colour: one of ``NAMES``.
         compression: always 0.
         filtering: always 0.
         interlaced: 0 or 1.
@@ -56,29 +48,10 @@ class Header(NamedTuple):
     interlaced: int
 
     @property
-    def is_known(self) -> bool:
-        """Tell whether the specification knows such files."""
-        bits = BITS.get(self.colour, COLOUR_BITS)
-        known = self.colour in CHANNELS and self.bits in bits and self.interlaced in (0, 1)
-        return known and not (self.compression or self.filtering)
-
-    @property
     def mode(self) -> str:
         """Colours, bits and order of the pixels, in words."""
         order = ", interlaced" if self.interlaced else ""
         return f"{self.bits}-bit {NAMES[self.colour]}{order}"
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all rows, of which each begins with one for its filter."""
-        bits = self.bits * CHANNELS[self.colour]
-        passes = PASSES if self.interlaced else ((0, 0, 1, 1),)
-        sizes = [
-            # Pixels from the first on, a step apart: rounded up.
-            (-(-(self.width - x) // dx), -(-(self.height - y) // dy))
-            for x, y, dx, dy in passes
-        ]
-        return sum(rows * (1 + -(-width * bits // 8)) for width, rows in sizes if width > 0)
 
 
 def read_header(file: memoryview) -> Header | None:
@@ -88,7 +61,7 @@ def read_header(file: memoryview) -> Header | None:
     if len(head) < HEADER_END or head[: start + CHUNK.size] != _head_of_header():
         return None
     header = Header(*HEADER.unpack_from(head, start + CHUNK.size))
-    return header if header.is_known else None
+    return header if header.colour in NAMES else None
 
 
 def _head_of_header() -> bytes:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from datasets_cli.formats.png_chunks import (
     CHUNK,
@@ -26,13 +26,13 @@ from datasets_cli.formats.png_chunks import (
     SIGNATURE,
     Header,
     NotPng,
-    check_rows,
     chunk,
     read_chunks,
     read_header,
 )
 
 OPAQUE = 255
+KINDS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 _MODE = slice(len(SIGNATURE) + CHUNK.size + 8, len(SIGNATURE) + CHUNK.size + HEADER.size)
 _GREY = bytes((8, GREY, 0, 0, 0))
 
@@ -64,7 +64,7 @@ def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
     """
     chunks = list(read_chunks(file, len(SIGNATURE))) if file[:8] == SIGNATURE else []
     header = read_header(file)
-    if header is None and chunks:
+    if chunks and (header is None or header.compression or header.interlaced > 1):
         raise NotPng("the specification knows no such header")
     if header is None:
         raise NotPng(f"it is no PNG file, it begins with {bytes(file[:16])!r}")
@@ -72,13 +72,8 @@ def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
     if size != shape:
         expected, found = (f"{height} x {width} pixels" for height, width in (shape, size))
         raise NotGrey(f"a PNG file of {found}; expected {expected}")
-    parts = {kind: bytes(data) for kind, data in chunks if kind in (b"PLTE", b"tRNS")}
-    if header.colour == PALETTE and not parts.get(b"PLTE"):
-        raise NotPng("it has no palette")
-    packed = b"".join(data for kind, data in chunks if kind == b"IDAT")
-    check_rows(packed, header.num_bytes)
     try:
-        return _greys(header, _pixels(header, parts, packed), parts)
+        return _greys(header, chunks)
     except NotGrey as error:
         raise NotGrey(
             f"a PNG file of another mode ({header.mode}) in which {error}; expected 8-bit grey, "
@@ -86,56 +81,41 @@ def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
         ) from error
 
 
-def _pixels(header: Header, parts: dict[bytes, bytes], packed: bytes) -> np.ndarray:
-    """Return the pixels as Pillow decodes them: ``[height, width]`` or with channels."""
+def _greys(header: Header, chunks: list[tuple[bytes, memoryview]]) -> np.ndarray:
+    """Return the greys that Pillow finds."""
     if header.bits == 16 and header.colour != GREY:
         raise NotGrey("channels have 16 bits")  # of which Pillow would drop eight
-    # What else is in the file has no say in its pixels; transparency is seen to by _greys.
-    palette = chunk(b"PLTE", parts[b"PLTE"]) if header.colour == PALETTE else b""
-    plain = (
-        SIGNATURE + chunk(b"IHDR", HEADER.pack(*header)) + palette + chunk(b"IDAT", packed)
-    ) + chunk(b"IEND", b"")
+    # What else is in the file has no say in its pixels.
+    parts = [(kind, bytes(data)) for kind, data in chunks if kind in KINDS]
+    if header.colour == PALETTE and not dict(parts).get(b"PLTE"):
+        raise NotPng("it has no palette")
+    plain = SIGNATURE + b"".join(chunk(kind, data) for kind, data in parts)
     try:
         with Image.open(io.BytesIO(plain), formats=("PNG",)) as image:
-            return np.asarray(image.convert("L") if image.mode == "1" else image)
+            image.load()
+            return _of_image(image, dict(parts).get(b"PLTE", b""))
+    except UnidentifiedImageError as error:
+        raise NotPng("the specification knows no such header") from error
     except (OSError, SyntaxError) as error:
         raise NotPng(str(error)) from error
 
 
-def _greys(header: Header, pixels: np.ndarray, parts: dict[bytes, bytes]) -> np.ndarray:
-    alpha = parts.get(b"tRNS", b"")
-    if header.colour == PALETTE:
-        return _of_palette(pixels, parts[b"PLTE"], alpha)
-    if alpha:
-        raise NotGrey("a colour is transparent")
-    if header.bits == 16:
-        if (pixels % 257).any():
+def _of_image(image: Image.Image, palette: bytes) -> np.ndarray:
+    if image.mode.startswith("I"):
+        greys = np.asarray(image)
+        if (greys % 257).any():
             raise NotGrey("a grey is between two of 8 bits")
-        return (pixels // 257).astype(np.uint8)
-    if pixels.ndim == 2:
-        return pixels
-    has_alpha = pixels.shape[2] in (2, 4)
-    if has_alpha and (pixels[..., -1] != OPAQUE).any():
+        return (greys // 257).astype(np.uint8)
+    if image.mode == "P" and (last := np.asarray(image).max()) >= len(palette) // 3:
+        raise NotPng(f"its palette has {len(palette)} bytes, and a pixel the index {last}")
+    if image.mode != "P" and "transparency" in image.info:
+        raise NotGrey("a colour is transparent")
+    pixels = np.asarray(image.convert("RGBA"))
+    if (pixels[..., 3] != OPAQUE).any():
         raise NotGrey("a pixel is transparent")
-    colours = pixels[..., :-1] if has_alpha else pixels
-    return _of_colours(colours)
-
-
-def _of_palette(pixels: np.ndarray, palette: bytes, alpha: bytes) -> np.ndarray:
-    """Return the greys of indices, uint8 ``[height, width]``, into a palette of RGB."""
-    colours = np.frombuffer(palette, np.uint8)
-    if len(colours) % 3 or int(pixels.max()) >= len(colours) // 3:
-        raise NotPng(f"its palette has {len(colours)} bytes, and a pixel the index {pixels.max()}")
-    # The palette says how transparent its first colours are; all others are opaque.
-    if (np.frombuffer(alpha, np.uint8)[pixels[pixels < len(alpha)]] != OPAQUE).any():
-        raise NotGrey("a pixel is transparent")
-    return _of_colours(colours.reshape(-1, 3)[pixels])
-
-
-def _of_colours(colours: np.ndarray) -> np.ndarray:
-    """Return the one value of all channels, ``[height, width]`` of ``[height, width, C]``."""
-    if (colours != colours[..., :1]).any():
-        row, column = np.argwhere((colours != colours[..., :1]).any(axis=-1))[0].tolist()
-        colour = tuple(colours[row, column].tolist())
+    coloured = (pixels[..., :3] != pixels[..., :1]).any(axis=-1)
+    if coloured.any():
+        row, column = np.argwhere(coloured)[0].tolist()
+        colour = tuple(pixels[row, column, :3].tolist())
         raise NotGrey(f"the pixel in row {row}, column {column} is {colour}")
-    return colours[..., 0]
+    return pixels[..., 0]
