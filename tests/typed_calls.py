@@ -24,6 +24,7 @@ from datasets_cli import (
     PrioritizedReplayBuffer,
     PrioritizedSliceSampler,
     ReplayBuffer,
+    Sequences,
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorDictPrioritizedReplayBuffer,
@@ -54,6 +55,8 @@ def right() -> None:
     CatFrames(N=4, dim=-1).make_rb_transform_and_sampler(batch_size=4, end_key=("next", "done"))
     replay = ExperienceReplay("door", 8, options={"a": "b"}, num_slices=2, device="cuda")
     assert_type(replay, ExperienceReplay)
+    assert_type(replay.sequences(20, 4, gamma=0.9, seed=1), TensorDictReplayBuffer)
+    Sequences(rows, length=20, padding="right")
     assert_type(ExperienceReplay(dataset_id=Path("best.json"), batch_size=8), ExperienceReplay)
     assert_type(D4RLExperienceReplay("door", 8, split_trajs=True), D4RLExperienceReplay)
     MinariExperienceReplay("door", load_from_local_minari=False, frame_stack=4)
@@ -79,6 +82,8 @@ def wrong() -> None:
     CatFrames(4, -1).make_rb_transform_and_sampler(4, num_slices=2)  # type: ignore[call-arg]
     ExperienceReplay(batch_size=8)  # type: ignore[call-arg]
     ExperienceReplay("door", split_trajs=True)  # type: ignore[call-arg]
+    ExperienceReplay("door").sequences(20, pin_memory=True)  # type: ignore[call-arg]
+    Sequences(LazyTensorStorage(10), 20, padding="both")  # type: ignore[arg-type]
     ExperienceReplay("door", text="mission")  # type: ignore[arg-type]
     D4RLExperienceReplay("door", num_workers=2)  # type: ignore[call-arg]
     OpenMLExperienceReplay("iris", slice_len=2)  # type: ignore[call-arg]

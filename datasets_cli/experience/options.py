@@ -8,8 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 
 from datasets_cli.errors import UsageError
 from datasets_cli.progress import Progress
-from datasets_cli.replay.buffers.options import TensorDictBatchOptions
+from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.samplers.slicing import SliceOptions
+from datasets_cli.replay.sequences.options import SequenceOptions
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.writers.protocol import Writer
 
@@ -80,3 +81,25 @@ class OpenOptions(TrajectoryDatasetOptions):
 
     options: Mapping[str, str] | None = None
     num_workers: int | None = 0
+
+
+@dataclass(frozen=True)
+class SequenceBufferOptions(SequenceOptions, DrawOptions):
+    """What ``ExperienceReplay.sequences`` takes.
+
+    Args:
+        length: T.
+        batch_size: sequences in a batch; ``sample`` can override it.
+        replacement: draw with replacement; otherwise each row begins a sequence once an epoch.
+        sampler: draws the rows that sequences begin with; overrides ``replacement``.
+        transform: applied to every batch; this buffer's own and its ``collate_fn`` by default.
+        generator: draws them; one of that buffer's own by default.
+        seed: seeds that.
+        format: what batches are made of; as those of this buffer by default.
+    """
+
+    length: int
+    batch_size: int | None = None
+    _: KW_ONLY
+    replacement: bool = True
+    format: str | None = None

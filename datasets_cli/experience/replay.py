@@ -16,7 +16,11 @@ import torch
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.options import OpenOptions, TrajectoryDatasetOptions
+from datasets_cli.experience.options import (
+    OpenOptions,
+    SequenceBufferOptions,
+    TrajectoryDatasetOptions,
+)
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.find import check_asked, installed_id, remove
 from datasets_cli.install.install import find_installed, install_dataset, is_there
@@ -30,7 +34,7 @@ from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
-from datasets_cli.replay.buffers.options import TensorDictBatchOptions
+from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.episodes.table import Trajectories
@@ -41,7 +45,7 @@ from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutRep
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
-from datasets_cli.replay.sequences.sequence_rows import Padding
+from datasets_cli.replay.sequences.options import SequenceOptions
 from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage, reopen_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
@@ -381,63 +385,32 @@ class ExperienceReplay(TensorDictReplayBuffer):
         offsets = self._rows.dataset.whole.offsets.numpy()
         save_view(Path(path), self.dataset_id, self._selection, offsets)
 
-    def sequences(
-        self,
-        length: int,
-        batch_size: int | None = None,
-        *,
-        gamma: float = 1.0,
-        padding: Padding = "left",
-        action_padding: float = 0.0,
-        replacement: bool = True,
-        sampler: Sampler | None = None,
-        transform: TransformLike | None = None,
-        prefetch: int | None = None,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-        format: str | None = None,
-    ) -> TensorDictReplayBuffer:
+    @takes_fields(SequenceBufferOptions)
+    def sequences(self, options: SequenceBufferOptions) -> TensorDictReplayBuffer:
         """Return a buffer of sequences ``[B, T]``, as Decision Transformers are trained on.
 
         Beside the leaves of the rows they have ``returns_to_go``, ``timesteps`` and
         ``attention_mask``; see ``Sequences``.
 
-        Args:
-            length: T.
-            batch_size: sequences in a batch; ``sample`` can override it.
-            gamma: the discount a step of the returns to go.
-            padding: the side that is padded where a trajectory ends, ``"left"`` or ``"right"``.
-            action_padding: what is below ``"action"`` in padding; elsewhere it is zeros.
-            replacement: draw with replacement; otherwise each row begins a sequence once an epoch.
-            sampler: draws the rows that sequences begin with; overrides ``replacement``.
-            transform: applied to every batch; this buffer's own and its ``collate_fn`` by default.
-            prefetch: batches that a thread makes ahead of time.
-            generator: draws them; one of that buffer's own by default.
-            seed: seeds that.
-            format: what batches are made of; as those of this buffer by default.
-
         Raises:
             UsageError: as ``Sequences``.
         """
-        root = CacheRoot(self.config.root)
+        made = vars(part_of(options, SequenceOptions))
+        draws = part_of(options, DrawOptions)
+        if draws.sampler is None:
+            draws = replace(draws, sampler=choose_sampler(SliceOptions(), options.replacement))
+        is_own = options.transform is None
+        if is_own:
+            draws = replace(draws, transform=self.transform or None)
         return TensorDictReplayBuffer(
             storage=Sequences(
-                self.storage,
-                length,
-                gamma=gamma,
-                padding=padding,
-                action_padding=action_padding,
-                root=root,
+                self.storage, options.length, root=CacheRoot(self.config.root), **made
             ),
-            sampler=sampler or choose_sampler(SliceOptions(), replacement),
-            transform=(self.transform or None) if transform is None else transform,
-            collate_fn=self.reader.collate_fn if transform is None else None,
-            prefetch=prefetch,
-            batch_size=batch_size,
+            batch_size=options.batch_size,
+            collate_fn=self.reader.collate_fn if is_own else None,
             priority_key=self.priority_key,
-            generator=generator,
-            seed=seed,
-            format=format or self.format,
+            format=options.format or self.format,
+            **vars(draws),
         )
 
     def delete(self) -> None:

@@ -20,13 +20,11 @@ DEFAULT_SIZE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions:
-    """How the rows of a batch are drawn, and what is made of them.
+class DrawOptions:
+    """How the rows of a batch are drawn, and what is done to it.
 
     Args:
         sampler: how rows are drawn; uniformly with replacement by default.
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
         prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
             costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
             that thread. A batch of another size is drawn when it is asked for, and those that are
@@ -35,17 +33,28 @@ class BatchOptions:
         generator: draws rows, exclusive with ``seed``; by default torch's global one, and those of
             a dataset one of the buffer's own, which that seeds at the first draw.
         seed: seeds a generator of the buffer's own.
-        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
-            for nested dicts of arrays; see ``ReplayBuffer.with_format``.
     """
 
     sampler: Sampler | None = None
-    collate_fn: CollateFunction | None = None
-    pin_memory: bool = False
     prefetch: int | None = None
     transform: TransformLike | None = None
     generator: torch.Generator | None = None
     seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(DrawOptions):
+    """How batches are drawn, and made of the rows.
+
+    Args:
+        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
+        pin_memory: put batches into page-locked memory.
+        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
+            for nested dicts of arrays; see ``ReplayBuffer.with_format``.
+    """
+
+    collate_fn: CollateFunction | None = None
+    pin_memory: bool = False
     format: str = "torch"
 
     def __post_init__(self) -> None:

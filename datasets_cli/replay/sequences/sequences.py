@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, get_args
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import torch
 from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.forms.texts import stack_texts
 from datasets_cli.replay.sequences.checks import (
@@ -18,7 +20,8 @@ from datasets_cli.replay.sequences.checks import (
     consecutive_offsets,
 )
 from datasets_cli.replay.sequences.kept import dataset_of_rows, returns_to_go
-from datasets_cli.replay.sequences.sequence_rows import Padding, sequence_rows
+from datasets_cli.replay.sequences.options import SequenceOptions
+from datasets_cli.replay.sequences.sequence_rows import sequence_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -29,6 +32,24 @@ from datasets_cli.store.schema.tree import Tree
 
 ACTION: Key = ("action",)
 RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"
+
+
+@dataclass(frozen=True)
+class SequenceStorageOptions(SequenceOptions):
+    """What ``Sequences`` takes.
+
+    Args:
+        storage: rows that do not change: of a dataset or a view, perhaps with stacked frames, or
+            others.
+        length: T.
+        root: the cache root, to keep a dataset's returns to go under, so that they are worked out
+            once; None for nowhere.
+    """
+
+    storage: Storage
+    length: int
+    _: KW_ONLY
+    root: CacheRoot | None = None
 
 
 class Sequences(Storage):
@@ -46,16 +67,6 @@ class Sequences(Storage):
     - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
     - ``attention_mask`` bool ``[B, T]``: which rows are no padding. That is zeros, and text ``""``.
 
-    Args:
-        storage: rows that do not change: of a dataset or a view, perhaps with stacked frames, or
-            others.
-        length: T.
-        gamma: the discount a step of the returns to go, from 0 to 1.
-        padding: on which side a sequence is padded that the end of its trajectory cuts short.
-        action_padding: what is below ``"action"`` in padding.
-        root: the cache root, to keep a dataset's returns to go under, so that they are worked out
-            once; None for nowhere.
-
     Raises:
         UsageError: the rows can be written, are not TensorDicts, or have no rewards; they have an
             entry of the three names already; their trajectories are not one after the other; or
@@ -66,25 +77,16 @@ class Sequences(Storage):
         dataset: the dataset whose rows these are; None where they are others.
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        length: int,
-        *,
-        gamma: float = 1.0,
-        padding: Padding = "left",
-        action_padding: float = 0.0,
-        root: CacheRoot | None = None,
-    ) -> None:
-        self.length = whole_number("length", length, 1)
-        if padding not in get_args(Padding):
-            raise UsageError(f"padding is 'left' or 'right', not {padding!r}.")
+    @takes_fields(SequenceStorageOptions)
+    def __init__(self, options: SequenceStorageOptions) -> None:
+        storage, root = options.storage, options.root
+        self.length = whole_number("length", options.length, 1)
         check_rows(storage, (RETURNS, TIMESTEPS, MASK))
-        check_padding(storage, ACTION, action_padding)
+        check_padding(storage, ACTION, options.action_padding)
         self.rows = storage
-        self.gamma = checked_discount(gamma)
-        self.padding = padding
-        self.action_padding = action_padding
+        self.gamma = checked_discount(options.gamma)
+        self.padding = options.padding
+        self.action_padding = options.action_padding
         self.root = root
         self.dataset = dataset_of_rows(storage)
         self.device, self.device_options = storage.device, storage.device_options
