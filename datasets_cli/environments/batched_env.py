@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from datasets_cli.environments.lanes import Lanes, VectorLanes
 from datasets_cli.environments.named import MadeEnvironment, NamedEnvironment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.options import takes_fields
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 
@@ -22,19 +24,58 @@ MakeEnv = Callable[..., Any]
 Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
+@dataclass(frozen=True)
+class BatchedOptions:
+    """What environments side by side take.
+
+    Args:
+        num_workers: N, how many.
+        create_env_fn: returns a ``GymEnv`` or an environment of gymnasium; or one function for
+            each lane. The first is called once more, to know what it makes.
+        create_env_kwargs: of these functions; or one mapping for each lane.
+        device: of the tensors that it returns; that of the first ``GymEnv`` where None.
+        autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
+    """
+
+    num_workers: int
+    create_env_fn: MakeEnv | Sequence[MakeEnv]
+    _: KW_ONLY
+    create_env_kwargs: Arguments = None
+    device: str | torch.device | None = None
+    autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED
+
+    def makers(self) -> list[MadeEnvironment]:
+        """Return what makes the environment of each lane."""
+        count = whole_number("num_workers", self.num_workers, 1)
+        functions, arguments = self.create_env_fn, self.create_env_kwargs
+        made_by = [*functions] if isinstance(functions, Sequence) else [functions] * count
+        given = [*arguments] if isinstance(arguments, Sequence) else [arguments or {}] * count
+        for name, values in (("create_env_fn", made_by), ("create_env_kwargs", given)):
+            if len(values) != count:
+                raise UsageError(
+                    f"{name} must be one for all, or one for each of {count} environments, not "
+                    f"{len(values)}."
+                )
+        for function in made_by:
+            if not callable(function):
+                raise UsageError(
+                    f"create_env_fn must be a function that makes an environment, not {function!r}."
+                )
+        return [MadeEnvironment(*each) for each in zip(made_by, given, strict=True)]
+
+
 class BatchedEnv(Environment):
     """Several environments side by side."""
 
-    def __init__(self, *description: Any) -> None:
-        num_workers, functions, arguments, device, mode = description
-        self._description = description
-        self._makers = _makers(num_workers, functions, arguments)
-        self._mode = _known_mode(mode)
+    def __init__(self, options: BatchedOptions) -> None:
+        self._options = options
+        self._makers = options.makers()
+        self._mode = _known_mode(options.autoreset_mode)
         first = _as_gym_env(self._makers[0])
         first.close()
         self._name = repr(first)
         encoding = first.categorical_action_encoding
-        super().__init__((len(self._makers),), device or first.device, encoding)
+        super().__init__((len(self._makers),), options.device or first.device, encoding)
 
     @abstractmethod
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
@@ -52,34 +93,18 @@ class BatchedEnv(Environment):
                 f"{self} cannot be sent to another process: it was reset or seeded already. Pass "
                 "a function that makes it."
             )
-        return _remade, (type(self), *self._description)
+        return _remade, (type(self), self._options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self._makers)} x {self._name})"
 
 
 class SerialEnv(BatchedEnv):
-    """Several environments in this process, one lane each: gymnasium's ``SyncVectorEnv``.
+    """Several environments in this process, one lane each: gymnasium's ``SyncVectorEnv``."""
 
-    Args:
-        num_workers: N, how many.
-        create_env_fn: returns a ``GymEnv`` or an environment of gymnasium; or one function for
-            each lane. The first is called once more, to know what it makes.
-        create_env_kwargs: of these functions; or one mapping for each lane.
-        device: of the tensors that it returns; that of the first ``GymEnv`` where None.
-        autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
-    """
-
-    def __init__(
-        self,
-        num_workers: int,
-        create_env_fn: MakeEnv | Sequence[MakeEnv],
-        *,
-        create_env_kwargs: Arguments = None,
-        device: str | torch.device | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
-    ) -> None:
-        super().__init__(num_workers, create_env_fn, create_env_kwargs, device, autoreset_mode)
+    @takes_fields(BatchedOptions)
+    def __init__(self, options: BatchedOptions) -> None:
+        super().__init__(options)
 
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
         return gymnasium.vector.SyncVectorEnv(self._makers, copy=False, autoreset_mode=self._mode)
@@ -90,26 +115,11 @@ class ParallelEnv(BatchedEnv):
 
     The processes are spawned when they are first needed. They import gymnasium but not torch
     where the functions return a ``GymEnv`` made by its name.
-
-    Args:
-        num_workers: N, how many.
-        create_env_fn: returns a ``GymEnv`` or an environment of gymnasium; or one function for
-            each lane. The first is called once more, to know what it makes.
-        create_env_kwargs: of these functions; or one mapping for each lane.
-        device: of the tensors that it returns; that of the first ``GymEnv`` where None.
-        autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
     """
 
-    def __init__(
-        self,
-        num_workers: int,
-        create_env_fn: MakeEnv | Sequence[MakeEnv],
-        *,
-        create_env_kwargs: Arguments = None,
-        device: str | torch.device | None = None,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED,
-    ) -> None:
-        super().__init__(num_workers, create_env_fn, create_env_kwargs, device, autoreset_mode)
+    @takes_fields(BatchedOptions)
+    def __init__(self, options: BatchedOptions) -> None:
+        super().__init__(options)
 
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
         with without_main_file():
@@ -119,28 +129,6 @@ class ParallelEnv(BatchedEnv):
                 context="spawn",
                 autoreset_mode=self._mode,
             )
-
-
-def _makers(
-    num_workers: int,
-    functions: MakeEnv | Sequence[MakeEnv],
-    arguments: Arguments,
-) -> list[MadeEnvironment]:
-    count = whole_number("num_workers", num_workers, 1)
-    made_by = [*functions] if isinstance(functions, Sequence) else [functions] * count
-    given = [*arguments] if isinstance(arguments, Sequence) else [arguments or {}] * count
-    for name, values in (("create_env_fn", made_by), ("create_env_kwargs", given)):
-        if len(values) != count:
-            raise UsageError(
-                f"{name} must be one for all, or one for each of {count} environments, not "
-                f"{len(values)}."
-            )
-    for function in made_by:
-        if not callable(function):
-            raise UsageError(
-                f"create_env_fn must be a function that makes an environment, not {function!r}."
-            )
-    return [MadeEnvironment(*each) for each in zip(made_by, given, strict=True)]
 
 
 def _as_gym_env(maker: MadeEnvironment) -> GymEnv:
@@ -170,8 +158,6 @@ def _known_mode(mode: str | AutoresetMode) -> AutoresetMode:
         raise UsageError(f"autoreset_mode is one of {known}, not {mode!r}.") from error
 
 
-def _remade(kind: Callable[..., BatchedEnv], *description: Any) -> BatchedEnv:
-    num_workers, functions, arguments, device, mode = description
-    return kind(
-        num_workers, functions, create_env_kwargs=arguments, device=device, autoreset_mode=mode
-    )
+def _remade(kind: Any, options: BatchedOptions) -> BatchedEnv:
+    made: BatchedEnv = kind(**vars(options))
+    return made

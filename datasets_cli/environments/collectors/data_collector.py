@@ -4,40 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
-import torch
 from tensordict import TensorDictBase
-from tensordict.nn import InteractionType
 
 from datasets_cli.environments.collectors.delivery import Delivery
+from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import State, Weights
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.torchrl_words import Word
-
-COLLECTOR: dict[str, Word] = {
-    "env_device": Word(
-        None,
-        ("cpu", torch.device("cpu")),
-        instead="gymnasium's environments are on the processor; GymEnv(device=...) moves what "
-        "they return.",
-    ),
-    "return_same_td": Word(False, instead="Every batch has memory of its own."),
-    "extend_buffer": Word(True, instead="A replay buffer is extended by whole batches."),
-    "trust_policy": Word(None, (True, False)),  # no policy is wrapped by guess, none distrusted
-    "use_buffers": Word(None, (True, False)),  # rows are always written into arrays of a batch
-    "track_traj_ids": Word(True, instead="exclude(('collector', 'traj_ids')) takes them away."),
-}
-"""Keywords of TorchRL's collectors that change nothing, for ``takes``."""
 
 
 class DataCollector(ABC):
     """Collects rows from environments, batch after batch."""
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self.frames_per_batch = delivery.frames_per_batch
-        self.total_frames = delivery.total_frames
+    def __init__(self, options: CollectorOptions) -> None:
+        self._delivery = Delivery(options)
+        self.frames_per_batch = self._delivery.frames_per_batch
+        self.total_frames = self._delivery.total_frames
         self.is_closed = False
 
     def __iter__(self) -> Iterator[TensorDictBase | None]:
@@ -73,21 +55,29 @@ class DataCollector(ABC):
     @abstractmethod
     def _set_seed(self, seed: int, static_seed: bool) -> int: ...
 
-    @abstractmethod
     def reset(self) -> None:
         """Begin new trajectories in every environment."""
+        self._check_open()
+        self._reset()
 
     @abstractmethod
+    def _reset(self) -> None: ...
+
     def update_policy_weights_(self, policy_or_weights: Weights = None) -> None:
-        """Give the policy, wherever it is, other weights.
+        """Give the policy other weights, in every process from its next batch on.
 
         Args:
             policy_or_weights: a module, its ``state_dict`` or a TensorDict of it; where None, the
-                policy that the collector was given, as it is now.
+                policy that the collector was given, as it is now, of which it has a copy where it
+                is on another device or in another process.
 
         Raises:
             UsageError: the policy has no weights, or others.
         """
+        self._update_weights(policy_or_weights)
+
+    @abstractmethod
+    def _update_weights(self, weights: Weights) -> None: ...
 
     def state_dict(self) -> State:
         """Return the counts of frames and trajectories, and the policy's state if it has one.
@@ -133,22 +123,3 @@ class DataCollector(ABC):
     def _check_open(self) -> None:
         if self.is_closed:
             raise UsageError(f"{type(self).__name__} is shut down. Make another one.")
-
-
-def device_of(*devices: Any) -> torch.device | None:
-    """Return the first device that is given; None where none is."""
-    given = next((device for device in devices if device is not None), None)
-    return None if given is None else torch.device(given)
-
-
-def interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
-    """Return how distributions are sampled; at random where None."""
-    if exploration_type is None:
-        return InteractionType.RANDOM
-    names = {each.name: each for each in InteractionType}
-    found = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
-    if found is None:
-        raise UsageError(
-            f"exploration_type is one of {', '.join(map(repr, names))}, not {exploration_type!r}."
-        )
-    return found

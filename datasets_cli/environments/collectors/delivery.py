@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.split import split_trajectories
 
 
-class Extendable(Protocol):
-    """What batches can be written to: a replay buffer."""
-
-    def extend(self, data: Any) -> Any:
-        """Write rows."""
-
-
-@dataclass
 class Delivery:
     """Hands batches out, and counts them."""
 
-    frames_per_batch: int
-    total_frames: int
-    init_random_frames: int | None
-    storing_device: torch.device | None
-    split_trajs: bool | None
-    postproc: Callable[[Any], Any] | None
-    replay_buffer: Extendable | None
-    frames: int = 0
-    batches: int = 0
-
-    def __post_init__(self) -> None:
-        self.frames_per_batch = whole_number("frames_per_batch", self.frames_per_batch, 1)
-        self.total_frames = whole_number("total_frames", self.total_frames)
+    def __init__(self, options: CollectorOptions) -> None:
+        self._options = options
+        self.frames_per_batch = whole_number("frames_per_batch", options.frames_per_batch, 1)
+        self.total_frames = whole_number("total_frames", options.total_frames)
+        self.storing_device = options.batches_on
+        self.frames = self.batches = 0
         if self.total_frames != -1 and (
             self.total_frames < 1 or self.total_frames % self.frames_per_batch
         ):
@@ -45,14 +26,14 @@ class Delivery:
                 f"total_frames must be a multiple of frames_per_batch, {self.frames_per_batch}, "
                 f"or -1 for no end, not {self.total_frames}: every batch is whole."
             )
-        if self.init_random_frames is not None:
-            whole_number("init_random_frames", self.init_random_frames)
-        if self.postproc is not None and not callable(self.postproc):
-            raise UsageError(f"postproc must be a function, not {self.postproc!r}.")
-        if self.replay_buffer is not None and not hasattr(self.replay_buffer, "extend"):
+        if options.init_random_frames is not None:
+            whole_number("init_random_frames", options.init_random_frames)
+        if options.postproc is not None and not callable(options.postproc):
+            raise UsageError(f"postproc must be a function, not {options.postproc!r}.")
+        if options.replay_buffer is not None and not hasattr(options.replay_buffer, "extend"):
             raise UsageError(
                 f"replay_buffer must be a buffer, which extend(rows) fills, not "
-                f"{self.replay_buffer!r}."
+                f"{options.replay_buffer!r}."
             )
 
     def is_due(self, begun: int) -> bool:
@@ -61,7 +42,8 @@ class Delivery:
 
     def is_random(self, begun: int) -> bool:
         """Return whether the batch after some frames is one of random actions."""
-        return self.init_random_frames is not None and begun < self.init_random_frames
+        first = self._options.init_random_frames
+        return first is not None and begun < first
 
     def deliver(self, batch: TensorDictBase) -> TensorDictBase | None:
         """Return what the user gets of a batch: None where it goes to a replay buffer."""
@@ -69,11 +51,11 @@ class Delivery:
         self.batches += 1
         if self.storing_device is not None:
             batch = batch.to(self.storing_device)
-        if self.split_trajs:
+        if self._options.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
-        if self.postproc is not None:
-            batch = self.postproc(batch)
-        if self.replay_buffer is None:
+        if self._options.postproc is not None:
+            batch = self._options.postproc(batch)
+        if self._options.replay_buffer is None:
             return batch
-        self.replay_buffer.extend(batch)
+        self._options.replay_buffer.extend(batch)
         return None

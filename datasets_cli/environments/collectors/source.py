@@ -190,18 +190,30 @@ def _on_device(policy: Any, device: torch.device | None) -> Any:
 
 def load_weights(policy: Any, weights: Weights) -> None:
     """Give a policy weights."""
+    known = known_weights(policy, weights)
+    try:
+        policy.load_state_dict(known)
+    except RuntimeError as error:
+        raise UsageError(f"The weights are not those of the policy: {error}") from error
+
+
+def known_weights(policy: Any, weights: Weights) -> Mapping[str, Any]:
+    """Return weights by name, if they are a policy's."""
     if not isinstance(policy, torch.nn.Module):
         raise UsageError(
             "update_policy_weights_ is for a policy that is a torch module; this one is "
             f"{type(policy).__name__}."
         )
-    try:
-        policy.load_state_dict(weights_of(weights))
-    except RuntimeError as error:
-        raise UsageError(f"The weights are not those of the policy: {error}") from error
+    found = _weights_of(weights)
+    if found.keys() != policy.state_dict().keys():
+        raise UsageError(
+            f"The weights are not those of the policy. Expected: {[*policy.state_dict()]}. "
+            f"Found: {[*found]}."
+        )
+    return found
 
 
-def weights_of(weights: Any) -> Mapping[str, Any]:
+def _weights_of(weights: Any) -> Mapping[str, Any]:
     """Return weights by name, of a module, of a TensorDict or as they are given."""
     if isinstance(weights, torch.nn.Module):
         return weights.state_dict()

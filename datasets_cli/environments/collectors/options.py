@@ -1,0 +1,189 @@
+"""What collectors take, declared once: from it come their signatures and what help() says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Protocol
+
+import torch
+from tensordict.nn import InteractionType
+
+from datasets_cli.environments.collectors.source import SourceOptions
+from datasets_cli.environments.environment import Environment
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import Word
+
+Device = str | torch.device | None
+Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+
+COLLECTOR: dict[str, Word] = {
+    "env_device": Word(
+        None,
+        ("cpu", torch.device("cpu")),
+        instead="gymnasium's environments are on the processor; GymEnv(device=...) moves what "
+        "they return.",
+    ),
+    "return_same_td": Word(False, instead="Every batch has memory of its own."),
+    "extend_buffer": Word(True, instead="A replay buffer is extended by whole batches."),
+    "trust_policy": Word(None, (True, False)),  # no policy is wrapped by guess, none distrusted
+    "use_buffers": Word(None, (True, False)),  # rows are always written into arrays of a batch
+    "track_traj_ids": Word(True, instead="exclude(('collector', 'traj_ids')) takes them away."),
+}
+"""Keywords of TorchRL's collectors that change nothing, for ``takes``."""
+
+
+class Extendable(Protocol):
+    """What batches can be written to: a replay buffer."""
+
+    def extend(self, data: Any) -> Any:
+        """Write rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectorOptions:
+    """What every collector takes.
+
+    Args:
+        policy: a function of a TensorDict that writes an action, or a module; random actions where
+            None.
+        frames_per_batch: rows of a batch, of all lanes of the environment together.
+        total_frames: after which it ends, a multiple of ``frames_per_batch``; -1: never.
+        device: of policy and batches where their own is not given.
+        storing_device: where batches go; where the environment's tensors are where None.
+        policy_device: where the policy is called; a module on another is copied to it.
+        max_frames_per_traj: after which a trajectory is cut, by a truncated row; None: never.
+        init_random_frames: of the first rows, by random actions; whole batches of them. What the
+            policy writes besides the action is zero there.
+        reset_at_each_iter: begin every batch with new trajectories.
+        postproc: a function of a batch that returns another.
+        split_trajs: give trajectories side by side, padded: see ``split_trajectories``.
+        exploration_type: how distributions of TensorDict modules are sampled; at random where None.
+        set_truncated: mark the last row of every lane as truncated, though it continues.
+        replay_buffer: batches are written to it, and None is given.
+    """
+
+    frames_per_batch: int
+    total_frames: int = -1
+    device: Device = None
+    storing_device: Device = None
+    policy_device: Device = None
+    max_frames_per_traj: int | None = None
+    init_random_frames: int | None = None
+    reset_at_each_iter: bool = False
+    postproc: Callable[[Any], Any] | None = None
+    split_trajs: bool | None = None
+    exploration_type: InteractionType | str | None = None
+    set_truncated: bool = False
+    replay_buffer: Extendable | None = None
+
+    @property
+    def batches_on(self) -> torch.device | None:
+        """The device of batches; None for that of the environment."""
+        return _first_device(self.storing_device, self.device)
+
+    def source(self, frames_per_batch: int) -> SourceOptions:
+        """Return how a process makes batches of some frames."""
+        return SourceOptions(
+            frames_per_batch,
+            self.max_frames_per_traj,
+            self.reset_at_each_iter,
+            self.set_truncated,
+            _interaction_of(self.exploration_type),
+            _first_device(self.policy_device, self.device),
+        )
+
+
+@dataclass(frozen=True)
+class OneProcess(CollectorOptions):
+    """What a collector in this process takes.
+
+    Args:
+        create_env_fn: an environment, or a function that returns one; closed with the collector.
+        create_env_kwargs: of the function that returns an environment.
+    """
+
+    create_env_fn: Environment | Callable[..., Any]
+    policy: Any = None
+    _: KW_ONLY
+    create_env_kwargs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class SeveralProcesses(CollectorOptions):
+    """What a collector in several processes takes.
+
+    Args:
+        create_env_fn: for each process, an environment that was not begun, or a function that
+            returns one.
+        policy: a function of a TensorDict that writes an action, or a module; random actions where
+            None. Each process has a copy.
+        frames_per_batch: rows of a batch: of all processes together in a ``MultiSyncCollector``,
+            of one process in a ``MultiAsyncCollector``.
+        create_env_kwargs: of the functions; or one mapping for each.
+        update_at_each_batch: do ``update_policy_weights_()`` before each batch.
+    """
+
+    create_env_fn: Sequence[Any]
+    policy: Any = None
+    _: KW_ONLY
+    create_env_kwargs: Arguments = None
+    update_at_each_batch: bool = False
+
+    def __post_init__(self) -> None:
+        functions, arguments = self.create_env_fn, self.create_env_kwargs
+        if not isinstance(functions, Sequence) or not functions:
+            raise UsageError(
+                "A collector of several processes takes a list of environments or of functions "
+                f"that make them, one of each process, such as [make_env] * 4, not {functions!r}."
+            )
+        for number, function in enumerate(functions):
+            if not callable(function) and not isinstance(function, Environment):
+                raise UsageError(
+                    f"Process {number} has {function!r}. Expected: an environment, such as "
+                    "ParallelEnv(2, make_env), or a function that makes one."
+                )
+        if isinstance(arguments, Sequence) and len(arguments) != len(functions):
+            raise UsageError(
+                f"create_env_kwargs must be one mapping, or one for each of {len(functions)} "
+                f"processes, not {len(arguments)}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinedProcesses(SeveralProcesses):
+    """What a collector takes whose batches are of all of its processes.
+
+    Args:
+        cat_results: ``"stack"`` for a first dimension of processes, which None means too; or the
+            dimension along which their batches are joined, where trajectories of two processes
+            meet if it is that of time.
+    """
+
+    cat_results: str | int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cat_results not in (None, "stack") and type(self.cat_results) is not int:
+            raise UsageError(
+                f"cat_results is 'stack' or a dimension, such as 0, not {self.cat_results!r}."
+            )
+
+
+def _first_device(*devices: Device) -> torch.device | None:
+    """Return the first device that is given; None where none is."""
+    given = next((device for device in devices if device is not None), None)
+    return None if given is None else torch.device(given)
+
+
+def _interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
+    """Return how distributions are sampled; at random where None."""
+    if exploration_type is None:
+        return InteractionType.RANDOM
+    names = {each.name: each for each in InteractionType}
+    found = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
+    if found is None:
+        raise UsageError(
+            f"exploration_type is one of {', '.join(map(repr, names))}, not {exploration_type!r}."
+        )
+    return found
