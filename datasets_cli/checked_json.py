@@ -10,8 +10,8 @@
 
 A hint is a type of JSON, ``bytes`` (hexadecimal digits), ``Literal``, a ``list`` or ``tuple`` of
 one hint, a ``Mapping`` from ``str``, a union of hints that JSON tells apart, a dataclass, or one of
-these ``Annotated`` with a ``Check``. An object may have more than the fields of its dataclass, and
-less than those with a default, unless the class is ``CLOSED``. A ``from_json`` of a class is used.
+these ``Annotated`` with a ``Check``. An object may have more than its dataclass has fields, unless
+that is ``CLOSED``, and less than those with a default. A ``from_json`` of a class is used.
 """
 
 from __future__ import annotations
@@ -188,8 +188,10 @@ def _object(kind: Any, value: dict[str, Any]) -> Any:
                 raise WrongValue("", " is missing")
     except WrongValue as error:
         raise error.below(f".{name}" if name else "") from None
-    if is_closed and (unknown := value.keys() - {name for name, *_ in known}):
-        raise WrongValue("", f": there is no {', '.join(sorted(unknown))}")
+    if is_closed and (unknown := value.keys() - (names := [name for name, *_ in known])):
+        raise WrongValue(
+            "", f": there is no {', '.join(sorted(unknown))}; expected {', '.join(names)}"
+        )
     return kind(**made)
 
 
@@ -204,21 +206,15 @@ class _Field(NamedTuple):
 
 @cache
 def _fields(kind: Any) -> tuple[list[_Field], bool]:
-    """Return the fields of a dataclass, and whether an object has exactly these."""
-    hints, is_closed = (
-        typing.get_type_hints(kind, include_extras=True),
-        getattr(kind, "CLOSED", False),
-    )
-    needed = {
-        each.name: is_closed or each.default is each.default_factory is MISSING
-        for each in fields(kind)
-    }
+    """Return the fields of a dataclass, and whether an object has no others."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
     known = [
         _Field("" if is_spread else name, path, _maker(hints[path]), needed[path])
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]
-    return known, is_closed
+    return known, getattr(kind, "CLOSED", False)
 
 
 def _digits(value: str) -> bytes:

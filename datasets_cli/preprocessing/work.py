@@ -78,7 +78,10 @@ def request_of(input: str, function: Mapped, options: PreprocessOptions, replace
 def read_request(folder: Path) -> Request:
     """Return the request of the run in a folder, which may hold anything."""
     try:
-        request = decode(Request, _read(folder / REQUEST), REQUEST)
+        document = _read(folder / REQUEST)
+        request = decode(Request, document, REQUEST)
+        if request.to_json() != document:
+            raise UsageError("it is not as a run writes it")
         check_id(request.input)
         if isinstance(request.fn, str) and request.fn:
             split_function(request.fn)

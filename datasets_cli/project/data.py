@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,13 @@ from datasets_cli.errors import UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.functions import load_function
-from datasets_cli.project.declaration import Declaration, DeclaredDataset, declaration_of
+from datasets_cli.project.declaration import (
+    Declaration,
+    DeclaredDataset,
+    View,
+    declaration_of,
+    given,
+)
 from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixtures.member import Member
@@ -58,15 +64,13 @@ class DataFile:
 
     def _read(self, name: str, table: Any) -> Declaration:
         try:
-            if not isinstance(table, dict):
-                raise UsageError(f"it is {table!r}; expected a table")
-            return declaration_of(name, table)
+            return declaration_of(table)
         except UsageError as error:
             why = str(error).rstrip(".")
             raise UsageError(f"[{DATA}.{name}] of {self.path}: {why}.") from error
 
     def _refuse_circle(self, way: tuple[str, ...]) -> None:
-        for member in self.declarations[way[-1]].members:
+        for member in self.declarations[way[-1]].weight_of:
             if member in way:
                 raise UsageError(
                     f"[{DATA}.{member}] of {self.path} is a member of itself: "
@@ -89,16 +93,16 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
     declared = file.get(name)
     try:
         buffer = _buffer(declared, file, root, download)
-        functions = [load_function(text, file.folder) for text in declared.transforms]
+        functions = [load_function(text, file.folder) for text in declared.transforms or ()]
     except (UsageError, IndexError) as error:
         raise UsageError(f"[{DATA}.{name}] of {file.path}: {error}") from error
     for function in functions:
         buffer.append_transform(function)
     identity = {
         "data": dataset_of(buffer.storage),
-        "weights": [*declared.members.values()],
+        "weights": [*declared.weight_of.values()],
         "transforms": [function_entry(function)["digest"] for function in functions],
-        "draws": dict(declared.draws),
+        "draws": declared.draws,
     }
     num_trajectories = len(buffer.storage.trajectories(TrajectoryKeys()).starts)
     return OpenedData(buffer, DeclaredDataset(name, len(buffer), num_trajectories, identity))
@@ -117,15 +121,16 @@ def _mixture(
 ) -> TensorDictReplayBuffer:
     """Return the members of a declaration as one buffer."""
     members = []
-    for name in declared.members:
+    columns = declared.map or {}
+    for name in declared.weight_of:
         if name in file.declarations:
             source = open_declared(name, file, root, download=download).buffer
         else:
             source = ExperienceReplay(name, root=root, download=download)
-        maps = declared.maps.get(name, {}).items()
+        maps = given(columns[name]).items() if name in columns else ()
         mapped = {argument: _by_keys(argument, value) for argument, value in maps}
         members.append(Member(source, name, **mapped))
-    weights = [weight for weight in declared.members.values() if weight is not None]
+    weights = [weight for weight in declared.weight_of.values() if weight is not None]
     if weights:
         return Mixture(dict(zip(members, weights, strict=True)), **declared.draws)
     return Mixture(members, **declared.draws)
@@ -149,14 +154,14 @@ def _dataset(
     """Return a dataset with the views of a declaration."""
     source = str(file.folder / source) if is_view_file(source) else source
     buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
-    for step in declared.views:
-        buffer = _chosen(buffer, step)
+    for view in declared.views or ():
+        buffer = _chosen(buffer, view)
     return buffer
 
 
-def _chosen(buffer: ExperienceReplay, step: Mapping[str, Any]) -> ExperienceReplay:
+def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
     """Return the view that a step of ``views`` makes."""
-    match step:
+    match given(view):
         case {"filter": str(where)}:
             return buffer.filter(where)
         case {"take": int() | float() as count, **how}:
@@ -167,14 +172,14 @@ def _chosen(buffer: ExperienceReplay, step: Mapping[str, Any]) -> ExperienceRepl
                 raise UsageError(f"split {fractions} has {len(parts)} parts, and no part {part}")
             chosen: ExperienceReplay = parts[part]
             return chosen
-        case {"episodes_at": list(numbers)}:
-            return buffer.episodes_at(numbers)
+        case {"episodes_at": numbers}:
+            return buffer.episodes_at([*numbers])
         case {"drop_duplicates": keys}:
             leaves = None if keys is True else [tuple(key.split(".")) for key in keys]
             return buffer.drop_duplicates(leaves)
         case {"rows": [start, stop]}:
             return buffer.rows(start, stop)
-    raise AssertionError(f"{step} was checked when it was read")
+    raise AssertionError(f"{view} was checked when it was read")
 
 
 def describe_project(

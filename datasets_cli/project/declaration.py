@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
+from datasets_cli.checked_json import Check, decode
 from datasets_cli.errors import UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.functions import split_function
@@ -18,10 +19,18 @@ OF_MIXTURES = ("weights", "epoch", "accept")
 DRAWS = (*OF_BOTH, *OF_DATASETS, *OF_MIXTURES)
 """Keys that are arguments of ``ExperienceReplay`` or ``Mixture``, by the same names."""
 
-MAPPED = ("drop", "rename", "scale", "cast", "fill", "pad")
-"""Arguments of ``Member`` that map columns."""
-
-Views = tuple[Mapping[str, Any], ...]
+Text = Annotated[str, Check("text", bool)]
+Texts = Annotated[tuple[Text, ...], Check("a list of texts", bool)]
+Whole = Annotated[int, Check("a whole number from 0 on", lambda number: number >= 0)]
+Names = Annotated[
+    tuple[Text, ...],
+    Check("or a list of names", lambda names: names and len({*names}) == len(names)),
+]
+Weights = Annotated[
+    Mapping[str, float],
+    Check("names with weights above 0", lambda all: all and min(all.values()) > 0),
+]
+Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,152 +59,116 @@ class DeclaredDataset(JsonForm):
 
 
 @dataclass(frozen=True)
+class View:
+    """A step of ``views``: a method of ``ExperienceReplay`` that chooses trajectories.
+
+    The last four are arguments of ``split`` and ``take``.
+    """
+
+    CLOSED = True
+
+    episodes_at: Annotated[tuple[Whole, ...], Check("a list of whole numbers", bool)] | None = None
+    filter: Annotated[str, Check("a condition, such as 'return > 300'", bool)] | None = None
+    split: Annotated[tuple[float, ...], Check("a list of fractions", bool)] | None = None
+    take: float | None = None
+    drop_duplicates: Annotated[bool, Check("true", bool)] | Texts | None = None
+    rows: (
+        Annotated[tuple[Whole, ...], Check("two whole numbers", lambda rows: len(rows) == 2)] | None
+    ) = None
+    seed: Whole | None = None
+    part: Whole | None = None
+    by: Annotated[str, Check("a column of the table of trajectories", bool)] | None = None
+    smallest: bool | None = None
+
+    def __post_init__(self) -> None:
+        chosen = [name for name in METHODS if getattr(self, name) is not None]
+        if len(chosen) != 1:
+            raise UsageError(f"views has {given(self)}; expected one of {', '.join(METHODS)}")
+        for name in given(self):
+            if name not in (*METHODS, *BESIDE.get(chosen[0], ())):
+                raise UsageError(f"views has {given(self)}, and {chosen[0]} has no {name}")
+
+
+METHODS = ("episodes_at", "filter", "split", "take", "drop_duplicates", "rows")
+BESIDE = {"split": ("seed", "part"), "take": ("by", "smallest")}
+
+
+@dataclass(frozen=True)
+class MemberColumns:
+    """What is done with the columns of a member: arguments of ``Member``."""
+
+    CLOSED = True
+
+    drop: tuple[str, ...] | None = None
+    rename: Mapping[str, str] | None = None
+    scale: Columns | None = None
+    cast: Columns | None = None
+    fill: Columns | None = None
+    pad: Columns | None = None
+
+
+@dataclass(frozen=True)
 class Declaration:
     """The data of an experiment: one dataset, or several that are mixed."""
 
-    name: str
-    dataset: str | None
-    members: Mapping[str, float | None]
-    maps: Mapping[str, Mapping[str, Any]]
-    views: Views
-    transforms: tuple[str, ...]
-    draws: Mapping[str, Any]
+    CLOSED = True
+
+    dataset: Annotated[str, Check("an id, or the file of a view", bool)] | None = None
+    members: Weights | Names | None = None
+    weights: Literal["rows", "trajectories"] | None = None
+    views: Annotated[tuple[View, ...], Check("a list of tables", bool)] | None = None
+    transforms: Texts | None = None
+    replacement: bool | None = None
+    epoch: Literal["all", "first", "last"] | None = None
+    accept: Texts | None = None
+    map: Mapping[str, MemberColumns] | None = None
+    batch_size: Whole | None = None
+    num_slices: Whole | None = None
+    slice_len: Whole | None = None
+    frame_stack: Whole | None = None
+    seed: Whole | None = None
+
+    def __post_init__(self) -> None:
+        if (self.dataset is None) == (self.members is None):
+            raise UsageError("expected either dataset, of one dataset, or members, of a mixture")
+        what, others = "a dataset", {*OF_MIXTURES, "map"}
+        if self.dataset is None:
+            what, others = "a mixture", {*OF_DATASETS, "views"}
+        if wrong := [key for key in given(self) if key in others]:
+            keys = ", ".join(each.name for each in fields(self) if each.name not in others)
+            raise UsageError(f"{wrong[0]} is no key of {what}; expected some of {keys}")
+        if self.num_slices is not None and self.slice_len is not None:
+            raise UsageError("slices are given by num_slices or by slice_len, not by both")
+        if isinstance(self.members, Mapping) and self.weights is not None:
+            raise UsageError("members have their weights, and weights gives others")
+        if unknown := [name for name in self.map or () if name not in self.weight_of]:
+            raise UsageError(f"map has {unknown[0]}, which is no member")
+        for text in self.transforms or ():
+            split_function(text)
+
+    @property
+    def weight_of(self) -> dict[str, float | None]:
+        """The members, with their weights where they have some."""
+        members = self.members or ()
+        return dict(members) if isinstance(members, Mapping) else dict.fromkeys(members)
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """Arguments of ``ExperienceReplay`` or ``Mixture``."""
+        keys = given(self)
+        return {name: keys[name] for name in DRAWS if name in keys}
 
 
-def declaration_of(name: str, table: Mapping[str, Any]) -> Declaration:
+def declaration_of(table: object) -> Declaration:
     """Return the declaration that a table is."""
-    if unknown := [key for key in table if key not in KINDS]:
-        raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(KINDS)}")
-    for key, value in table.items():
-        expected, holds = KINDS[key]
-        if not holds(value):
-            raise UsageError(f"{key} is {value!r}; expected {expected}")
-    if ("dataset" in table) == ("members" in table):
-        raise UsageError("expected either dataset, of one dataset, or members, of a mixture")
-    what, others = "a dataset", {*OF_MIXTURES, "map"}
-    if "members" in table:
-        what, others = "a mixture", {*OF_DATASETS, "views"}
-    if wrong := [key for key in table if key in others]:
-        raise UsageError(
-            f"{wrong[0]} is no key of {what}; expected some of {_keys_without(others)}"
-        )
-    if "num_slices" in table and "slice_len" in table:
-        raise UsageError("slices are given by num_slices or by slice_len, not by both")
-    members = table.get("members", {})
-    if isinstance(members, dict) and "weights" in table:
-        raise UsageError("members have their weights, and weights gives others")
-    for member, arguments in table.get("map", {}).items():
-        if member not in members:
-            raise UsageError(f"map has {member}, which is no member")
-        _check_map(member, arguments)
-    for text in table.get("transforms", ()):
-        split_function(text)
-    return Declaration(
-        name=name,
-        dataset=table.get("dataset"),
-        members=dict.fromkeys(members) if isinstance(members, list) else members,
-        maps=table.get("map", {}),
-        views=tuple(map(_view_of, table.get("views", ()))),
-        transforms=tuple(table.get("transforms", ())),
-        draws={key: table[key] for key in DRAWS if key in table},
-    )
+    try:
+        return decode(Declaration, table)
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error).replace(" or null", "")) from error  # TOML has none
 
 
-def _check_map(member: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse what cannot be arguments of ``Member``."""
-    for name, value in arguments.items():
-        if name not in MAPPED:
-            raise UsageError(f"map.{member} has no {name}; expected {', '.join(MAPPED)}")
-        expected, kind = ("a list", list) if name == "drop" else ("a table", dict)
-        if not isinstance(value, kind):
-            raise UsageError(f"map.{member}.{name} is {value!r}; expected {expected} of columns")
-        if name in ("drop", "rename"):
-            keys = value.values() if isinstance(value, dict) else value
-            if wrong := [key for key in keys if not isinstance(key, str)]:
-                raise UsageError(
-                    f"map.{member}.{name} has {wrong[0]!r}; expected columns, such as 'next.reward'"
-                )
-
-
-def _keys_without(others: set[str]) -> str:
-    return ", ".join(key for key in KINDS if key not in others)
-
-
-def _view_of(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a step of ``views`` that has what it needs."""
-    kinds = [key for key in table if key in VIEW_KINDS]
-    if len(kinds) != 1:
-        raise UsageError(f"views has {table!r}; expected one of {', '.join(VIEW_KINDS)}")
-    beside = {"split": {"seed", "part"}, "take": {"by", "smallest"}}.get(kinds[0], set())
-    if unknown := [key for key in table if key not in {kinds[0], *beside}]:
-        raise UsageError(f"views has {table!r}, and {kinds[0]} has no {unknown[0]}")
-    for key, value in table.items():
-        expected, holds = VIEW_KINDS[key] if key in VIEW_KINDS else BESIDE_KINDS[key]
-        if not holds(value):
-            raise UsageError(f"views has {key} = {value!r}; expected {expected}")
-    return table
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and bool(value) and all(map(holds, value))
-
-
-def _are_members(value: Any) -> bool:
-    if isinstance(value, dict):
-        return bool(value) and all(_is_number(weight) and weight > 0 for weight in value.values())
-    return _list_of(_is_text)(value) and len(set(value)) == len(value)
-
-
-Kind = tuple[str, Callable[[Any], bool]]
-"""What is expected, for messages, and whether a value is such a thing."""
-
-_WHOLE: Kind = ("a whole number from 0 on", _is_whole)
-_FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
-
-KINDS: dict[str, Kind] = {
-    "dataset": ("an id, or the file of a view", _is_text),
-    "members": ("names with weights above 0, or a list of names", _are_members),
-    "weights": ('"rows" or "trajectories"', lambda value: value in ("rows", "trajectories")),
-    "views": ("a list of tables", _list_of(lambda value: isinstance(value, dict))),
-    "transforms": ('a list of functions, such as "mycode:scale"', _list_of(_is_text)),
-    "replacement": _FLAG,
-    "epoch": ('"all", "first" or "last"', lambda value: value in ("all", "first", "last")),
-    "accept": ("a list of what members may differ in", _list_of(_is_text)),
-    "map": (
-        "tables of arguments of Member, by member",
-        lambda value: (
-            isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
-        ),
-    ),
-    **dict.fromkeys(("batch_size", "num_slices", "slice_len", "frame_stack", "seed"), _WHOLE),
-}
-"""The keys of a declaration."""
-
-VIEW_KINDS: dict[str, Kind] = {
-    "episodes_at": ("a list of whole numbers", _list_of(_is_whole)),
-    "filter": ("a condition, such as 'return > 300'", _is_text),
-    "split": ("a list of fractions", _list_of(_is_number)),
-    "take": ("a number", _is_number),
-    "drop_duplicates": ("true, or a list of leaves", lambda v: v is True or _list_of(_is_text)(v)),
-    "rows": ("two whole numbers", lambda value: _list_of(_is_whole)(value) and len(value) == 2),
-}
-"""What chooses trajectories, by the methods of ``ExperienceReplay``."""
-
-BESIDE_KINDS: dict[str, Kind] = {
-    "seed": _WHOLE,
-    "part": _WHOLE,
-    "by": ("a column of the table of trajectories", _is_text),
-    "smallest": _FLAG,
-}
+def given(value: Declaration | View | MemberColumns) -> dict[str, Any]:
+    """Return the keys that a table has."""
+    return {name: each for name, each in vars(value).items() if each is not None}

@@ -214,7 +214,7 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"fn": {"cast": 3}}, "cast is 3; expected texts"),
         ({"fn": {"run": "rm"}}, "there is no transform run"),
         ({"fn": ["cast"]}, "request.json.fn: expected a text or an object, found"),
-        ({"options": {}}, "request.json.options.num_frames is missing"),
+        ({"options": {}}, "request.json: it is not as a run"),
         (
             {"options": {**PIPED["options"], "where": 3}},
             "where: expected a text or null, found",
