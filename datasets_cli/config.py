@@ -7,12 +7,13 @@ import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import platformdirs
 
+from datasets_cli.checked_json import Check, WrongValue, decode
 from datasets_cli.errors import UsageError, public_url
 from datasets_cli.formats.limits import check_names
 
@@ -20,16 +21,34 @@ LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
-CORE: dict[str, tuple[type, ...]] = {
-    "root": (str,),
-    "offline": (bool,),
-    "allow_http": (bool,),
-    "lowest_speed": (int, float),
-    "lock_timeout": (int, float),
-}
+Limit = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]
 
 Root = str | os.PathLike[str] | None
 """The cache root; None leaves it to ``RLDS_HOME``, the config file and the default."""
+
+
+@dataclass(frozen=True)
+class _Core:
+    """The table ``[core]`` of the user's file."""
+
+    CLOSED = True
+
+    root: str = ""
+    offline: bool = False
+    allow_http: bool = False
+    lowest_speed: float = LOWEST_SPEED
+    lock_timeout: float = LOCK_TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True)
+class _ConfigFile:
+    """The user's ``config.toml``."""
+
+    CLOSED = True
+
+    core: _Core = field(default_factory=_Core)
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,27 +130,26 @@ def load_config(
     _check_recipe_folders(env.get("RLDS_RECIPES", ""))
     if root is not None and not os.fspath(root):
         raise UsageError("The cache root is empty text. Give --root a folder, or leave it out.")
-    tables = _read_config_file()
-    core = tables["core"]
-    chosen_root = root or env.get("RLDS_HOME") or core.get("root")
+    file = _read_config_file()
+    chosen_root = root or env.get("RLDS_HOME") or file.core.root
     pairs = [_split_mirror(text) for text in mirrors]
     pairs += [
         _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
     ]
-    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in tables["mirrors"].items()]
+    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in file.mirrors.items()]
     folder = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
     _check_root(folder)
     if lowest_speed is None:
-        lowest_speed = env.get("RLDS_LOWEST_SPEED", core.get("lowest_speed", LOWEST_SPEED))
-    timeout = env.get("RLDS_LOCK_TIMEOUT", core.get("lock_timeout", LOCK_TIMEOUT_SECONDS))
+        lowest_speed = env.get("RLDS_LOWEST_SPEED", file.core.lowest_speed)
+    timeout = env.get("RLDS_LOCK_TIMEOUT", file.core.lock_timeout)
     return Config(
         root=folder,
-        offline=_switch("offline", offline, env, core),
+        offline=_switch("offline", offline, env, file.core.offline),
         mirrors=tuple(pairs),
-        allow_http=_switch("allow_http", allow_http, env, core),
+        allow_http=_switch("allow_http", allow_http, env, file.core.allow_http),
         lowest_speed=_speed(lowest_speed),
         lock_timeout=_seconds(timeout),
-        limits=tuple(tables["limits"].items()),
+        limits=tuple(file.limits.items()),
     )
 
 
@@ -147,38 +165,19 @@ def choose_config(root: Root, config: Config | None) -> Config:
     return config
 
 
-def _read_config_file() -> dict[str, dict[str, Any]]:
-    """Return the tables ``core``, ``mirrors`` and ``limits`` of the user's file."""
+def _read_config_file() -> _ConfigFile:
+    """Return what the user's file says."""
     path = config_folder() / "config.toml"
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        return decode(_ConfigFile, tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        tables = {}
+        return _ConfigFile()
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
-    for name, table in tables.items():
-        if name not in ("core", "mirrors", "limits") or not isinstance(table, dict):
-            raise UsageError(
-                f"{path} has {name!r}; expected the tables [core], [mirrors] and [limits]."
-            )
-    core = tables.get("core", {})
-    for name, value in core.items():
-        # Exactly these types: True is also an int, and the text "false" would count as true.
-        if type(value) not in CORE.get(name, ()):
-            raise UsageError(
-                f"{path} has {name} = {value!r} in [core]; expected root (text), offline "
-                "and allow_http (true or false), lowest_speed (bytes a second) and lock_timeout "
-                "(seconds)."
-            )
-    limits = tables.get("limits", {})
-    for name, value in limits.items():
-        if type(value) is not int or value < 1:
-            raise UsageError(
-                f"{path} has {name} = {value!r} in [limits]; expected a whole number of 1 or more."
-            )
-    return {"core": core, "mirrors": tables.get("mirrors", {}), "limits": limits}
+    except WrongValue as error:
+        raise UsageError(f"{path} has another form: {error}. Correct it.") from error
 
 
 def _check_root(folder: Path) -> None:
@@ -219,13 +218,13 @@ def _check_recipe_folders(text: str) -> None:
             )
 
 
-def _switch(name: str, flag: bool | None, env: Mapping[str, str], core: Mapping[str, Any]) -> bool:
-    """Return what the flag, the environment or the config file says of a switch, else False."""
+def _switch(name: str, flag: bool | None, env: Mapping[str, str], default: bool) -> bool:
+    """Return what the flag or the environment says of a switch, else what the config file does."""
     if flag is not None:
         return flag
     variable = f"RLDS_{name.upper()}"
     word = env.get(variable)
-    return bool(core.get(name, False)) if word is None else _is_true(variable, word)
+    return default if word is None else _is_true(variable, word)
 
 
 def _is_true(name: str, word: str) -> bool:

@@ -16,23 +16,34 @@ import os
 import shutil
 import uuid
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
+from datasets_cli.checked_json import Check, decode
+from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import make_folder, replace_file
 
 MAX_STATE_BYTES = 1 << 16
 
 
+# No other text can be sent: the download would fail each time that it is continued.
+Header = Annotated[
+    str,
+    Check("a header", lambda text: text.isascii() and text.isprintable() and text == text.strip()),
+]
+
+
 @dataclass(frozen=True)
-class DownloadState:
+class DownloadState(JsonForm):
     """What the bytes of a file belong to."""
 
+    CLOSED = True
+
     url: str
-    validator: str | None
-    size: int | None
+    validator: Header | None
+    size: Annotated[int, Check("0 or more", lambda size: size >= 0)] | None
     sha256: str | None = None
 
 
@@ -40,11 +51,10 @@ def read_state(path: Path) -> DownloadState | None:
     """Return the state in a file; None where there is none that can be read."""
     try:
         with path.open("rb") as file:
-            state = DownloadState(**json.loads(file.read(MAX_STATE_BYTES)))
+            return decode(DownloadState, json.loads(file.read(MAX_STATE_BYTES)))
     # RecursionError: of lists in lists in lists; ValueError: also of a number of 5,000 digits.
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return state if _is_valid(state) else None
 
 
 def is_note(path: Path) -> bool:
@@ -52,22 +62,6 @@ def is_note(path: Path) -> bool:
     if path.name.endswith(".part.json"):  # also a garbled one
         return True
     return path.name.endswith(".json") and read_state(path) is not None
-
-
-def _is_valid(state: DownloadState) -> bool:
-    """Tell whether values from a file may be compared, and the validator sent to a server."""
-    return (
-        isinstance(state.url, str)
-        and (state.validator is None or _is_header(state.validator))
-        and (state.size is None or (type(state.size) is int and state.size >= 0))
-        and (state.sha256 is None or isinstance(state.sha256, str))
-    )
-
-
-def _is_header(value: object) -> bool:
-    # No other text can be sent: the download would fail each time that it is continued.
-    is_text = isinstance(value, str) and value.isascii() and value.isprintable()
-    return is_text and value == str(value).strip()
 
 
 class PartialDownload:
@@ -170,4 +164,4 @@ class PartialDownload:
 
 
 def _write_state(path: Path, state: DownloadState) -> None:
-    path.write_text(json.dumps(asdict(state)), encoding="utf-8")
+    path.write_text(json.dumps(state.to_json()), encoding="utf-8")

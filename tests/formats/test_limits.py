@@ -111,7 +111,7 @@ def test_limits_stand_in_the_config_file(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "rlds" / "config.toml").write_text("[limits]\nrow_bytes = 5\n")
     assert load_config(environ={}).limits == (("row_bytes", 5),)
     (tmp_path / "rlds" / "config.toml").write_text('[limits]\nrow_bytes = "much"\n')
-    with pytest.raises(UsageError, match=r"row_bytes = 'much' in \[limits\]; expected a whole"):
+    with pytest.raises(UsageError, match=r"limits\.row_bytes: expected a whole number of 1"):
         load_config(environ={})
 
 

@@ -13,10 +13,11 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from datasets_cli.checked_json import Check, decode
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.sources.disk import disk_errors, open_regular, replace_file
 from datasets_cli.store.dataset import check_memory
@@ -75,6 +76,19 @@ class SavedView:
         return Selection(self.content, numbers, firsts, lengths, self.steps)
 
 
+@dataclass(frozen=True)
+class _Document:
+    """What must be in a view's file, beside its digest."""
+
+    format: Annotated[str, Check(f"the format {FORMAT!r}", FORMAT.__eq__)]
+    version: Annotated[int, Check(f"the version {VERSION}", VERSION.__eq__)]
+    id: str
+    content: str
+    trajectories: list[Any]
+    cut: list[Any]
+    steps: tuple[str, ...] = ()
+
+
 def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) -> None:
     """Write a view into a file, in place of an older one."""
     # offsets: of the dataset's trajectories, int64 `[T + 1]`.
@@ -114,27 +128,18 @@ def read_view(path: Path) -> SavedView:
         ) from error
     _check(path, len(data) <= MAX_BYTES, f"more than {MAX_BYTES:,} bytes")
     try:
-        found = parse(data)
-        check_seal(data, found)
+        document = parse(data)
+        check_seal(data, document)
+        found = decode(_Document, document)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
-    _check(path, found.get("format") == FORMAT, f"the format {found.get('format')!r}")
-    _check(path, found.get("version") == VERSION, f"the version {found.get('version')!r}")
-    texts = [found.get("id"), found.get("content"), *(found.get("steps") or [])]
-    _check(path, all(isinstance(text, str) for text in texts), "an id or a step that is no text")
-    return SavedView(
-        path,
-        found["id"],
-        found["content"],
-        tuple(found.get("steps") or ()),
-        _numbers(path, found.get("trajectories"), 2),
-        _numbers(path, found.get("cut"), 3),
-    )
+    trajectories, cut = _numbers(path, found.trajectories, 2), _numbers(path, found.cut, 3)
+    return SavedView(path, found.id, found.content, found.steps, trajectories, cut)
 
 
-def _numbers(path: Path, rows: Any, width: int) -> np.ndarray:
+def _numbers(path: Path, rows: list[Any], width: int) -> np.ndarray:
     """Return whole numbers from 0 on, int64 ``[n, width]``; those that count are at least 1."""
-    if rows == []:
+    if not rows:
         return np.zeros((0, width), np.int64)
     try:
         found = np.array(rows)
