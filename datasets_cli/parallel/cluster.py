@@ -1,4 +1,4 @@
-"""What Dask and Ray have in common: an executor whose workers can be asked, each of them."""
+"""What Dask and Ray have in common: workers that can each be asked, and what is lost with them."""
 
 from __future__ import annotations
 
@@ -47,3 +47,15 @@ def quiet(*loggers: str) -> Iterator[None]:
     finally:
         for logger, level in zip(found, levels, strict=True):
             logger.setLevel(level)
+
+
+class LostWorker(Exception):
+    """The worker of a task ended before the task did; other tasks are not affected."""
+
+    def __init__(self, how: str, num_workers: int = 1) -> None:
+        super().__init__(how, num_workers)
+        self.how, self.num_workers = how, num_workers
+
+
+class LostCluster(Exception):
+    """Nothing runs tasks any more; the text says what was lost, and what to do."""

@@ -14,8 +14,7 @@ from distributed.scheduler import KilledWorker
 from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import Cluster, Outcome, pass_on, quiet
-from datasets_cli.parallel.lost import LostCluster, LostWorker
+from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Outcome, pass_on, quiet
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")

@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, ParamSpec, TypeVar
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.lost import LostWorker
+from datasets_cli.parallel.cluster import LostWorker
 from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")

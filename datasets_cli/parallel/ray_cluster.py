@@ -20,8 +20,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.cluster import Cluster, Outcome, pass_on
-from datasets_cli.parallel.lost import LostCluster, LostWorker
+from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Outcome, pass_on
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")

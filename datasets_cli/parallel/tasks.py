@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from datasets_cli.errors import RldsError
+from datasets_cli.parallel.cluster import LostCluster, LostWorker
 from datasets_cli.parallel.executors import CallingProcess, local_executor
-from datasets_cli.parallel.lost import LostCluster, LostWorker
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

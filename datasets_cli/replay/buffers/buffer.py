@@ -38,10 +38,9 @@ from datasets_cli.replay.rows.replace import clear_rows, writable
 from datasets_cli.replay.rows.row_numbers import is_key, rows_at
 from datasets_cli.replay.rows.row_writer import RowWriter
 from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
-from datasets_cli.replay.rows.stats import buffer_stats
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
@@ -506,7 +505,16 @@ class ReplayBuffer:
         ``size`` rows of ``capacity``, of which they are the part ``utilization``, ``write_count``,
         ``prefetch_queue_size``, and ``initialized``, which is True. A dataset is full.
         """
-        return buffer_stats(self.reader, self.row_writer.writer)
+        size, storage = len(self), self.reader.storage
+        capacity = storage.max_size if is_writable(storage) else size
+        return {
+            "size": size,
+            "write_count": self.write_count,
+            "prefetch_queue_size": self.reader.num_ahead,
+            "initialized": True,
+            "capacity": capacity,
+            "utilization": size / capacity if capacity else 0.0,
+        }
 
     def set_(self, key: NestedKey, value: Rows) -> Self:
         """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""

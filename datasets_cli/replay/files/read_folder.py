@@ -30,9 +30,15 @@ from datasets_cli.replay.files.json_files import (
     wrong,
 )
 from datasets_cli.replay.files.leaves import read_leaf, shape_of
-from datasets_cli.replay.files.names import entry_name, file_name
 from datasets_cli.replay.files.values import from_json
-from datasets_cli.replay.files.write_folder import LAZY_STACK, TENSORDICT, VALUE, VALUES
+from datasets_cli.replay.files.write_folder import (
+    LAZY_STACK,
+    TENSORDICT,
+    VALUE,
+    VALUES,
+    entry_name,
+    file_name,
+)
 from datasets_cli.store.schema.columns import META_FILENAME, RESERVED_NAMES
 
 PICKLES = ("other.pickle", "pickle.pkl")

@@ -23,9 +23,8 @@ from tensordict import (
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.files.json_files import MOST_BYTES
 from datasets_cli.replay.files.leaves import check_leaf, leaf_json, write_leaf
-from datasets_cli.replay.files.names import file_name, stored_name
 from datasets_cli.replay.files.values import no_value, to_json
-from datasets_cli.store.schema.columns import META_FILENAME, Key, show_key
+from datasets_cli.store.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
 
 TENSORDICT = "<class 'tensordict._td.TensorDict'>"
 LAZY_STACK = "<class 'tensordict._lazy.LazyStackedTensorDict'>"
@@ -123,3 +122,21 @@ def _nested(item: Any, name: str) -> Any:
         return to_json(item.data, name)
     parts = enumerate(item.unbind(0))
     return [_nested(part, f"{name}[{number}]") for number, part in parts]
+
+
+def stored_name(name: str, depth: int, is_folder: bool) -> str:
+    """Return the name under which an entry is stored, which no other entry of its level has."""
+    # A name that tensordict keeps for itself, or that a file could have, gets one `~` more.
+    key = (*[""] * depth, name, *([""] if is_folder else []))
+    return escape_key(key)[depth]
+
+
+def entry_name(stored: str, depth: int, is_folder: bool) -> str:
+    """Return the name of an entry that ``stored_name`` gave another one."""
+    name = stored.removesuffix("~")
+    return name if stored_name(name, depth, is_folder) == stored else stored
+
+
+def file_name(stored: str) -> str:
+    """Return the file name of a stored name, percent-encoded as tensordict does."""
+    return encode_name(stored) or "%"

@@ -2,13 +2,82 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import numpy as np
 import torch
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
 from datasets_cli.replay.samplers.slicing import trajectories_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectorySource
-from datasets_cli.replay.trajectories.places import TrajectoryPlaces
+from datasets_cli.replay.trajectories.index import TrajectoryIndex
+
+
+class TrajectoryPlaces:
+    """Finds the trajectory and the step of rows; the other way round than ``TrajectoryIndex``.
+
+        a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
+                                           step  2 3 4|0 1 2 0 1      row 1 is step 3 of the last
+
+    Memory is proportional to the trajectories; to the rows only where those of one are apart.
+    """
+
+    def __init__(self, trajectories: TrajectoryIndex) -> None:
+        self.trajectories = trajectories
+        self._num_steps = max(1, trajectories.capacity // trajectories.stride)
+        self._rank: torch.Tensor | None = None
+        if trajectories.order is not None:  # the place of each row in that order
+            self._rank = torch.full((trajectories.capacity,), -1)
+            self._rank[trajectories.order] = torch.arange(len(trajectories.order))
+        begins = self._in_turn(trajectories.starts)
+        found = begins.argsort()
+        self._number = found[trajectories.lengths[found] > 0]
+        self._begins = begins[self._number]
+        # Of each environment the last one, which alone can continue at row 0.
+        ends = torch.arange(1, trajectories.stride + 1) * self._num_steps
+        self._last = self._search(ends, "left")
+
+    def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``."""
+        if not len(self._number):
+            raise UsageError("No trajectory is given, and rows were drawn. Give those of all rows.")
+        places = rows if self._rank is None else self._rank[rows]
+        at = self._in_turn(places)
+        near = self._search(at, "right")
+        if self.trajectories.wraps:
+            # A row before the first begin of its environment is of the one that continues there.
+            environment = at // self._num_steps
+            is_other = (near < 0) | (self._begins[near] // self._num_steps != environment)
+            near = torch.where(is_other, self._last[environment], near)
+        step = (at - self._begins[near]) % self._num_steps
+        number = self._number[near]
+        outside = (places < 0) | (near < 0) | (step >= self.trajectories.lengths[number])
+        if bool(outside.any()):
+            raise UsageError(
+                f"Row {int(rows[outside][0])} is in none of the {len(self._number)} trajectories "
+                "that were given. Give trajectories of all rows that are drawn."
+            )
+        return number, step
+
+    def row(self, number: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Return the rows int64 ``[B]`` that are steps of trajectories, each int64 ``[B]``."""
+        first = self.trajectories.starts[number]
+        return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
+
+    def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
+        """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
+        # -1 where there is none; `"right"` lets one at the place count. By numpy: torch shares even
+        # short searches among threads, which takes longer than they do.
+        found = np.searchsorted(self._begins.numpy(), at.numpy(), side)
+        return torch.from_numpy(found - 1)
+
+    def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return where rows int64 ``[B]`` are if environments stand one after the other."""
+        stride = self.trajectories.stride
+        # Row t * W + w, of W environments side by side, comes at w * T + t.
+        return rows if stride == 1 else rows % stride * self._num_steps + rows // stride
 
 
 class GoalRows:

@@ -12,7 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.orders.bounds import bounds_reached
+from datasets_cli.replay.orders.mixed import bounds_reached
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info
 from datasets_cli.replay.storages.protocol import Storage
 

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datasets_cli.replay.orders.order import Order
-from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.orders.words import random_words
+from datasets_cli.replay.orders.permutation import permutation, random_words
 
 
 class BlockOrder:

@@ -15,8 +15,9 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers.default import default_writer
+from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import RoundRobinWriter
 from datasets_cli.store.schema.columns import Key, show_key
@@ -31,7 +32,7 @@ class RowWriter:
 
     def use_writer(self, writer: Writer | None) -> None:
         """Write with a writer from now on; see the class."""
-        self.writer = default_writer(self._reader.storage) if writer is None else writer
+        self.writer = _default_writer(self._reader.storage) if writer is None else writer
         self._follow()
 
     def share(self) -> None:
@@ -139,3 +140,12 @@ def check_priorities(data: Rows, key: Key) -> None:
                 f"{show_key(key)}, the priority of these rows, is no finite number. Is the loss "
                 "finite? Leave the entry out, or pass update_priority=False."
             )
+
+
+def _default_writer(storage: Storage) -> Writer:
+    """Return the writer of a buffer that was given none: after the rows that are there."""
+    if not is_writable(storage):
+        return ImmutableDatasetWriter()
+    writer = RoundRobinWriter()
+    writer.cursor = storage.cursor * storage.width
+    return writer

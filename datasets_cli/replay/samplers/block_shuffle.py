@@ -9,7 +9,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.blocks import BlockOrder, SharedParts, WindowOrder
 from datasets_cli.replay.orders.order import Order, StorageOrder
-from datasets_cli.replay.orders.words import random_words
+from datasets_cli.replay.orders.permutation import random_words
 from datasets_cli.replay.samplers.distributed import SharedRows
 
 MOST_PARTS = 2**20

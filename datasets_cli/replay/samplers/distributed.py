@@ -12,9 +12,8 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.orders.order import Order, StorageOrder
+from datasets_cli.replay.orders.order import Order, Share, StorageOrder
 from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.orders.share import Share
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 

@@ -9,9 +9,8 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.orders.order import ListedOrder, Order, StorageOrder
+from datasets_cli.replay.orders.order import ListedOrder, Order, Share, StorageOrder
 from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.orders.share import Share
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS
 

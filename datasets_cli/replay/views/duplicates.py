@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.orders.words import random_words
+from datasets_cli.replay.orders.permutation import random_words
 from datasets_cli.store.dataset import Dataset, leaf_at
 from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.schema.bits import to_array

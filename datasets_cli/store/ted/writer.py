@@ -29,12 +29,12 @@ from datasets_cli.store.schema.columns import (
     one_file_each,
     successor_of,
 )
+from datasets_cli.store.schema.frame_table import FrameRun
 from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.texts import TextColumn
 from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.store.ted.leaf_frames import LeafFrames
 
 BUFFER_BYTES = 1 << 18
 
@@ -190,3 +190,39 @@ def _describe(path: Path) -> dict[str, Any]:
     digest = sha256_of(path)
     flush(path)
     return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+@dataclass
+class LeafFrames:
+    """``FrameFiles`` of the ted layout, where a frame is one row's and the row's before it."""
+
+    # offsets: the trajectory table int64 `[K + 1]`.
+
+    path: Path
+    following: Path
+    row_bytes: int
+    offsets: np.ndarray
+    _files: tuple[BinaryIO, ...] = field(default=(), init=False)
+
+    def write(self, run: FrameRun) -> None:
+        """Write the frames of one run: frame t is row t's own and row t - 1's successor."""
+        # position 0 1 2 3 of a trajectory of T = 3 rows own 0 1 2 - the last frame is no row's own
+        # following - 0 1 2 no row comes before the first frame
+        first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
+        row = first + run.position
+        with disk_errors(self.path):
+            if not self._files:
+                self._files = (self.path.open("r+b"), self.following.open("r+b"))
+            own, following = self._files
+            own.seek(row * self.row_bytes)
+            own.write(np.ascontiguousarray(run.frames[: stop - row]).data)
+            skipped = int(run.position == 0)
+            following.seek((row - 1 + skipped) * self.row_bytes)
+            following.write(np.ascontiguousarray(run.frames[skipped:]).data)
+
+    def close(self) -> None:
+        """Close the files; ``write`` opens them again."""
+        with disk_errors(self.path):
+            for file in self._files:
+                file.close()
+        self._files = ()

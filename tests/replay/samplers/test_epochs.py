@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
-from datasets_cli.replay.orders import share
+from datasets_cli.replay.orders import order
 from tests.support.trajectory_rows import TrajectoryRows
 
 HUGE = TrajectoryRows([2**36])
@@ -86,9 +86,9 @@ def test_a_batch_does_not_share_memory_with_the_next() -> None:
 
 def test_some_thousand_items_are_worked_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    whole = share.Share._read_from
+    whole = order.Share._read_from
     monkeypatch.setattr(
-        share.Share, "_read_from", lambda self, *span: read.append(span) or whole(self, *span)
+        order.Share, "_read_from", lambda self, *span: read.append(span) or whole(self, *span)
     )
     drawn(SamplerWithoutReplacement(), 20_000, 300)
     assert read == [(start, 300) for start in (0, 8100, 16_200)]
