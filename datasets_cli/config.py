@@ -153,6 +153,23 @@ def load_config(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RootOptions:
+    """Where a verb works.
+
+    Args:
+        root: the cache root.
+        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    root: Root = None
+    config: Config | None = None
+
+    def chosen_config(self) -> Config:
+        """Return the configuration that the two give."""
+        return choose_config(self.root, self.config)
+
+
 def choose_config(root: Root, config: Config | None) -> Config:
     """Return the configuration that a function's ``root`` and ``config`` arguments give."""
     if config is None:

@@ -9,17 +9,21 @@ import typer
 import datasets_cli
 from datasets_cli.cli.amounts import ask, plan_lines
 from datasets_cli.cli.parser.arguments import DryRun, KnownIds, Layout, Limits, Yes
+from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import State, state_of
-from datasets_cli.cli.workers import Engine, Workers
+from datasets_cli.cli.workers import chosen_workers
 from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import FailedDataset, InstalledDataset, Plan
 
 
+@options_of(workers=Workers)
 def download(
     context: typer.Context,
+    *,
     ids: KnownIds,
     force: Annotated[
         bool, typer.Option("--force", help="Install again what is installed.")
@@ -53,23 +57,7 @@ def download(
         typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
     limit: Limits = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Processes that convert; all cores by default, 0 for none.",
-        ),
-    ] = None,
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            metavar="local|dask|ray", help="Processes of this machine (default), or a cluster."
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Of the cluster, such as tcp://host:8786."),
-    ] = None,
+    workers: Given,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -79,7 +67,7 @@ def download(
     stopped.
     """
     state = state_of(context).with_limits(limit)
-    who = Workers(workers, engine, address)
+    chosen = chosen_workers(workers)
     options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
     if dry_run:
         plans = datasets_cli.plan_download(
@@ -102,9 +90,7 @@ def download(
             verify=not no_verify,
             keep_raw=keep_raw,
             options=options,
-            num_workers=who.num_workers,
-            engine=who.engine,
-            address=who.address,
+            **chosen,
             on_result=notes.tell,
             progress=state.progress(),
             config=state.config,

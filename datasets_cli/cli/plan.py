@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import datasets_cli
+from datasets_cli.cli.parser.fields import Given
 from datasets_cli.cli.state import State
 from datasets_cli.cli.terminal import wrapped
-from datasets_cli.cli.workers import Workers
 from datasets_cli.errors import PartialFailure
 from datasets_cli.quantities import human_bytes, human_count
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def prepare(
     state: State,
     plan: PreprocessPlan,
-    workers: Workers,
+    workers: Given,
     *,
     dry_run: bool = False,
     names_done: bool = False,
@@ -52,9 +52,7 @@ def prepare(
     try:
         results = datasets_cli.run_plan(
             plan,
-            num_workers=workers.num_workers,
-            engine=workers.engine,
-            address=workers.address,
+            **workers,
             on_result=lambda result: state.note(made(result)),
             progress=state.row_progress(),
             config=state.config,

@@ -99,7 +99,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             force=options.download == "force",
             source=options.source,
             options=variant or {},
-            workers=Workers(num_workers),
+            workers=Workers(num_workers=num_workers),
         )
         id = self._id(os.fspath(given) if view is None else view.id, view)
         folder, accept = _find(id, options.download, self.config, asked, options.progress)
@@ -507,8 +507,16 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 dataset if selection is None else dataset.select(selection),
                 fn,
                 Path(dest),
-                PreprocessOptions(num_frames, chunksize, num_chunks, per, seed or 0),
-                workers=Workers(num_workers, executor, engine, address),
+                PreprocessOptions(
+                    num_frames=num_frames,
+                    per=per,
+                    chunksize=chunksize,
+                    num_chunks=num_chunks,
+                    seed=seed or 0,
+                ),
+                workers=Workers(
+                    num_workers=num_workers, engine=engine, address=address, executor=executor
+                ),
                 lock_timeout=self.config.lock_timeout,
                 progress=progress,
             )

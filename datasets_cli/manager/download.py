@@ -77,7 +77,7 @@ def download(
         verify=verify,
         keep_raw=keep_raw,
         options=options,
-        workers=Workers(num_workers, None, engine, address),
+        workers=Workers(num_workers=num_workers, engine=engine, address=address),
     )
     with shown(progress) as told:
         return _download_all(_select(ids, config, wanted), config, wanted, on_result, told)

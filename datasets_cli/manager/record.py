@@ -113,7 +113,9 @@ def record(
         older = open_dataset(folder) if has_manifest(folder) else None
         run = Run(wanted, function, older.manifest if older and append else None)
         if older is None or append:
-            manifest = _recorded(run, older, place, id, layout, Workers(num_workers), told)
+            manifest = _recorded(
+                run, older, place, id, layout, Workers(num_workers=num_workers), told
+            )
         elif _is_same(older.manifest.metadata.get("recordings"), run.plan):
             manifest = older.manifest
         else:

@@ -25,7 +25,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.command import command_of
+from datasets_cli.preprocessing.origin import command_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
@@ -154,7 +154,7 @@ def _make_again(
 ) -> Path:
     """Install a dataset again, as its manifest says that it was; return its folder."""
     # Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
-    options = InstallOptions(force=True, workers=Workers(None))
+    options = InstallOptions(force=True, workers=Workers(num_workers=None))
     if known is not None:
         options = replace(
             options,

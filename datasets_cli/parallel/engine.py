@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from numbers import Integral
 from typing import Literal, get_args
@@ -15,15 +15,30 @@ from datasets_cli.errors import UsageError
 Engine = Literal["local", "dask", "ray"]
 """What runs tasks: processes of this machine, or the workers of a cluster of Dask or Ray."""
 
+PROCESSES = {
+    "flag": "--workers",
+    "help": "Processes; all cores by default, 0 for this process.",
+}
+"""The option of the command line, whose default is another."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Workers:
-    """Who does parallel work; nothing is started before ``pool``."""
+    """Who does parallel work; nothing is started before ``pool``.
 
-    num_workers: int | None = 0
-    executor: Executor | None = None
+    Args:
+        num_workers: processes, this process where 0. Where None it begins in this process, and
+            uses all cores where that is worth starting processes for.
+        engine: what does the work: processes of this machine, or the workers of a cluster of
+            ``"dask"`` or ``"ray"``; these must see the cache root and have the same versions.
+        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
+        executor: where to work instead; its workers must see the cache root.
+    """
+
+    num_workers: int | None = field(default=0, metadata=PROCESSES)
     engine: Engine = "local"
-    address: str | None = None
+    address: str | None = field(default=None, metadata={"metavar": "ADDRESS"})
+    executor: Executor | None = None
 
     def __post_init__(self) -> None:
         if self.num_workers is not None:
@@ -81,7 +96,8 @@ class Workers:
 
     def sharing(self, pool: Executor) -> Workers:
         """Return the same workers for one of several pieces of work, by the pool that all use."""
-        return Workers(self.num_workers if self.engine == "local" else 1, pool)
+        count = self.num_workers if self.engine == "local" else 1
+        return Workers(num_workers=count, executor=pool)
 
     @contextmanager
     def pool(self) -> Iterator[Executor]:

@@ -1,8 +1,8 @@
-"""What decides the values of a derived dataset, besides its parent and the function."""
+"""What of a dataset a run reads, in which chunks: with the function it decides all values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Literal, get_args
 
@@ -12,35 +12,54 @@ Per = Literal["trajectory", "transition"]
 """What a function maps: whole trajectories, or rows that it looks at alone."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PreprocessOptions:
-    """The arguments of a run."""
+    """What of a dataset ``preprocess`` reads, in which chunks, and the seed of what is drawn.
+
+    Args:
+        where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
+        max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
+        num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
+        per: chunks are whole trajectories, or, with ``"transition"``, any rows, for a function that
+            looks at rows alone; then they have exactly ``chunksize`` rows.
+        chunksize: rows that a function takes at once, at least, to the next end of a trajectory;
+            by default about 8 MiB of them, at most 65,536.
+        num_chunks: the number of chunks instead, at most.
+        seed: seeds torch for every chunk, so that random functions repeat, and draws
+            ``max_trajectories``.
+
+    Raises:
+        UsageError: a value is of another type or out of range.
+    """
 
     CLOSED = True
 
+    where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
+    max_trajectories: int | None = None
     num_frames: int | None = None
+    per: Per = "trajectory"
     chunksize: int | None = None
     num_chunks: int | None = None
-    per: Per = "trajectory"
     seed: int = 0
-    where: str | None = None
-    max_trajectories: int | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.where, str | None):
+            raise UsageError(f"where is {self.where!r}; expected text.")
         if self.per not in get_args(Per):
             raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
         if self.chunksize is not None and self.num_chunks is not None:
             raise UsageError("Give chunksize or num_chunks, not both.")
         for name in ("num_frames", "chunksize", "num_chunks", "max_trajectories"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, Integral):
-                raise UsageError(f"{name} is {value!r}; expected a whole number.")
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; expected 1 or more.")
-        if not isinstance(self.seed, Integral):
-            raise UsageError(f"seed is {self.seed!r}; expected a whole number.")
-        if self.seed < 0:
-            raise UsageError(f"seed is {self.seed}; expected 0 or more.")
+            if getattr(self, name) is not None:
+                self._check_number(name, least=1)
+        self._check_number("seed", least=0)
+
+    def _check_number(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise UsageError(f"{name} is {value!r}; expected a whole number.")
+        if value < least:
+            raise UsageError(f"{name} is {value}; expected {least} or more.")
 
     @property
     def chooses(self) -> bool:

@@ -1,10 +1,11 @@
-"""What a derived dataset is made of, and whether its destination has it already."""
+"""What a derived dataset is made of, where it is already, and the call that makes it."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -134,3 +135,40 @@ def check_destination(dest: Path) -> None:
 def refuse_used(dest: Path) -> NoReturn:
     """Refuse a destination that holds something."""
     raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+
+
+def preprocess_command(
+    input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
+) -> str:
+    """Return a call of ``rlds preprocess`` with a function, or with the steps of a pipeline."""
+    defaults = {each.name: each.default for each in fields(PreprocessOptions)}
+    chosen = {
+        name: options[name]
+        for name, default in defaults.items()
+        if options.get(name) not in (None, default)
+    }
+    words = ["rlds", "preprocess", input, "--out", id.removeprefix("derived/")]
+    for name, value in {**({"fn": fn} if isinstance(fn, str) else fn), **chosen}.items():
+        flag = f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, list) else [value]:
+            words += [flag] if each is True else [flag, str(each)]
+    return shlex.join(words)
+
+
+def command_of(manifest: Manifest) -> str:
+    """Return the call that derived a dataset; empty where no command does."""
+    parent = manifest.parent or {}
+    if "view" in parent and not {"where", "max_trajectories"} & parent.keys():
+        return ""  # a view that was made in Python
+    function = manifest.function
+    fn = function.get("pipeline") or _address_of(str(function.get("name", "")))
+    options = {**manifest.arguments, **parent, "seed": manifest.seed}
+    return preprocess_command(str(parent["id"]), fn, manifest.id, options) if fn else ""
+
+
+def _address_of(name: str) -> str:
+    """Return ``module:function`` of a function; empty where no import finds it."""
+    # One within another, a notebook's, or a callable object.
+    module, _, function = name.rpartition(".")
+    is_name = all(part.isidentifier() for part in (*module.split("."), function))
+    return f"{module}:{function}" if is_name and module != "__main__" else ""

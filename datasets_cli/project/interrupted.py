@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from datasets_cli.install.find import is_installed
-from datasets_cli.preprocessing.command import preprocess_command
 from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.preprocessing.origin import preprocess_command
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.work import Request, read_function_digest, read_request
 from datasets_cli.project.results import Kind, PlannedDataset, TaskState

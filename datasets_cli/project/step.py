@@ -8,16 +8,18 @@ from typing import Any, Self
 
 from datasets_cli.catalogue.names import is_glob
 from datasets_cli.errors import UsageError
+from datasets_cli.options import part_of
 from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.functions import split_function
-from datasets_cli.preprocessing.options import Per, PreprocessOptions
+from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline
 
 NAME = "{name}"
+DEFAULTS = {field.name: field.default for field in fields(PreprocessOptions)}
 
 
 @dataclass(frozen=True)
-class PreprocessStep:
+class PreprocessStep(PreprocessOptions):
     """A function over datasets, by its name, or a pipeline.
 
     Args:
@@ -26,12 +28,8 @@ class PreprocessStep:
             what this step makes.
         fn: ``module:function``; or a ``Pipeline``, whose values ``rlds.toml`` has in its place.
         out: name of the new dataset; ``{name}`` in it stands for the last part of the input's id.
-        per: ``"trajectory"``, or ``"transition"`` where the function looks at rows alone.
-        chunksize: rows that the function takes at once, at least, to the next end of a trajectory.
-        num_frames: only the first ``num_frames`` rows.
-        seed: seeds torch for every chunk, and draws ``max_trajectories``.
-        where: only trajectories for which a condition holds.
-        max_trajectories: at most this many of these.
+
+    The other arguments are those of ``preprocess``.
 
     Raises:
         UsageError: a value is of another type or out of range.
@@ -40,22 +38,20 @@ class PreprocessStep:
     input: str | tuple[str, ...]
     fn: str | Pipeline
     out: str
-    per: Per = "trajectory"
-    chunksize: int | None = None
-    num_frames: int | None = None
-    seed: int = 0
-    where: str | None = None
-    max_trajectories: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.input, list):
             object.__setattr__(self, "input", tuple(self.input))
-        for name, value in self._values().items():
-            _check(name, value)
+        inputs = self.inputs if isinstance(self.inputs, tuple) else ()
+        if not inputs or not all(isinstance(each, str) and each for each in inputs):
+            raise UsageError(f"input is {self.input!r}; expected ids or globs, at least one")
+        for name, value, kinds in (("fn", self.fn, str | Pipeline), ("out", self.out, str)):
+            if not isinstance(value, kinds):
+                raise UsageError(f"{name} is {value!r}; expected text")
         if isinstance(self.fn, str):
             split_function(self.fn)
-        _ = self.options  # refuses what is out of range
-        if self.seed and isinstance(self.fn, Pipeline) and self.max_trajectories is None:
+        elif self.seed and self.max_trajectories is None:
             raise UsageError(
                 "seed draws max_trajectories, and is for functions that draw; neither is given, "
                 "and transforms draw nothing. Leave it out"
@@ -75,15 +71,7 @@ class PreprocessStep:
     @property
     def options(self) -> PreprocessOptions:
         """What decides the values, besides the input and the function."""
-        return PreprocessOptions(
-            self.num_frames,
-            self.chunksize,
-            None,
-            self.per,
-            self.seed,
-            self.where,
-            self.max_trajectories,
-        )
+        return part_of(self, PreprocessOptions)
 
     def out_of(self, id: str) -> str:
         """Return the id of what is made of one input.
@@ -98,11 +86,14 @@ class PreprocessStep:
 
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as JSON values: what ``rlds.toml`` has."""
-        named = self._values()
-        if isinstance(self.fn, Pipeline):
-            del named["fn"]
-            named |= self.fn.to_json()
-        return named
+        options = vars(self.options)
+        return {
+            "input": list(self.input) if isinstance(self.input, tuple) else self.input,
+            **({"fn": self.fn} if isinstance(self.fn, str) else {}),
+            "out": self.out,
+            **{name: value for name, value in options.items() if value != DEFAULTS[name]},
+            **(self.fn.to_json() if isinstance(self.fn, Pipeline) else {}),
+        }
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
@@ -114,7 +105,7 @@ class PreprocessStep:
         Raises:
             UsageError: a key is unknown or missing, or a value is of another type.
         """
-        names = [*(field.name for field in fields(cls)), *NAMES]
+        names = ["input", "fn", "out", *DEFAULTS, *NAMES]
         if unknown := [name for name in table if name not in names]:
             raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}")
         does = {name: value for name, value in table.items() if name in NAMES}
@@ -134,26 +125,3 @@ class PreprocessStep:
             )
         rest = {name: value for name, value in table.items() if name not in does}
         return cls(**{"fn": Pipeline.from_json(does), **rest})
-
-    def _values(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        defaults = {field.name: field.default for field in fields(self)}
-        named = {name: value for name, value in values.items() if value != defaults[name]}
-        if isinstance(self.input, tuple):
-            named["input"] = list(self.input)
-        return named
-
-
-def _check(name: str, value: Any) -> None:
-    """Refuse a value of another type; True is no number."""
-    if name == "fn" and isinstance(value, Pipeline):
-        return
-    if name in ("chunksize", "num_frames", "seed", "max_trajectories"):
-        if type(value) is not int:
-            raise UsageError(f"{name} is {value!r}; expected a whole number")
-    elif name == "input" and isinstance(value, list):
-        if not value or not all(isinstance(each, str) and each for each in value):
-            raise UsageError(f"input is {value!r}; expected ids or globs, at least one")
-    elif not isinstance(value, str):
-        raise UsageError(f"{name} is {value!r}; expected text")

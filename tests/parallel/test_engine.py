@@ -33,7 +33,7 @@ def test_workers_that_cannot_be_are_refused(arguments: dict[str, Any], message: 
 
 def test_an_executor_and_an_engine_exclude_one_another() -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="not both"):
-        Workers(0, pool, "ray")
+        Workers(executor=pool, engine="ray")
 
 
 @pytest.mark.parametrize(("name", "address"), [("dask", "tcp://host:1"), ("ray", None)])

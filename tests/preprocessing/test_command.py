@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.preprocessing.command import command_of
+from datasets_cli.preprocessing.origin import command_of
 from datasets_cli.store.manifest import Manifest
 
 PARENT = {"id": "d4rl/x-v0", "content": "0"}
@@ -35,17 +35,17 @@ def derived(function: Any = FUNCTION, **parent: Any) -> Manifest:
     [
         (
             derived(),
-            f"{MADE} --fn my.code:half --num-frames 3 --chunksize 2 --per transition --seed 7",
+            f"{MADE} --fn my.code:half --num-frames 3 --per transition --chunksize 2 --seed 7",
         ),
         (
             derived(**VIEW, where="return > 3"),
-            f"{MADE} --fn my.code:half --where 'return > 3' --num-frames 3 --chunksize 2 "
-            "--per transition --seed 7",
+            f"{MADE} --fn my.code:half --where 'return > 3' --num-frames 3 "
+            "--per transition --chunksize 2 --seed 7",
         ),
         (
             derived({**FUNCTION, "pipeline": {"n_step": 2, "normalise": True, "cast": ["a", "b"]}}),
-            f"{MADE} --n-step 2 --normalise --cast a --cast b --num-frames 3 --chunksize 2 "
-            "--per transition --seed 7",
+            f"{MADE} --n-step 2 --normalise --cast a --cast b --num-frames 3 "
+            "--per transition --chunksize 2 --seed 7",
         ),
         (derived(**VIEW), ""),
         *(

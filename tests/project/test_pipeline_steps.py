@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,8 @@ PIPED: dict[str, Any] = {
 
 
 def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
-    options = PreprocessOptions(None, 5, None, "transition", 3)
-    chosen = PreprocessOptions(None, 5, None, "transition", 3, "return > 3", 5)
+    options = PreprocessOptions(chunksize=5, per="transition", seed=3)
+    chosen = replace(options, where="return > 3", max_trajectories=5)
     expected = {
         "of a function": (MAPPED, Request("demo/iris", "mycode:scale", "/home/me", options)),
         "of a pipeline": (

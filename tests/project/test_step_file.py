@@ -23,7 +23,7 @@ HOSTILE = {
     "[other]\n": "expected tables [[preprocess]] and [data.NAME] alone",
     "[[preprocess]]\n": "input and fn and out is missing; expected at least input, fn and out",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nworkers=4\n": "no key workers; expected input",
-    "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected text",
+    "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected ids",
     "[[preprocess]]\ninput=[]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
     "[[preprocess]]\ninput=['a', 1]\nfn='m:f'\nout='x'\n": "expected ids or globs, at least one",
     "[[preprocess]]\ninput='a'\nfn='m'\nout='x'\n": "is not MODULE:FUNCTION, such as",
@@ -67,7 +67,9 @@ def test_every_argument_of_a_step_is_read(here: Path) -> None:
         '[[preprocess]]\ninput = ["a", "b-*"]\nfn = "m.n:f"\nout = "{name}-x"\n'
         'per = "transition"\nchunksize = 5\nnum_frames = 7\nseed = 3\n'
     )
-    expected = PreprocessStep(("a", "b-*"), "m.n:f", "{name}-x", "transition", 5, 7, 3)
+    expected = PreprocessStep(
+        ("a", "b-*"), "m.n:f", "{name}-x", per="transition", chunksize=5, num_frames=7, seed=3
+    )
     assert StepFile().read() == [expected]
 
 

@@ -317,6 +317,8 @@ def test_the_last_checkpoint_of_a_longer_run_may_be_missing(run: Logger, tmp_pat
 def test_workers_do_not_change_a_byte(run: Logger, config: Config, layout: str) -> None:
     files = []
     for workers in (0, 1, 2):
-        wish = InstallOptions(layout, force=True, source=str(run.folder), workers=Workers(workers))
+        wish = InstallOptions(
+            layout, force=True, source=str(run.folder), workers=Workers(num_workers=workers)
+        )
         files.append(manifest_of(install_dataset(part_of(run), config, wish)).files)
     assert files[0] == files[1] == files[2]

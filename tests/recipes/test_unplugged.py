@@ -79,7 +79,7 @@ def install(config: Config, tmp_path: Path) -> Install:
             raw.append(verify(resource, tmp_path / resource.filename, "", digests))
         resolved, root = Resolved(recipe, "run", CatalogueEntry("run")), CacheRoot(config.root)
         manifest, folder = stage(
-            resolved, raw, root, layout, progress or Silent(), Workers(workers)
+            resolved, raw, root, layout, progress or Silent(), Workers(num_workers=workers)
         )
         write_manifest(folder, manifest)
         return open_dataset(folder)

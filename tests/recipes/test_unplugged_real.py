@@ -55,7 +55,7 @@ def install(config: Config, layout: str, workers: int = 0) -> Dataset:
     raw = verify(Resource((), ASTERIX.name), ASTERIX, "", digests)
     resolved = Resolved(RECIPE, "asterix", CatalogueEntry("asterix"))
     root = CacheRoot(config.root)
-    manifest, folder = stage(resolved, [raw], root, layout, Silent(), Workers(workers))
+    manifest, folder = stage(resolved, [raw], root, layout, Silent(), Workers(num_workers=workers))
     write_manifest(folder, manifest)
     return open_dataset(folder)
 

@@ -62,7 +62,7 @@ def install(
 ) -> tuple[Rows, Any]:
     resolved = Resolved(recipe, "steps", CatalogueEntry("steps"))
     manifest, folder = stage(
-        resolved, [], CacheRoot(config.root), layout, Silent(), Workers(workers)
+        resolved, [], CacheRoot(config.root), layout, Silent(), Workers(num_workers=workers)
     )
     write_manifest(folder, manifest)
     return everything(open_dataset(folder)), manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from datasets_cli.errors import UsageError
@@ -36,33 +36,34 @@ class Pipeline:
     ``select``, ``exclude`` and ``rename`` also know those that the ones before them add.
 
     Args:
-        crop: ``"HxW"``: the middle of all frames, columns of bytes with two or three dimensions.
-        resize: ``"HxW"``: all frames at that size; ``Resize`` says how bytes are rounded.
-        normalise: columns that get mean 0 and deviation 1, and their successors below ``next`` by
-            the same numbers: those of all rows that are read. Integers become float32.
-        returns_to_go: add ``returns_to_go``, the rewards of a trajectory from each step on.
-        n_step: make rows span this many steps, as ``MultiStep`` does; a row whose span reaches a
-            terminal state is marked as terminated.
-        gamma: the discount a step of the last two: 1 by default for the first.
-        cast: ``"float32"``, for every column of floating-point numbers, or ``"action=int64"``.
-        select: columns that stay, beside the reward, the flags and what is added.
-        exclude: columns that go.
-        rename: ``"observation=state"``.
+        crop: cut the middle out of all frames, ``"HxW"``; frames are columns of bytes with two or
+            three dimensions.
+        resize: make all frames larger or smaller, ``"HxW"``; ``Resize`` says how bytes are rounded.
+        normalise: give columns, and their successors below ``next``, mean 0 and deviation 1; both
+            by the same numbers, those of all rows that are read. Integers become float32.
+        returns_to_go: add the column ``"returns_to_go"``, the rewards from each step on.
+        n_step: make rows span this many steps, as ``MultiStep`` does, which needs ``gamma``; a row
+            whose span reaches a terminal state is marked as terminated.
+        gamma: the discount a step of ``n_step`` and ``returns_to_go``; 1 by default for the latter.
+        cast: cast all columns of floats, ``"float32"``, or one column, ``"action=int64"``.
+        select: keep these columns, beside the reward, the flags and what is added.
+        exclude: drop these columns.
+        rename: rename a column, or a group of them, ``"observation=state"``.
 
     Raises:
         UsageError: a value is of another type or out of range.
     """
 
-    crop: str | None = None
-    resize: str | None = None
-    normalise: Texts = ()
+    crop: str | None = field(default=None, metadata={"metavar": "HxW"})
+    resize: str | None = field(default=None, metadata={"metavar": "HxW"})
+    normalise: Texts = field(default=(), metadata={"metavar": "KEYS"})
     returns_to_go: bool = False
     n_step: int | None = None
-    gamma: float | None = None
-    cast: Texts = ()
-    select: Texts = ()
-    exclude: Texts = ()
-    rename: Texts = ()
+    gamma: float | None = field(default=None, metadata={"metavar": "G"})
+    cast: Texts = field(default=(), metadata={"metavar": "[KEY=]TYPE"})
+    select: Texts = field(default=(), metadata={"metavar": "KEYS"})
+    exclude: Texts = field(default=(), metadata={"metavar": "KEYS"})
+    rename: Texts = field(default=(), metadata={"metavar": "OLD=NEW"})
 
     def __post_init__(self) -> None:
         for name in ("normalise", "cast", "select", "exclude", "rename"):
@@ -124,14 +125,13 @@ class Pipeline:
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as ``rlds.toml`` has it."""
         found: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in vars(self).items():
             if value in (None, (), False):
                 continue
             is_list = isinstance(value, tuple) and (len(value) > 1 or "," in value[0])
-            found[field.name] = list(value) if is_list else value
+            found[name] = list(value) if is_list else value
             if isinstance(value, tuple) and not is_list:
-                found[field.name] = value[0]
+                found[name] = value[0]
         return found
 
     @classmethod
@@ -148,7 +148,7 @@ class Pipeline:
         return cls(**table)
 
 
-NAMES = tuple(field.name for field in fields(Pipeline))
+NAMES = tuple(each.name for each in fields(Pipeline))
 """The names of the transforms, in their order."""
 
 
