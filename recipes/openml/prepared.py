@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from datasets_cli.recipe import Block, Source, SourceError, rows_per_block
 
 from .rows import open_rows
 from .table import Column, Table, one_step
+
+if TYPE_CHECKING:
+    import pandas
 
 CODES, ONE_HOT, NUMBERS = "codes", "onehot", "numbers"
 
@@ -54,15 +57,21 @@ class Prepared:
 def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepared:
     """Return the whole table, encoded and scaled."""
     label = _label(table, target)
-    features = [feature for feature in table.features if feature != label]
-    blocks = _read(source, [*features, label], complete=bool(target))
-    action, classes = _encoded(label, _column(blocks, -1))
-    numbers, categories = _numbers(features, blocks, encoding)
-    del blocks  # scaling takes as much again
+    frame = _frame(source, [*(each for each in table.features if each != label), label])
+    if target:
+        frame = frame.dropna().copy()
+    action, classes = _encoded(frame.pop(label.name))
+    nominal = [*frame.columns[frame.dtypes == "category"]]
+    categories: dict[str, Classes] = {}
+    for name in nominal:
+        if encoding == NUMBERS:
+            frame[name] = frame[name].astype(float)
+        else:
+            frame[name], categories[name] = _encoded(frame[name])
     if encoding == ONE_HOT:
-        observation, metadata = _one_hot(source.name, features, numbers, categories)
+        observation, metadata = _one_hot(source.name, frame, categories)
     else:
-        observation, metadata = _scaled(features, numbers)
+        observation, metadata = _scaled(frame)
     metadata |= {"target_names": [label.name], "classes": {label.name: classes}}
     return Prepared(observation, action, {"categories": categories, **metadata})
 
@@ -77,8 +86,10 @@ def _label(table: Table, target: str) -> Column:
     return columns[0]
 
 
-def _read(source: Source, columns: Sequence[Column], *, complete: bool) -> list[np.ndarray]:
-    """Return all rows, or those without a missing value, in blocks of float64 ``[n, C]``."""
+def _frame(source: Source, columns: Sequence[Column]) -> pandas.DataFrame:
+    """Return all rows; nominal columns are categories, and what is missing is NaN."""
+    import pandas
+
     blocks: list[np.ndarray] = []
     num_values = 0
     with open_rows(source) as rows:
@@ -86,70 +97,48 @@ def _read(source: Source, columns: Sequence[Column], *, complete: bool) -> list[
             num_values += block.size
             check_limit("table_values", num_values, source.name)
             blocks.append(block)
-    return [block[~np.isnan(block).any(axis=1)] for block in blocks] if complete else blocks
+    named: dict[str, Any] = {}
+    for column, values in zip(columns, np.concatenate(blocks).T, strict=True):
+        named[column.name] = values
+        if column.labels is not None:
+            codes = np.where(np.isnan(values), -1, values).astype(int)
+            named[column.name] = pandas.Categorical.from_codes(codes, column.labels)
+    return pandas.DataFrame(named)
 
 
-def _column(blocks: Sequence[np.ndarray], number: int) -> np.ndarray:
-    return np.concatenate([block[:, number] for block in blocks])
-
-
-def _numbers(
-    features: Sequence[Column], blocks: Sequence[np.ndarray], encoding: str
-) -> tuple[np.ndarray, dict[str, Classes]]:
-    """Return float64 ``[N, F]``, nominal features as codes or as numbers, and what codes mean."""
-    # Column by column in memory, as a DataFrame is: another order gives sums of another last bit.
-    matrix = np.empty((sum(map(len, blocks)), len(features)), order="F")
-    categories = {}
-    for number, feature in enumerate(features):
-        column = _column(blocks, number)
-        if feature.labels is not None and encoding == NUMBERS:
-            column = _texts(feature, column).astype(float)
-        elif feature.labels is not None:
-            column, categories[feature.name] = _encoded(feature, column)
-        matrix[:, number] = column
-    return matrix, categories
-
-
-def _texts(column: Column, positions: np.ndarray) -> np.ndarray:
-    """Return the labels themselves, objects ``[N]``; NaN where missing."""
-    # NaN stands after the labels, so that it is at the position of every missing value.
-    texts = np.array([*(column.labels or ()), np.nan], dtype=object)
-    return np.asarray(texts[np.where(np.isnan(positions), len(texts) - 1, positions).astype(int)])
-
-
-def _encoded(column: Column, positions: np.ndarray) -> tuple[np.ndarray, Classes]:
+def _encoded(column: pandas.Series) -> tuple[np.ndarray, Classes]:
     """Return int64 codes ``[N]``, in the labels' alphabetical order, and what they mean."""
     from sklearn.preprocessing import LabelEncoder
 
     encoder = LabelEncoder()
-    codes = encoder.fit_transform(_texts(column, positions))
+    codes = encoder.fit_transform(column.astype(object))
     return codes, [label if isinstance(label, str) else None for label in encoder.classes_]
 
 
-def _scaled(features: Sequence[Column], matrix: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+def _scaled(frame: pandas.DataFrame) -> tuple[np.ndarray, dict[str, Any]]:
     """Return every column with mean 0 and variance 1, and what undoes it."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler(copy=False)
-    scaled = scaler.fit_transform(matrix)
+    # Another order in memory than that of columns gives sums of another last bit.
+    scaled = scaler.fit_transform(np.asfortranarray(frame.to_numpy(float)))
     scaling = {"means": scaler.mean_.tolist(), "scales": scaler.scale_.tolist()}
-    return scaled, {"feature_names": [feature.name for feature in features]} | scaling
+    return scaled, {"feature_names": [*frame.columns]} | scaling
 
 
 def _one_hot(
-    name: str, features: Sequence[Column], matrix: np.ndarray, categories: Mapping[str, Classes]
+    name: str, frame: pandas.DataFrame, categories: Mapping[str, Classes]
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the numeric columns scaled, then one column for each label of the others."""
     from sklearn.preprocessing import OneHotEncoder
 
-    nominal = np.array([feature.name in categories for feature in features])
-    width = int((~nominal).sum()) + sum(map(len, categories.values()))
-    check_limit("table_values", len(matrix) * width, f"{name}: one column a label")
-    observation = OneHotEncoder(sparse_output=False).fit_transform(matrix[:, nominal])
+    numeric = frame.drop(columns=[*categories])
+    width = numeric.shape[1] + sum(map(len, categories.values()))
+    check_limit("table_values", len(frame) * width, f"{name}: one column a label")
+    observation = OneHotEncoder(sparse_output=False).fit_transform(frame[[*categories]])
     names = [f"{name}={label}" for name, classes in categories.items() for label in classes]
-    if nominal.all():
+    if numeric.empty:
         return observation, {"feature_names": names}
-    numeric = [feature for feature in features if feature.name not in categories]
-    scaled, metadata = _scaled(numeric, np.asfortranarray(matrix[:, ~nominal]))
+    scaled, metadata = _scaled(numeric)
     metadata["feature_names"] += names
     return np.concatenate((scaled, observation), axis=1), metadata
