@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,9 @@ from datasets_cli.store.schema.trajectories import lengths_of
 
 if TYPE_CHECKING:
     import pandas
+
+SHOWN = 4
+"""Rows at each end of what is printed of a table."""
 
 REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
     "return": ((REWARD,), "sum"),
@@ -158,7 +161,9 @@ class Trajectories:
         return pandas.DataFrame(columns)
 
     def __repr__(self) -> str:
-        table = _list_rows({name: self[name] for name in self})
+        table = self.to_pandas().to_string(
+            index=False, max_rows=2 * SHOWN, float_format="{:.6g}".format
+        )
         return f"{type(self).__name__} of {self._id}, {len(self):,} rows:\n{table}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -194,30 +199,3 @@ class Trajectories:
 def _read_only(values: np.ndarray) -> np.ndarray:
     values.flags.writeable = False
     return values
-
-
-SHOWN = 4
-"""Rows at each end."""
-
-
-def _list_rows(columns: Mapping[str, np.ndarray]) -> str:
-    """Return a table as lines; "..." stands for the rows between the first and the last ones."""
-    # columns: of one length, `[K, ...]` each, by name.
-    num_rows = len(next(iter(columns.values())))
-    is_whole = num_rows <= 2 * SHOWN + 1
-    rows = [*range(num_rows)] if is_whole else [*range(SHOWN), *range(num_rows - SHOWN, num_rows)]
-    cells = [[name, *(_show(values[row]) for row in rows)] for name, values in columns.items()]
-    widths = [max(map(len, column)) for column in cells]
-    lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in zip(*cells, strict=True)
-    ]
-    if not is_whole:
-        lines.insert(1 + SHOWN, "...".rjust(widths[0]))
-    return "\n".join(lines)
-
-
-def _show(value: np.ndarray) -> str:
-    if value.ndim:
-        return "[" + ", ".join(_show(part) for part in value) + "]"
-    return f"{value:.6g}" if value.dtype.kind == "f" else str(value)
