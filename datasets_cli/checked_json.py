@@ -31,19 +31,21 @@ Make = Callable[[Any], Any]
 
 
 class WrongValue(ValueError):
-    """A value that is not what is expected, and where it is."""
+    """A value that is not what is expected, and where it is; one that is missing if not found."""
 
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(where, problem)
-        self.where, self.problem = where, problem
+    def __init__(self, where: str, expected: str, found: object = MISSING) -> None:
+        super().__init__(where, expected, found)
+        self.where, self.expected, self.found = where.removeprefix("."), expected, found
 
     def __str__(self) -> str:
-        where = self.where.removeprefix(".")
-        return where + self.problem if where else self.problem.removeprefix(": ")
+        if self.found is MISSING:
+            return f"{self.where} is missing"
+        told = f"expected {self.expected}, found {reprlib.repr(self.found)}"
+        return f"{self.where}: {told}" if self.where else told
 
     def below(self, where: str) -> WrongValue:
         """Return the error of a value that is at ``where`` in another one."""
-        return WrongValue(where + self.where, self.problem)
+        return WrongValue(where + self.args[0], self.expected, self.found)
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,6 @@ class Check:
 
     expected: str
     holds: Callable[[Any], object]
-
-
-def wrong(where: str, expected: str, found: object) -> WrongValue:
-    """Return the error of a value that is not what it must be."""
-    return WrongValue(where, f": expected {expected}, found {reprlib.repr(found)}")
 
 
 def whole(least: int, most: int, shown: str) -> Check:
@@ -112,10 +109,10 @@ def _make_by(shape: _Shape) -> Make:
 
     def checked(value: Any) -> Any:
         if type(value) not in types:
-            raise wrong("", expected, value)
+            raise WrongValue("", expected, value)
         made = value if make is None else make(value)
         if holds is not None and not holds(made):
-            raise wrong("", expected, value)
+            raise WrongValue("", expected, value)
         return made
 
     return checked
@@ -150,7 +147,7 @@ def _union(*hints: Any) -> _Shape:
         except WrongValue as error:
             if error.where or type(value) is dict:
                 raise
-            raise wrong("", expected, value) from None  # in the words of all hints
+            raise WrongValue("", expected, value) from None  # in the words of all hints
 
     return _Shape(tuple(makes), expected, make)
 
@@ -185,13 +182,12 @@ def _object(kind: Any, value: dict[str, Any]) -> Any:
             if not name or name in value:
                 made[attribute] = make(value[name] if name else value)
             elif is_needed:
-                raise WrongValue("", " is missing")
+                raise WrongValue("", "a value")
     except WrongValue as error:
         raise error.below(f".{name}" if name else "") from None
-    if is_closed and (unknown := value.keys() - (names := [name for name, *_ in known])):
-        raise WrongValue(
-            "", f": there is no {', '.join(sorted(unknown))}; expected {', '.join(names)}"
-        )
+    names = [field.name for field in known] if is_closed else []
+    if is_closed and (unknown := [name for name in value if name not in names]):
+        raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
     return kind(**made)
 
 
@@ -221,7 +217,7 @@ def _digits(value: str) -> bytes:
     try:
         return bytes.fromhex(value)
     except ValueError:
-        raise wrong("", "hexadecimal digits", value) from None
+        raise WrongValue("", "hexadecimal digits", value) from None
 
 
 _PLAIN = {

@@ -112,7 +112,7 @@ PLACED = {"key": ["a"], "at": 1}
             {"placed": [], "options": {"per": "transition", "seed": 1.5}},
             "seed: expected a whole number, a text or null",
         ),
-        ({"placed": [], "options": {"s": 1}}, "options: there is no s; expected per, seed"),
+        ({"placed": [], "options": {"s": 1}}, "options: expected some of per, seed, found 's'"),
         ({"placed": [], "entry": {"key": 1}}, "entry.key: expected a list of names, found 1"),
         ({"placed": [], "notes": ["a", 1]}, "notes[1]: expected a text, found 1"),
         ({"placed": [], "flag": 1}, "flag: expected true or false, found 1"),
@@ -126,6 +126,7 @@ def test_an_error_says_where_it_is(document: Any, message: str) -> None:
     with pytest.raises(WrongValue) as caught:
         decode(Document, document)
     assert message in str(caught.value)
+    assert str(caught.value).startswith(caught.value.where)
 
 
 JSON = st.recursive(

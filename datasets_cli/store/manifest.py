@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from datasets_cli.checked_json import Check, WrongValue, decode, wrong
+from datasets_cli.checked_json import Check, WrongValue, decode
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
@@ -184,14 +184,14 @@ def _read_bounded(path: Path) -> bytes:
 def _format_version(document: Mapping[str, Any]) -> int:
     version = document.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise wrong("format_version", "a number of 1 or more", version)
+        raise WrongValue("format_version", "a number of 1 or more", version)
     return version
 
 
 def _from_document(document: dict[str, Any]) -> Manifest:
     """Return the manifest that a JSON object is."""
     if "content" not in document:
-        raise WrongValue("content", " is missing")
+        raise WrongValue("content", "64 hexadecimal digits")
     manifest = decode(Manifest, document)
     _check_columns(manifest)
     for name in manifest.files:
