@@ -6,12 +6,14 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from datasets_cli.catalogue.registry import failed, recipes
+from datasets_cli.checked_json import decode
 from datasets_cli.errors import RldsError
+from datasets_cli.json_form import encode
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
-from datasets_cli.sources.disk import replace_file
+from datasets_cli.sources.disk import replacing
 from datasets_cli.store.cache_root import CacheRoot
 
 logger = logging.getLogger(__name__)
@@ -66,10 +68,10 @@ def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
     """Return the entries that were fetched last, by name."""
     path = root.catalogue(recipe.family)
     try:
-        return _by_name(CatalogueEntry(**values) for values in json.loads(path.read_bytes()))
+        return _by_name(decode(list[CatalogueEntry], json.loads(path.read_bytes())))
     except FileNotFoundError:
         return {}
-    except (ValueError, TypeError, KeyError) as error:
+    except ValueError as error:
         logger.warning("%s is ignored: %s", path, error)
         return {}
 
@@ -92,11 +94,8 @@ def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
 def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
     """Fetch the publisher's catalogue, keep it under the cache root, return how many it has."""
     entries = list(recipe.datasets(web))
-    path = root.catalogue(recipe.family)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps([asdict(entry) for entry in entries], default=dict), encoding="utf-8")
-    replace_file(new, path)
+    with replacing(root.catalogue(recipe.family)) as new:
+        new.write_text(json.dumps(encode(entries)), encoding="utf-8")
     return len(entries)
 
 

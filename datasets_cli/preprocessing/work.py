@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +34,8 @@ from datasets_cli.sources.disk import (
     allocate,
     check_free_space,
     disk_errors,
-    open_regular,
-    replace_file,
+    read_bounded,
+    replacing,
 )
 from datasets_cli.store.cache_root import check_id, runs_to
 from datasets_cli.store.manifest_entries import Digest
@@ -62,9 +61,8 @@ class Request(JsonForm):
 
     def save(self, folder: Path) -> None:
         """Write it into the folder of the run, in place of an older one."""
-        new = folder / f".{REQUEST}.{os.getpid()}"
-        new.write_text(json.dumps(self.to_json(), indent=1), encoding="ascii")
-        replace_file(new, folder / REQUEST)
+        with replacing(folder / REQUEST) as new:
+            new.write_text(json.dumps(self.to_json(), indent=1), encoding="ascii")
 
 
 def request_of(input: str, function: Mapped, options: PreprocessOptions, replaces: bool) -> Request:
@@ -104,13 +102,11 @@ def read_function_digest(folder: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
+        return parse(read_bounded(path, MAX_BYTES))
     except (OSError, DamagedDataset) as error:
         raise ValueError(f"{path.name} cannot be read ({error})") from error
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"{path.name} has more than {MAX_BYTES:,} bytes")
-    return parse(data)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
 
 
 class Work:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -115,6 +116,19 @@ def replace_file(new: Path, path: Path) -> None:
         os.replace(new, path)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which gets the name of an older one when it is written."""
+    new = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    with disk_errors(path.parent):
+        make_folder(path.parent)
+        try:
+            yield new
+            replace_file(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+
+
 def allocate(path: Path, size: int) -> None:
     """Make a file of zeros whose every byte has its place on the disk."""
     # A mapping or a late write would else fail half-way on a full disk.
@@ -151,6 +165,17 @@ def open_regular(path: Path | str) -> BufferedReader:
     """Open a regular file of a dataset for reading."""
     # Anything else is not opened: no link is followed, no pipe waited for, no device touched.
     return os.fdopen(open_descriptor(path), "rb")
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a regular file; ValueError where there are more than so many."""
+    with open_regular(path) as file:
+        # A read of n bytes takes memory for n, however short the file is.
+        size = min(os.fstat(file.fileno()).st_size, most_bytes)
+        data = file.read(size + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes:,} bytes")
+    return data
 
 
 def open_descriptor(path: Path | str) -> int:

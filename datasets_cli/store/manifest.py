@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from datasets_cli.checked_json import Check, WrongValue, decode
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.disk import read_bounded
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.manifest_entries import (
@@ -151,11 +150,15 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a dataset folder, which may hold anything."""
     path = folder / MANIFEST_FILENAME
-    data = _read_bounded(path)
     try:
+        data = read_bounded(path, MAX_MANIFEST_BYTES)
         document = parse(data)
         version = _format_version(document)
-    except (ValueError, KeyError) as error:
+    except (FileNotFoundError, NotADirectoryError, DamagedDataset):
+        raise
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise _damaged(path, error) from error
     if version != FORMAT_VERSION:
         raise _of_another_version(path, version)
@@ -164,21 +167,6 @@ def read_manifest(folder: Path) -> Manifest:
         return _from_document(document)
     except ValueError as error:
         raise _damaged(path, error) from error
-
-
-def _read_bounded(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            # A read of n bytes takes memory for n, however short the file is.
-            size = min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES)
-            data = file.read(size + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        raise
-    except OSError as error:
-        raise _damaged(path, f"it cannot be read: {error.strerror}") from error
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise _damaged(path, f"it has more than {MAX_MANIFEST_BYTES:,} bytes")
-    return data
 
 
 def _format_version(document: Mapping[str, Any]) -> int:

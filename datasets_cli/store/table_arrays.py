@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-import uuid
 from collections.abc import Iterable
 
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import disk_errors, make_folder, open_regular, replace_file
+from datasets_cli.sources.disk import open_regular, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
 DIGEST_BYTES = 32
@@ -40,25 +39,17 @@ def write_array(
 ) -> None:
     """Keep an array of which there is a block at a time, as ``save_array`` keeps a whole one."""
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
-    folder = root.tables(content)
-    with disk_errors(folder):
-        make_folder(folder)
-        new = folder / f".{name}.{uuid.uuid4().hex}"
-        try:
-            with new.open("x+b") as file:
-                for first, rows in blocks:
-                    values = np.ascontiguousarray(rows, dtype.newbyteorder("<"))
-                    file.seek(DIGEST_BYTES + first * row_bytes)
-                    file.write(values.reshape(-1).view(np.uint8).data)
-                file.seek(DIGEST_BYTES)
-                found = _kind(content, name, dtype, shape)
-                while piece := file.read(PIECE_BYTES):
-                    found.update(piece)
-                file.seek(0)
-                file.write(found.digest())
-            replace_file(new, folder / f"{name}.array")
-        finally:
-            new.unlink(missing_ok=True)
+    with replacing(root.tables(content) / f"{name}.array") as new, new.open("x+b") as file:
+        for first, rows in blocks:
+            values = np.ascontiguousarray(rows, dtype.newbyteorder("<"))
+            file.seek(DIGEST_BYTES + first * row_bytes)
+            file.write(values.reshape(-1).view(np.uint8).data)
+        file.seek(DIGEST_BYTES)
+        found = _kind(content, name, dtype, shape)
+        while piece := file.read(PIECE_BYTES):
+            found.update(piece)
+        file.seek(0)
+        file.write(found.digest())
 
 
 def load_array(

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import disk_errors, make_folder, open_regular, replace_file
+from datasets_cli.sources.disk import read_bounded, replacing
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.sealed_json import parse
 
@@ -23,23 +22,15 @@ MAX_BYTES = 64 << 20
 
 def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any]) -> None:
     """Keep a table, in place of an older one of that name."""
-    folder = root.tables(content)
-    with disk_errors(folder):
-        make_folder(folder)
-        new = folder / f".{name}.{uuid.uuid4().hex}"
-        try:
-            new.write_text(json.dumps(table, allow_nan=False), encoding="ascii")
-            replace_file(new, folder / f"{name}.json")
-        finally:
-            new.unlink(missing_ok=True)
+    with replacing(root.tables(content) / f"{name}.json") as new:
+        new.write_text(json.dumps(table, allow_nan=False), encoding="ascii")
 
 
 def load_table(root: CacheRoot, content: str, name: str) -> dict[str, Any] | None:
     """Return a table, or None where there is none that can be read."""
     for folder in root.tables_to_read(content):
         try:
-            with open_regular(folder / f"{name}.json") as file:
-                return parse(file.read(MAX_BYTES))
+            return parse(read_bounded(folder / f"{name}.json", MAX_BYTES))
         except (OSError, ValueError, DamagedDataset):
             continue
     return None

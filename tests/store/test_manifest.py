@@ -269,10 +269,10 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path, kind: str) -> None:
 def test_a_file_that_may_not_be_read_is_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> Any:
+    def refuse(path: Path, most_bytes: int) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(manifest_file, "open_regular", refuse)
+    monkeypatch.setattr(manifest_file, "read_bounded", refuse)
     assert "it cannot be read: Permission denied" in refusal(folder)
 
 

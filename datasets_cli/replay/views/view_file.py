@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ import numpy as np
 
 from datasets_cli.checked_json import Check, decode
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.sources.disk import disk_errors, open_regular, replace_file
+from datasets_cli.sources.disk import read_bounded, replacing
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.trajectories import lengths_of
@@ -107,30 +106,24 @@ def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) ->
     }
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} for {path.name}. Make it first.")
-    new = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    with disk_errors(path.parent):
-        try:
-            new.write_bytes(seal(document))
-            replace_file(new, path)
-        finally:
-            new.unlink(missing_ok=True)
+    with replacing(path) as new:
+        new.write_bytes(seal(document))
 
 
 def read_view(path: Path) -> SavedView:
     """Read what ``save_view`` wrote."""
     try:
-        with open_regular(path) as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_bounded(path, MAX_BYTES)
+        document = parse(data)
+        check_seal(data, document)
+        found = decode(_Document, document)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is no {path}. What ends in {SUFFIX} is the file of a view, which its save() "
             "wrote."
         ) from error
-    _check(path, len(data) <= MAX_BYTES, f"more than {MAX_BYTES:,} bytes")
-    try:
-        document = parse(data)
-        check_seal(data, document)
-        found = decode(_Document, document)
+    except DamagedDataset:
+        raise
     except ValueError as error:
         raise _damaged(path, str(error)) from error
     trajectories, cut = _numbers(path, found.trajectories, 2), _numbers(path, found.cut, 3)
