@@ -111,7 +111,7 @@ def convert(folder: str, root: str) -> None:
     wish = datasets_cli.install.options.InstallOptions(source=folder)
     installed = datasets_cli.install.install.install_dataset(
         "atari_dqn/Pong/1", load_config(root=root), wish
-    )
+    ).path
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     peak = peak_kilobytes()
     manifest = read_manifest(installed)

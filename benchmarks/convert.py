@@ -102,7 +102,7 @@ def convert_ours(folder: Path, name: str) -> Result:
 
     config = Config(root=folder / "ours", offline=True)
     wish = InstallOptions(source=str(folder), accept_any=True)
-    result = measure(lambda: install_dataset(f"d4rl/{name}", config, wish))
+    result = measure(lambda: install_dataset(f"d4rl/{name}", config, wish).path)
     return result | {"torch is imported": "torch" in sys.modules}
 
 

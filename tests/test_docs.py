@@ -267,7 +267,9 @@ def test_the_recipe_of_the_guide_installs(
         )
         with pytest.raises(UsageError, match=r"lunar has no option force\. Expected: wind=off\|on"):
             install_dataset("lunar/easy-v1", config, windy)
-        folder = install_dataset("lunar/easy-v1", config, replace(windy, options={"wind": "on"}))
+        folder = install_dataset(
+            "lunar/easy-v1", config, replace(windy, options={"wind": "on"})
+        ).path
         assert folder.name == "easy-v1~windy"
     finally:
         registry.families.cache_clear()

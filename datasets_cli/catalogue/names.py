@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from datasets_cli.catalogue.entries import catalogue, catalogues
@@ -15,6 +15,10 @@ from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id
 
 _VERSION = re.compile(r"-v(\d+)$")
+
+
+GetWeb = Callable[[], Web]
+"""Returns the network, which is imported when it is first needed."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ def resolve(
     root: CacheRoot,
     *,
     unlisted: bool = False,
-    web: Web | None = None,
+    web: GetWeb | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return the dataset that a user means."""
@@ -57,7 +61,7 @@ def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
         )
 
 
-def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolved:
+def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Resolved:
     check_id(text)
     if text in families():
         raise UnknownDataset(
@@ -88,7 +92,7 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: Web | None) -> Resolv
 
 
 def _find_in(
-    recipe: Recipe, name: str, root: CacheRoot, unlisted: bool, web: Web | None
+    recipe: Recipe, name: str, root: CacheRoot, unlisted: bool, web: GetWeb | None
 ) -> Resolved:
     """Return the dataset of a family that a name means: listed, found offline, unlisted, asked."""
     entries = catalogue(recipe, root)
@@ -106,13 +110,13 @@ def _find_in(
 def _ask(
     recipe: Recipe,
     name: str,
-    web: Web | None,
+    web: GetWeb | None,
     entries: Iterable[str],
     root: CacheRoot,
 ) -> CatalogueEntry | None:
     """Return what a name outside the catalogue means; where no answer comes, its highest ``@N``."""
     try:
-        return recipe.find(name, web) if web else _highest(recipe, name, entries, root)
+        return recipe.find(name, web()) if web else _highest(recipe, name, entries, root)
     except OfflineError:
         if entry := _highest(recipe, name, entries, root):
             return entry

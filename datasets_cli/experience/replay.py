@@ -7,23 +7,22 @@ import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 
-from datasets_cli.config import Config, load_config
+from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
+from datasets_cli.experience.opening import open_rows
 from datasets_cli.experience.options import (
     OpenOptions,
     SequenceBufferOptions,
     TrajectoryDatasetOptions,
 )
-from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.find import check_asked, installed_id, remove
-from datasets_cli.install.install import find_installed, install_dataset, is_there
+from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
@@ -31,7 +30,6 @@ from datasets_cli.parallel.executors import PoolExecutor
 from datasets_cli.preprocessing.options import Per, PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
-from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
@@ -47,7 +45,7 @@ from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.sequences.options import SequenceOptions
 from datasets_cli.replay.sequences.sequences import Sequences
-from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage, reopen_storage
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.replay.transforms.transform import TransformLike
@@ -57,10 +55,9 @@ from datasets_cli.replay.views.view_file import SavedView, is_view_file, read_vi
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Accept, open_dataset
+from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset
-from datasets_cli.store.unverified import warn_if_unverified
 
 if TYPE_CHECKING:
     import gymnasium
@@ -102,10 +99,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             workers=Workers(num_workers=num_workers),
         )
         id = self._id(os.fspath(given) if view is None else view.id, view)
-        folder, accept = _find(id, options.download, self.config, asked, options.progress)
-        with raised_limits(dict(self.config.limits)):
-            rows = reopen_storage(folder, options, accept)
-        warn_if_unverified(rows.dataset.manifest)
+        rows = open_rows(id, self.config, options, asked, options.download, options.progress)
         if view is not None:
             content = rows.dataset.manifest.content
             rows = rows.select(view.selection(content, rows.offsets.numpy()))
@@ -578,26 +572,3 @@ def choose_sampler(options: SliceOptions, replacement: bool) -> Sampler:
     if slicing is None:
         return RandomSampler() if replacement else SamplerWithoutReplacement()
     return UniformSlices(slicing) if replacement else SliceEpochs(slicing)
-
-
-def _find(
-    dataset_id: str,
-    download: bool | str,
-    config: Config,
-    install_options: InstallOptions,
-    progress: Progress | None,
-) -> tuple[Path, Accept | None]:
-    """Return the folder of a dataset, installed first if need be, and what opening it must
-    check.
-    """
-    # A dataset that is there is checked while it is opened, so that its manifest is read once.
-    if download is False:
-        id = installed_id(dataset_id, config, install_options.options)
-    elif is_there(dataset_id, config, install_options):
-        id = dataset_id
-    else:
-        return install_dataset(dataset_id, config, install_options, progress=progress), None
-    if install_options.source is not None:
-        return find_installed(id, config, install_options), None
-    asked = partial(check_asked, id=id, layout=install_options.layout)
-    return CacheRoot(config.root).dataset(id), asked

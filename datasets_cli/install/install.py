@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
-from datasets_cli.install.find import installed_folder, is_installed
+from datasets_cli.install.installed import installed_dataset, is_there
 from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.results import InstalledDataset
 from datasets_cli.progress import Progress
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.system_errors import system_error
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def install_dataset(
     progress: Progress | None = None,
     unless: Callable[[], bool] | None = None,
     room: Room | None = None,
-) -> Path:
-    """Return the folder of an installed dataset, installing it first if needed."""
+) -> InstalledDataset:
+    """Return an installed dataset, installing it first if needed."""
     install_options = install_options or InstallOptions()
     if is_there(text, config, install_options):
         return find_installed(text, config, install_options, http)
@@ -48,19 +48,12 @@ def install_dataset(
         raise system_error(error) from error
 
 
-def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:
-    """Tell whether a text is the id of an installed dataset that the options do not replace."""
-    root = CacheRoot(config.root)
-    is_plain = not (install_options.force or install_options.options)
-    return is_installed(root, check_id(text)) and is_plain
-
-
 def find_installed(
     id: str, config: Config, install_options: InstallOptions, http: Http | None = None
-) -> Path:
-    """Return the folder of an installed dataset that is what the options ask for."""
+) -> InstalledDataset:
+    """Return an installed dataset that is what the options ask for."""
     if install_options.source is None:
-        return installed_folder(CacheRoot(config.root), id, install_options.layout)
+        return installed_dataset(CacheRoot(config.root), id, install_options.layout)
     return _installation(config, install_options, http, None).installed(id)
 
 

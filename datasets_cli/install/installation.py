@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.condition import condition_of
 from datasets_cli.install.conversion.staging import stage
-from datasets_cli.install.find import (
+from datasets_cli.install.installed import (
+    condition_of,
+    installed_dataset,
     installed_fallback,
-    installed_folder,
     is_installed,
     remove_raw,
 )
 from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import distrust, raw_file, resources_of
+from datasets_cli.install.results import InstalledDataset
 from datasets_cli.install.room import Room, needed_room
-from datasets_cli.install.source_check import check_source
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.recipe import Resource
-from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.commit import check_one_disk, commit, restore
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, read_manifest
+from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_manifest
 from datasets_cli.store.tables import remove_tables
 
-_KEPT = "{id} was installed by another process meanwhile; its copy is kept"
+if TYPE_CHECKING:
+    from datasets_cli.sources.http import Http
 
 
 class Installation:
@@ -49,31 +50,43 @@ class Installation:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
-        self._http = http or Http(config)
+        self._given_http = http
         self._room = room or Room()
         self._lock_progress = progress
         self._progress = reporting_to(progress)
+
+    @cached_property
+    def _http(self) -> Http:
+        # What is read from a folder needs no network, whose code takes long to import.
+        from datasets_cli.sources.http import Http
+
+        return self._given_http or Http(self._config)
+
+    def _web(self) -> Http:
+        """Return the network, for who may need it."""
+        return self._http
 
     def plan(self, text: str) -> Plan:
         """Return what ``run`` would do; the publisher is asked for sizes where needed."""
         resolved = self._resolve(text)
         if id := self._find_installed(resolved):
-            self._check_source(id)
             folder = self._root.dataset(id)
+            if self._install_options.source is not None:
+                self._check_source(read_manifest(folder))
             return Plan(id, True, (), folder, state=condition_of(folder, id).state)
         try:
-            resources = resources_of(resolved, self._options_of(resolved), self._http)
+            resources = resources_of(resolved, self._options_of(resolved), self._web)
         except AccessError as refusal:
             found = self._without_options().plan(self._fallback_id(resolved, refusal))
             return replace(found, fallback_for=resolved.id)
         return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
 
-    def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> Path:
-        """Return the folder of a dataset, installing it first if needed."""
+    def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> InstalledDataset:
+        """Return a dataset, installing it first if needed."""
         with raised_limits(dict(self._config.limits)):
             return self._run(text, unless)
 
-    def _run(self, text: str, unless: Callable[[], bool] | None) -> Path:
+    def _run(self, text: str, unless: Callable[[], bool] | None) -> InstalledDataset:
         root, force = self._root, self._install_options.force
         resolved = self._resolve(text)
         known, asked = resolved.id.partition("~")[0], text.partition("~")[0]
@@ -87,8 +100,7 @@ class Installation:
             if is_installed(root, resolved.id) and not force:
                 return self.installed(resolved.id)
             if unless is not None and unless():
-                self._progress.note(_KEPT.format(id=resolved.id))
-                return root.dataset(resolved.id)
+                return self._kept(resolved.id)
             try:
                 return self._install(resolved)
             except (RldsError, OSError):
@@ -97,19 +109,24 @@ class Installation:
                     raise
                 return self.installed(resolved.id)
 
-    def installed(self, id: str) -> Path:
-        """Return the folder of an installed dataset that is what the options ask for."""
-        self._check_source(id)
-        return installed_folder(self._root, id, self._install_options.layout)
+    def installed(self, id: str) -> InstalledDataset:
+        """Return an installed dataset that is what the options ask for."""
+        if self._install_options.source is not None:
+            self._check_source(read_manifest(self._root.dataset(id)))
+        return installed_dataset(self._root, id, self._install_options.layout)
 
-    def _check_source(self, id: str) -> None:
-        if self._install_options.source is None:
-            return
+    def _kept(self, id: str) -> InstalledDataset:
+        """Return the copy that another process installed meanwhile."""
+        self._progress.note(f"{id} was installed by another process meanwhile; its copy is kept")
+        return installed_dataset(self._root, id, None)
+
+    def _check_source(self, manifest: Manifest) -> None:
+        from datasets_cli.install.source_check import check_source
+
         try:
-            resolved = resolve(id, self._root, unlisted=True, web=self._http)
+            resolved = resolve(manifest.id, self._root, unlisted=True, web=self._web)
         except UnknownDataset:  # its recipe is gone, or it was derived
             resolved = None
-        manifest = read_manifest(self._root.dataset(id))
         check_source(manifest, resolved, self._install_options, self._http)
 
     def _resolve(self, text: str) -> Resolved:
@@ -117,7 +134,7 @@ class Installation:
             text,
             self._root,
             unlisted=self._install_options.source is not None,
-            web=self._http,
+            web=self._web,
             options=self._install_options.options,
         )
 
@@ -131,11 +148,11 @@ class Installation:
             return None
         return installed_fallback(resolved, self._root, self._install_options.options)
 
-    def _install(self, resolved: Resolved) -> Path:
+    def _install(self, resolved: Resolved) -> InstalledDataset:
         """Install a dataset whose lock is held, or its fallback where its publisher refuses it."""
         root, options = self._root, self._options_of(resolved)
         try:
-            resources = resources_of(resolved, options, self._http)
+            resources = resources_of(resolved, options, self._web)
         except AccessError as refusal:
             fallback = self._fallback_id(resolved, refusal)
             self._progress.note(
@@ -149,15 +166,16 @@ class Installation:
         check_one_disk(root, resolved.id)
         needed = needed_room(root, resolved.id, resources, options)
         with self._room.reserved(root, resolved.id, needed, self._progress):
-            self._make(resolved, resources, options)
-        return root.dataset(resolved.id)
+            return self._make(resolved, resources, options)
 
-    def _make(self, resolved: Resolved, resources: list[Resource], options: InstallOptions) -> None:
+    def _make(
+        self, resolved: Resolved, resources: list[Resource], options: InstallOptions
+    ) -> InstalledDataset:
         """Fetch the files of a dataset, write its rows and commit it."""
         root = self._root
         expect_files(self._progress, {each.filename: each.size for each in resources})
         files = [
-            raw_file(resource, root, resolved.id, options, self._http, self._progress)
+            raw_file(resource, root, resolved.id, options, self._web, self._progress)
             for resource in resources
         ]
         try:
@@ -169,13 +187,14 @@ class Installation:
                 distrust(files)
             told = _with_name(str(error), resolved.id, files)
             raise type(error)(_with_advice(told, files, options)) from error
-        replaced = condition_of(root.dataset(resolved.id), resolved.id).manifest
-        if not commit(root, staging, manifest, replace=options.force):
-            self._progress.note(_KEPT.format(id=resolved.id))
-        elif replaced is not None and replaced.content != manifest.content:
+        folder = root.dataset(resolved.id)
+        replaced = condition_of(folder, resolved.id).manifest if has_manifest(folder) else None
+        is_ours = commit(root, staging, manifest, replace=options.force)
+        if is_ours and replaced is not None and replaced.content != manifest.content:
             remove_tables(root, replaced.content)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
+        return InstalledDataset.of(folder, manifest) if is_ours else self._kept(resolved.id)
 
     def _options_of(self, resolved: Resolved) -> InstallOptions:
         """Return the options, with the recipe's own folder where the files ship with it."""

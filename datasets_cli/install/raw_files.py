@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import UsageError
@@ -13,13 +14,19 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.source_place import Address, Folder
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Resource
-from datasets_cli.sources.download import fetch
-from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile, verify
 from datasets_cli.store.cache_root import CacheRoot
 
+if TYPE_CHECKING:
+    from datasets_cli.sources.http import Http
 
-def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http) -> list[Resource]:
+GetHttp = Callable[[], "Http"]
+"""Returns the network, which is imported when it is first needed."""
+
+
+def resources_of(
+    resolved: Resolved, install_options: InstallOptions, web: GetHttp
+) -> list[Resource]:
     """Return the files to read; with ``--source`` nothing but that place is asked."""
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
     if folder is not None and not folder.is_dir():
@@ -30,9 +37,9 @@ def resources_of(resolved: Resolved, install_options: InstallOptions, http: Http
         )
     with source_errors(resolved.id):
         if install_options.source is None:
-            return recipe.resources(name, http)
+            return recipe.resources(name, web())
         if folder is None:
-            place: Address | Folder = Address(install_options.source, http)
+            place: Address | Folder = Address(install_options.source, web())
         else:
             place = Folder(folder, resolved.id)
         look = recipe.resources_at
@@ -45,13 +52,15 @@ def raw_file(
     root: CacheRoot,
     id: str,
     install_options: InstallOptions,
-    http: Http,
+    web: GetHttp,
     progress: Progress,
 ) -> RawFile:
     """Return a checked file: downloaded, or read where ``--source DIR`` has it."""
     folder, accept_any = install_options.source_folder, install_options.accept_any
     if folder is None:
-        return fetch(resource, root.downloads(id), http, progress, accept_any=accept_any)
+        from datasets_cli.sources.download import fetch
+
+        return fetch(resource, root.downloads(id), web(), progress, accept_any=accept_any)
     path = Folder(folder, id).file(resource.filename)
     digests = resource.new_digests()
     resource.check_magic(digests.read(path), str(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -12,14 +11,9 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 from datasets_cli.install.results import InstalledDataset
-from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.progress_bars import Bars, PartOfRun
 
-FETCHED_AHEAD = 2
-"""Datasets whose files are fetched while as many as there are workers are converted."""
-ON_A_CLUSTER = 16
-"""Datasets at a time where it is not known how many workers there are."""
 _SECONDS_A_LOOK = 0.2
 _SECONDS_TO_END = 10.0  # for what is brought to the disk; a download ends with its next bytes
 
@@ -30,15 +24,6 @@ Outcome = tuple[str, InstalledDataset | BaseException]
 
 class Stopped(BaseException):
     """The run ends; raised in its threads when they tell of something."""
-
-
-def num_side_by_side(workers: Workers, num_datasets: int) -> int:
-    """Return how many datasets are worked on at a time; 1 where one follows the other."""
-    if workers.end_with_the_call:
-        count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
-    else:
-        count = ON_A_CLUSTER
-    return min(num_datasets, count + FETCHED_AHEAD if count else 1)
 
 
 class Screen:

@@ -94,7 +94,7 @@ def _offered(resolved: Resolved | None, options: InstallOptions, http: Http) -> 
     if resolved is None or options.source_folder is None:
         return set()
     try:
-        return {resource.filename for resource in resources_of(resolved, options, http)}
+        return {resource.filename for resource in resources_of(resolved, options, lambda: http)}
     except UsageError:  # a file is missing, and the comparison says which
         if not options.source_folder.is_dir():
             raise

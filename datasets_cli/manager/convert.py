@@ -12,8 +12,7 @@ from typing import Any
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.install.condition import check_owner
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import check_owner, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.progress_bars import shown

@@ -8,8 +8,7 @@ from functools import partial
 
 from datasets_cli.catalogue.selection import as_list, select_each, select_installed
 from datasets_cli.config import Config, Root, choose_config
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_id, remove
+from datasets_cli.install.installed import condition_of, installed_id, remove
 from datasets_cli.json_form import JsonForm
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size

@@ -12,8 +12,8 @@ from tensordict import TensorDict
 
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.install.find import is_installed
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.progress import Silent
@@ -115,7 +115,7 @@ def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
 def _visited(stop: Stop, config: Config) -> DemoResult:
     """Install a dataset from the files in the package; return what was found."""
     before = is_installed(CacheRoot(config.root), stop.id)
-    folder = install_dataset(stop.id, config, progress=Silent())
+    installed = install_dataset(stop.id, config, progress=Silent())
     manifest = verify(stop.id, config)
     replay = ExperienceReplay(
         stop.id,
@@ -130,7 +130,7 @@ def _visited(stop: Stop, config: Config) -> DemoResult:
         id=stop.id,
         about=str(manifest.metadata["about"]),
         published=stop.published,
-        path=folder,
+        path=installed.path,
         num_transitions=manifest.num_transitions,
         num_trajectories=manifest.num_trajectories,
         num_files_verified=len(manifest.files),

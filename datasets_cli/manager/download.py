@@ -11,15 +11,19 @@ from datasets_cli.catalogue.entries import catalogues
 from datasets_cli.catalogue.selection import select_known
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
-from datasets_cli.install.install import install_dataset, is_there, plan_install
+from datasets_cli.install.install import install_dataset, plan_install
+from datasets_cli.install.installed import is_there
 from datasets_cli.install.options import InstallOptions, Plan, install_options
 from datasets_cli.install.results import Downloads, FailedDataset, InstalledDataset
-from datasets_cli.install.side_by_side import Screen, Threads, num_side_by_side
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars, PartOfRun, shown
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.manifest import read_manifest
+
+FETCHED_AHEAD = 2
+"""Datasets whose files are fetched while as many as there are workers are converted."""
+ON_A_CLUSTER = 16
+"""Datasets at a time where it is not known how many workers there are."""
 
 Result = InstalledDataset | FailedDataset
 Results = Generator[tuple[str, Result], None, None]
@@ -126,8 +130,7 @@ def _download_all(
     # With workers several are installed at a time; each host has few connections then.
     if ids[1:] and isinstance(told, Bars):
         told.expecting(_sizes(ids, config, options))
-    num_missing = sum(not _is_there(id, config, options) for id in ids)
-    at_a_time = num_side_by_side(options.workers, num_missing)
+    at_a_time = _num_side_by_side(ids, config, options) if ids[1:] else 1
     if at_a_time > 1:
         results = _side_by_side(ids, config, options, told, at_a_time)
     else:
@@ -155,8 +158,7 @@ def _one_by_one(ids: list[str], config: Config, options: InstallOptions, told: P
         result: Result
         try:
             with PartOfRun(id, bars) if bars else nullcontext(told) as part:
-                folder = install_dataset(id, config, options, progress=part)
-            result = InstalledDataset.of(folder, read_manifest(folder))
+                result = install_dataset(id, config, options, progress=part)
         except RldsError as error:
             if not ids[1:]:
                 raise
@@ -169,6 +171,7 @@ def _side_by_side(
 ) -> Results:
     # Imported late, and once: what is installed already needs no network.
     from datasets_cli.install.room import Room
+    from datasets_cli.install.side_by_side import Screen, Threads
     from datasets_cli.sources.host_limits import HostLimits
     from datasets_cli.sources.http import Http
 
@@ -179,8 +182,7 @@ def _side_by_side(
 
         def install(id: str, progress: Progress) -> InstalledDataset:
             http = Http(config, hosts=hosts)
-            folder = install_dataset(id, config, shared, http=http, progress=progress, room=room)
-            return InstalledDataset.of(folder, read_manifest(folder))
+            return install_dataset(id, config, shared, http=http, progress=progress, room=room)
 
         for id, outcome in threads.outcomes(ids, install, at_a_time):
             if isinstance(outcome, RldsError):
@@ -191,6 +193,17 @@ def _side_by_side(
                 raise outcome
             with screen.above():
                 yield id, result
+
+
+def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -> int:
+    """Return how many datasets are worked on at a time; 1 where one follows the other."""
+    workers = options.workers
+    if workers.end_with_the_call:
+        count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
+    else:
+        count = ON_A_CLUSTER
+    num_missing = sum(not _is_there(id, config, options) for id in ids)
+    return min(num_missing, count + FETCHED_AHEAD if count else 1)
 
 
 def _is_there(id: str, config: Config, options: InstallOptions) -> bool:

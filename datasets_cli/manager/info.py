@@ -10,8 +10,7 @@ from typing import Any
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import UnknownDataset, UsageError
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import is_installed
+from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
 from datasets_cli.recipe import Option
 from datasets_cli.store.audit.report import TABLE, DeepReport, report_from_json

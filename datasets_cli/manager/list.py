@@ -13,7 +13,7 @@ from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import as_list, select_known
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.condition import Condition, condition_of
+from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, overload
 
 from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.errors import UsageError
+from datasets_cli.experience.opening import open_rows
+from datasets_cli.project.file import DATA
 from datasets_cli.replay.storages.options import StorageOptions
 
 if TYPE_CHECKING:
@@ -80,10 +83,19 @@ def open_dataset(
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    from datasets_cli.project.named import open_named
-
+    config = choose_config(root, config)
     options = StorageOptions(device=device, pin_memory=pin_memory, contiguous=contiguous, text=text)
-    return open_named(id, project, choose_config(root, config), options)
+    if project is None:
+        return open_rows(id, config, options)
+    if options != StorageOptions():
+        raise UsageError(
+            "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
+            f"in [{DATA}.{id}]."
+        )
+    # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
+    from datasets_cli.project.data import DataFile, open_declared
+
+    return open_declared(id, DataFile(project), config.root, download=True).buffer
 
 
 def declared_datasets(

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import is_installed
+from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note

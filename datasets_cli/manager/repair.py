@@ -18,10 +18,10 @@ from datasets_cli.errors import (
     PartialFailure,
     RldsError,
 )
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_id
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.results import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
 from datasets_cli.parallel.engine import Workers
@@ -127,10 +127,10 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
         unrepaired = DamagedDataset(f"{damage} {how}")
         return RepairedDataset(id, FAILED, str(unrepaired), error=unrepaired)
     try:
-        folder = _make_again(id, known, copy, config, progress)
+        made = _make_again(id, known, copy, config, progress)
     except RldsError as error:
         return RepairedDataset(id, FAILED, damage, error=error)
-    same = None if known is None else read_manifest(folder).content == known.content
+    same = None if known is None else read_manifest(made.path).content == known.content
     return RepairedDataset(id, REPAIRED, damage, same)
 
 
@@ -151,8 +151,8 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
 
 def _make_again(
     id: str, known: Manifest | None, copy: Identity, config: Config, progress: Progress | None
-) -> Path:
-    """Install a dataset again, as its manifest says that it was; return its folder."""
+) -> InstalledDataset:
+    """Install a dataset again, as its manifest says that it was."""
     # Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
     options = InstallOptions(force=True, workers=Workers(num_workers=None))
     if known is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from datasets_cli.catalogue.entries import catalogues
 from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.install.find import is_installed
+from datasets_cli.install.installed import is_installed
 from datasets_cli.install.source_place import Folder
 from datasets_cli.json_form import JsonForm
 from datasets_cli.recipe import Recipe, Resource

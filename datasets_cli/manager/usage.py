@@ -9,8 +9,7 @@ from pathlib import Path
 
 from datasets_cli.catalogue.selection import as_list, select_installed
 from datasets_cli.config import Config, Root, choose_config
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
 from datasets_cli.store.cache_root import CacheRoot

@@ -13,8 +13,7 @@ from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.condition import read_manifest_of
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import installed_id, read_manifest_of
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport

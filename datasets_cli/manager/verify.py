@@ -17,8 +17,7 @@ from datasets_cli.errors import (
     UnknownDataset,
     UsageError,
 )
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.audit.report import DeepReport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -58,16 +57,3 @@ def local_executor(num_workers: int | None) -> Executor:
     if num_workers == 0:
         return CallingProcess()
     return LocalWorkers(num_workers)
-
-
-def refuse_half_started() -> None:
-    """Refuse work in a worker that is still importing the script which started it."""
-    # Our own workers never import it; those of an executor that a script without a guard made do.
-    # Such a worker would start the same work, and wait for ever for a lock that the parent holds.
-    # What multiprocessing itself asks before it starts a process, too late for a lock.
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise UsageError(
-            "A worker process imported the script that started it, and came upon the same call. "
-            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers= '
-            "instead of an executor."
-        )

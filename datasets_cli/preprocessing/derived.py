@@ -6,8 +6,7 @@ import numpy as np
 
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.condition import check_owner, condition_of
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import check_owner, condition_of, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions

@@ -9,8 +9,8 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, RldsError
-from datasets_cli.install.find import is_installed
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import is_installed
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
 from datasets_cli.install.results import InstalledDataset
@@ -23,7 +23,6 @@ from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import is_held
-from datasets_cli.store.manifest import read_manifest
 
 
 def killed_conversions(config: Config) -> list[PlannedDataset]:
@@ -52,12 +51,11 @@ def finish_conversion(
     options = InstallOptions(workers=workers)
     with shown(progress) as told:
         try:
-            folder = install_dataset(id, config, options, progress=told)
+            return install_dataset(id, config, options, progress=told)
         except NetworkError as error:
             told.note(f"{id}: its publisher's list of files cannot be asked for ({error})")
             source = str(CacheRoot(config.root).downloads(id))
-            folder = install_dataset(id, config, replace(options, source=source), progress=told)
-    return InstalledDataset.of(folder, read_manifest(folder))
+            return install_dataset(id, config, replace(options, source=source), progress=told)
 
 
 def _known(id: str, root: CacheRoot) -> Resolved | None:
@@ -72,7 +70,7 @@ def _known(id: str, root: CacheRoot) -> Resolved | None:
 def _complete_size(resolved: Resolved, folder: Path, http: Http) -> int | None:
     """Return the bytes of a dataset's raw files if every one of them was downloaded to its end."""
     try:
-        resources = resources_of(resolved, InstallOptions(source=str(folder)), http)
+        resources = resources_of(resolved, InstallOptions(source=str(folder)), lambda: http)
     except RldsError:  # such as a page that says which files there are, and is not there
         return None
     total = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datasets_cli.catalogue.names import is_glob, match, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UnknownDataset, UsageError
-from datasets_cli.install.find import installed_id
+from datasets_cli.install.installed import installed_id
 from datasets_cli.preprocessing.derived import FAMILY
 from datasets_cli.project.step import PreprocessStep
 from datasets_cli.store.cache_root import CacheRoot

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import asdict
 from pathlib import Path
 
-from datasets_cli.install.find import is_installed
+from datasets_cli.install.installed import is_installed
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import preprocess_command
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline

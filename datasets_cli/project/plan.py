@@ -8,8 +8,7 @@ from pathlib import Path
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import is_installed
+from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import origin_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
-from datasets_cli.install.find import installed_folder, installed_id
+from datasets_cli.install.installed import installed_dataset, installed_id
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.derived import derive
@@ -76,7 +76,7 @@ def _derive(
 ) -> DerivedDataset:
     # First: no code is run for an input that is not there.
     id = installed_id(task.input, config)
-    installed_folder(CacheRoot(config.root), id, None)
+    installed_dataset(CacheRoot(config.root), id, None)
     return derive(
         id,
         load_function(task.fn, plan.folder) if isinstance(task.fn, str) else task.fn,

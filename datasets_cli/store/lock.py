@@ -39,9 +39,7 @@ def locked(
     # On the way to `rlds delete` alone, and slow to import.
     import filelock
 
-    from datasets_cli.parallel.executors import refuse_half_started
-
-    refuse_half_started()
+    _refuse_half_started()
     lock = filelock.FileLock(path)
     try:
         make_folder(path.parent)
@@ -61,6 +59,21 @@ def locked(
         yield
     finally:
         lock.release()
+
+
+def _refuse_half_started() -> None:
+    """Refuse work in a worker that is still importing the script which started it."""
+    # Our own workers never import it; those of an executor that a script without a guard made do.
+    # Such a worker would start the same work, and wait for ever for a lock that the parent holds.
+    # What multiprocessing itself asks before it starts a process, too late for a lock.
+    import multiprocessing
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise UsageError(
+            "A worker process imported the script that started it, and came upon the same call. "
+            'Put what the script does below `if __name__ == "__main__":`, or pass num_workers= '
+            "instead of an executor."
+        )
 
 
 @contextmanager

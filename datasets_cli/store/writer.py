@@ -6,18 +6,21 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.compact.records import is_frame
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.schema.columns import Column, Key, column_of
-from datasets_cli.store.schema.frame_table import FrameFiles
 from datasets_cli.store.schema.texts import TextColumn, is_text
 from datasets_cli.store.ted.writer import TedWriter, Written, describe_files
 from datasets_cli.store.text.writer import TextWriter
+
+if TYPE_CHECKING:
+    from datasets_cli.store.compact.writer import CompactWriter
+    from datasets_cli.store.schema.frame_table import FrameFiles
 
 
 class DatasetWriter:
@@ -30,7 +33,7 @@ class DatasetWriter:
     ) -> None:
         self.folder = folder
         self.id = id
-        self._numbers = (CompactWriter if layout == "compact" else TedWriter)(folder, id, offsets)
+        self._numbers = _writer_of(layout)(folder, id, offsets)
         self._text = TextWriter(folder)
 
     @property
@@ -77,6 +80,14 @@ class DatasetWriter:
         with ExitStack() as stack:  # closes both, though one may fail on a full disk
             stack.callback(self._text.close)
             stack.callback(self._numbers.close)
+
+
+def _writer_of(layout: str) -> type[CompactWriter | TedWriter]:
+    if layout != "compact":
+        return TedWriter
+    from datasets_cli.store.compact.writer import CompactWriter  # with its compressor
+
+    return CompactWriter
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:

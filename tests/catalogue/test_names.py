@@ -46,7 +46,7 @@ def test_a_recipe_may_find_what_a_name_outside_the_catalogue_means(
 
     finding = replace(load_recipe("minari"), find=find)
     monkeypatch.setattr(names, "load_recipe", lambda family: finding)
-    assert resolve("minari/mine", root, web="newest").id == "minari/mine-newest"  # type: ignore[arg-type]
+    assert resolve("minari/mine", root, web=lambda: "newest").id == "minari/mine-newest"  # type: ignore[arg-type]
     with pytest.raises(UnknownDataset):
         resolve("minari/mine", root)
 

@@ -60,7 +60,7 @@ def test_a_small_file_that_says_it_is_huge_is_refused_in_little_memory(
 
 def install(source: Path, root: Path, *limits: tuple[str, int]) -> Path:
     options = InstallOptions(source=str(source), accept_any=True)
-    return install_dataset(D4RL, Config(root, offline=True, limits=limits), options)
+    return install_dataset(D4RL, Config(root, offline=True, limits=limits), options).path
 
 
 @pytest.fixture

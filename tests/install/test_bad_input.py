@@ -169,7 +169,7 @@ def test_no_verify_takes_the_file_and_the_manifest_says_so(
     config: Config, path: Path, known: bytes, offer: Callable[[], InstallOptions]
 ) -> None:
     path.write_bytes(flip(known, len(known) - 100))
-    dataset = install_dataset(ID, config, replace(offer(), accept_any=True))
+    dataset = install_dataset(ID, config, replace(offer(), accept_any=True)).path
     (resource,) = read_manifest(dataset).resources
     assert resource["checked"].startswith("not verified:")
     assert hashlib.sha256(known).hexdigest() in resource["checked"]

@@ -17,7 +17,7 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.find import remove
+from datasets_cli.install.installed import remove
 from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot

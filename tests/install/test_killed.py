@@ -23,8 +23,8 @@ import pytest
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
-from datasets_cli.install.find import remove
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verification import verify
 from datasets_cli.store.cache_root import CacheRoot
@@ -84,7 +84,7 @@ shutil.rmtree = die_half_way
 """
 
 REMOVE = """
-from datasets_cli.install.find import remove
+from datasets_cli.install.installed import remove
 remove(sys.argv[1], load_config())
 """
 
@@ -218,7 +218,7 @@ def undisturbed(
         (folder / FILENAME).write_bytes(data)
         dataset = install_dataset(
             ID, Config(root=folder / "root"), InstallOptions(source=str(folder))
-        )
+        ).path
         made[version] = dict(read_manifest(dataset).files)
     return made
 
@@ -454,7 +454,7 @@ def test_another_process_does_it_all_meanwhile_where_locks_do_not_work(
     slow = machine.start(WITHOUT_LOCK + pause)
     assert slow.stdout
     assert "staging" in slow.stdout.readline()
-    dataset = install_dataset(ID, machine.config)
+    dataset = install_dataset(ID, machine.config).path
     inode = dataset.stat().st_ino
     assert go_on(slow) == 0
     assert machine.files() == undisturbed["old"]

@@ -17,8 +17,8 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.install.find import remove
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verification import verify
 from datasets_cli.sources.disk import allocate, flush, replace_file

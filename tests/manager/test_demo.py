@@ -102,7 +102,7 @@ def test_each_has_the_values_that_an_independent_reader_finds(
     id: str, family: str, layout: str, config: Config
 ) -> None:
     offline = Config(config.root, offline=True)
-    folder = install_dataset(id, offline, InstallOptions(layout=layout))
+    folder = install_dataset(id, offline, InstallOptions(layout=layout)).path
     if layout == "compact":
         folder = datasets_cli.convert(id, "ted", config=offline, progress=Silent()).path
     assert_folder(folder, CASES[family].expected())
@@ -114,7 +114,7 @@ def test_the_catalogue_has_every_file_and_its_numbers(config: Config) -> None:
     for entry in recipe.datasets(None):
         files = recipe.resources(entry.name, None)
         found |= {file.filename for file in files}
-        manifest = read_manifest(install_dataset(f"demo/{entry.name}", config))
+        manifest = read_manifest(install_dataset(f"demo/{entry.name}", config).path)
         assert {each["checked"] for each in manifest.resources} == {"sha256"}
         assert (manifest.num_transitions, manifest.num_trajectories) == (
             entry.num_transitions,

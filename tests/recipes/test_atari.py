@@ -53,7 +53,7 @@ def install(
 ) -> Dataset:
     options = {"checkpoints": checkpoints or every(source)}
     arguments: Any = {"source": str(source), "force": True, "options": options, **wish}
-    return open_dataset(install_dataset(id, config, InstallOptions(**arguments)))
+    return open_dataset(install_dataset(id, config, InstallOptions(**arguments)).path)
 
 
 def assert_same(dataset: Dataset, wanted: Mapping[Key, np.ndarray]) -> None:

@@ -24,8 +24,8 @@ from datasets_cli.errors import (
     UnknownDataset,
     UsageError,
 )
-from datasets_cli.install.find import installed_id
 from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installed import installed_id
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.source_place import Folder
 from datasets_cli.parallel.engine import Workers
@@ -97,7 +97,7 @@ def test_the_list_of_the_bucket_gives_sizes_and_checksums(
     google: Origin, run: Logger, config: Config, pages: int
 ) -> None:
     publish(google, run, pages=pages)
-    dataset = open_dataset(install_dataset(part_of(run), config))
+    dataset = open_dataset(install_dataset(part_of(run), config).path)
     assert_same(dataset, expected(EPISODES, run.logged))
     assert {entry["checked"] for entry in dataset.manifest.resources} == {"md5"}
     assert len(dataset.manifest.resources) == 5 * run.num_logs
@@ -107,7 +107,7 @@ def test_a_mirror_without_a_list_is_asked_for_each_checkpoint(
     google: Origin, run: Logger, config: Config
 ) -> None:
     publish(google, run, pages=0)
-    dataset = open_dataset(install_dataset(part_of(run), config))
+    dataset = open_dataset(install_dataset(part_of(run), config).path)
     assert_same(dataset, expected(EPISODES, run.logged))
     counts = [path_of(run.folder / f"add_count_ckpt.{n}.gz") for n in range(run.num_logs + 1)]
     found, fetched = 1, 1
@@ -120,7 +120,9 @@ def test_a_mirror_that_refuses_the_list_and_what_it_has_not_ends_there(
     publish(google, run, pages=0)
     google.always(LIST, Fault(status=403))
     google.always(path_of(run.folder / f"add_count_ckpt.{run.num_logs}.gz"), Fault(status=403))
-    assert_same(open_dataset(install_dataset(part_of(run), config)), expected(EPISODES, run.logged))
+    assert_same(
+        open_dataset(install_dataset(part_of(run), config).path), expected(EPISODES, run.logged)
+    )
 
 
 @pytest.mark.parametrize("kind", ["folder", "url"])
@@ -130,7 +132,9 @@ def test_a_source_of_the_user_s_own_is_enough(
     publish(google, run, pages=0)
     url = f"{google.url}atari-replay-datasets/{RUN}"
     source = str(run.folder) if kind == "folder" else url
-    dataset = open_dataset(install_dataset(part_of(run), config, InstallOptions(source=source)))
+    dataset = open_dataset(
+        install_dataset(part_of(run), config, InstallOptions(source=source)).path
+    )
     assert_same(dataset, expected(EPISODES, run.logged))
     assert not google.log(LIST)
     assert (kind == "url") == bool(google.requests)
@@ -138,11 +142,11 @@ def test_a_source_of_the_user_s_own_is_enough(
 
 def test_part_of_a_folder_is_a_dataset_of_its_own(run: Logger, config: Config) -> None:
     wish = InstallOptions(source=str(run.folder), options={"checkpoints": "1:3"})
-    folder = install_dataset("Pong/5", config, wish)
+    folder = install_dataset("Pong/5", config, wish).path
     assert folder == config.root / "datasets" / f"{ID}~ckpt1-3"
     logged = {n: row for n, row in run.logged_from(1).items() if n < 3 * CAPACITY - 1}
     assert_same(open_dataset(folder), expected(EPISODES, logged))
-    assert install_dataset("Pong/5~ckpt1-3", config) == folder
+    assert install_dataset("Pong/5~ckpt1-3", config).path == folder
     with pytest.raises(DatasetNotInstalled, match=r"atari_dqn/Pong/5 is not installed"):
         installed_id("Pong/5", config)
 
@@ -160,7 +164,7 @@ def test_a_download_that_breaks_goes_on(google: Origin, run: Logger, config: Con
     publish(google, run, pages=1)
     frames = path_of(run.folder / "$store$_observation_ckpt.1.gz")
     google.script(frames, Fault(cut=100))
-    dataset = open_dataset(install_dataset(part_of(run), config))
+    dataset = open_dataset(install_dataset(part_of(run), config).path)
     assert_same(dataset, expected(EPISODES, run.logged))
     assert google.ranges(frames) == [None, "bytes=100-"]
 
@@ -231,9 +235,9 @@ def test_variants_of_nothing_are_unknown(config: Config, text: str) -> None:
 def test_the_other_form_answers_where_it_alone_is_installed(
     run: Logger, config: Config, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = install_dataset(part_of(run), config, InstallOptions(source=str(run.folder)))
+    folder = install_dataset(part_of(run), config, InstallOptions(source=str(run.folder))).path
     other = moved(folder, "5~unplugged")
-    assert install_dataset("Pong/5", config) == other
+    assert install_dataset("Pong/5", config).path == other
     assert installed_id("Pong/5", config) == f"{ID}~unplugged"
     assert f"{ID} is not installed, but {ID}~unplugged is and is taken." in caplog.messages
     with pytest.raises(DatasetNotInstalled):
@@ -320,5 +324,5 @@ def test_workers_do_not_change_a_byte(run: Logger, config: Config, layout: str) 
         wish = InstallOptions(
             layout, force=True, source=str(run.folder), workers=Workers(num_workers=workers)
         )
-        files.append(manifest_of(install_dataset(part_of(run), config, wish)).files)
+        files.append(manifest_of(install_dataset(part_of(run), config, wish).path).files)
     assert files[0] == files[1] == files[2]

@@ -60,7 +60,7 @@ def test_a_mirror_without_a_list_is_asked_for_the_last_checkpoint_too(
     run = record(tmp_path / "run", invented([395]), 8)
     for file in run.folder.iterdir():
         google.put(f"{BUCKET}/{RUN}{quote(file.name)}", file.read_bytes())
-    dataset = open_dataset(install_dataset(ID, config))
+    dataset = open_dataset(install_dataset(ID, config).path)
     assert_same(dataset, expected(invented([395]), run.logged))
     assert len(google.log(f"{BUCKET}/{RUN}{filename(COUNT, 50)}")) == 1
 

@@ -179,7 +179,7 @@ def assert_refused(publisher: Publisher, error: type[Exception]) -> None:
 def install_ted(publisher: Publisher) -> Path:
     return install_dataset(
         publisher.case.id, publisher.config, InstallOptions(layout="ted"), http=publisher.http
-    )
+    ).path
 
 
 def forget(publisher: Publisher, resource: Resource) -> None:

@@ -25,7 +25,7 @@ def install(cut: str, folder: Path, layout: str) -> Path:
     """Convert a cut; return the dataset's folder."""
     source = CUTS[cut].lay_out(folder / "source")
     options = InstallOptions(accept_any=True, layout=layout, source=str(source))
-    return install_dataset(f"d4rl/{CUTS[cut].name}", Config(folder / layout), options)
+    return install_dataset(f"d4rl/{CUTS[cut].name}", Config(folder / layout), options).path
 
 
 @pytest.mark.parametrize("cut", CUTS)

@@ -53,7 +53,7 @@ def install(layout: str, tmp_path: Path, config: Config, wish: InstallOptions = 
         LAYOUTS[layout].write(path)
     return install_dataset(
         f"d4rl/{LAYOUTS[layout].name}", config, replace(wish, source=str(path.parent))
-    )
+    ).path
 
 
 def install_columns(columns: dict[str, Any], tmp_path: Path, config: Config) -> Manifest:

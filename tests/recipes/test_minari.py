@@ -42,7 +42,7 @@ def door(tmp_path: Path) -> Path:
 def install(config: Config) -> Callable[[Path], Dataset]:
     def run(folder: Path, name: str = files.NAME, layout: str | None = None) -> Dataset:
         wish = InstallOptions(layout=layout, source=str(folder))
-        return open_dataset(install_dataset(f"minari/{name}", config, wish))
+        return open_dataset(install_dataset(f"minari/{name}", config, wish).path)
 
     return run
 

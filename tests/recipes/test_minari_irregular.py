@@ -30,7 +30,7 @@ Install = Callable[..., Dataset]
 def install(config: Config) -> Install:
     def run(folder: Path, layout: str | None = None) -> Dataset:
         options = InstallOptions(layout=layout, source=str(folder))
-        return open_dataset(install_dataset(ID, config, options), text=True)
+        return open_dataset(install_dataset(ID, config, options).path, text=True)
 
     return run
 

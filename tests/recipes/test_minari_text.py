@@ -38,7 +38,7 @@ both_layouts = pytest.mark.parametrize("layout", ["ted", "compact"])
 def install(config: Config) -> Callable[..., Dataset]:
     def run(folder: Path, layout: str = "ted") -> Dataset:
         options = InstallOptions(layout=layout, source=str(folder))
-        return open_dataset(install_dataset(ID, config, options), text=True)
+        return open_dataset(install_dataset(ID, config, options).path, text=True)
 
     return run
 

@@ -29,7 +29,7 @@ def site() -> Iterator[OpenML]:
 
 @pytest.fixture
 def install(site: OpenML) -> Callable[[str], Dataset]:
-    return lambda name: open_dataset(install_dataset(f"openml/{name}", site.config))
+    return lambda name: open_dataset(install_dataset(f"openml/{name}", site.config).path)
 
 
 def by_sklearn(site: OpenML, **wanted: Any) -> Any:

@@ -78,7 +78,7 @@ def active(name: str) -> str:
 
 
 def install(site: OpenML, name: str) -> Dataset:
-    return open_dataset(install_dataset(f"openml/{name}", site.config))
+    return open_dataset(install_dataset(f"openml/{name}", site.config).path)
 
 
 # Ids, names and versions
@@ -187,7 +187,7 @@ def test_offline_a_bare_name_is_the_highest_version_that_is_known_here(
     site, config: Config, capsys: Capture
 ):
     site.captured(40589)
-    folder = install_dataset("openml/40589", site.config)
+    folder = install_dataset("openml/40589", site.config).path
     moved(folder, "mood@3")
     for name in ("openml/mood", "openml/emotions", "emotions"):  # the second is in the catalogue
         code = 0 if "mood" in name else 3
@@ -259,7 +259,7 @@ def test_412_without_openml_s_words_is_that_of_another_server_and_the_next_is_as
     site.origin.always("mirror/5", Fault(status=412, body=b"<p>Precondition Failed"))
     mirror = (f"{api.API}/5", f"{site.origin.url}mirror/5")
     config = replace(site.config, mirrors=(mirror, *site.config.mirrors))
-    dataset = open_dataset(install_dataset("openml/5", config))
+    dataset = open_dataset(install_dataset("openml/5", config).path)
     assert dataset.manifest.num_transitions == 2
     assert site.origin.log("mirror/5")
 

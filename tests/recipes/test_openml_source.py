@@ -51,7 +51,7 @@ def test_the_right_files_are_taken_and_their_md5_is_compared(
             origin.put(path.name, path.read_bytes())
         place = str(source) if kind == "folder" else origin.url
         manifest = read_manifest(
-            install_dataset(f"openml/{name}", config, InstallOptions(source=place))
+            install_dataset(f"openml/{name}", config, InstallOptions(source=place)).path
         )
     assert (manifest.id, manifest.num_transitions) == (f"openml/{name}", 150)
     assert manifest.resources[2]["checked"] == "md5"
@@ -69,7 +69,7 @@ def test_a_file_cut_off_is_refused_with_both_sums_unless_anything_is_taken(
     assert caught.value.exit_code == 4
     taken = install_dataset(
         "openml/61", config, InstallOptions(source=str(source), accept_any=True)
-    )
+    ).path
     (checked,) = read_manifest(taken).unverified
     assert stated in checked and found in checked
 

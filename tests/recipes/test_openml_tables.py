@@ -38,7 +38,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenML]:
 
 
 def install(site: OpenML, name: str = "5") -> Dataset:
-    return open_dataset(install_dataset(f"openml/{name}", site.config))
+    return open_dataset(install_dataset(f"openml/{name}", site.config).path)
 
 
 def notes(dataset: Dataset) -> list[str]:

@@ -32,7 +32,7 @@ def site() -> Iterator[OpenML]:
 def install(site: OpenML) -> Callable[[str], Dataset]:
     def run(name: str) -> Dataset:
         files.publish_schema(site, name)
-        return open_dataset(install_dataset(f"openml/{name}", site.config))
+        return open_dataset(install_dataset(f"openml/{name}", site.config).path)
 
     return run
 
@@ -119,7 +119,7 @@ def test_torchrl_predicts_the_occupation_in_adult_and_the_plain_name_the_income(
     assert install("adult_num").manifest.metadata["target_names"] == ["occupation"]
     site.captured(1590)
     site.named("adult", 2, 1590)
-    adult = open_dataset(install_dataset("openml/adult", site.config)).manifest
+    adult = open_dataset(install_dataset("openml/adult", site.config).path).manifest
     assert adult.metadata["classes"] == {"class": [">50K", "<=50K"]}
     assert "occupation" in adult.metadata["feature_names"]
 

@@ -62,7 +62,9 @@ def install(layout: str, folder: Path) -> Case:
     source.parent.mkdir()
     LAYOUTS[layout].write(source)
     wish = InstallOptions(source=str(source.parent), accept_any=True)
-    return Case(source, install_dataset(f"d4rl/{name}", Config(root=folder / "root"), wish), limit)
+    return Case(
+        source, install_dataset(f"d4rl/{name}", Config(root=folder / "root"), wish).path, limit
+    )
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.install.condition import condition_of
+from datasets_cli.install.installed import condition_of
 from datasets_cli.store import manifest as manifest_file
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.schema.columns import Column

@@ -94,7 +94,7 @@ def install(case: Case, root: Path, layout: str) -> Path:
     config = Config(root=root)
     with Origin() as origin:
         http = Publisher(case, origin, config).http
-        return install_dataset(case.id, config, InstallOptions(layout=layout), http=http)
+        return install_dataset(case.id, config, InstallOptions(layout=layout), http=http).path
 
 
 # The publisher.

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
-from datasets_cli.install.conversion.deferred_frames import write_frames
 from datasets_cli.install.conversion.reading import read_blocks, source_errors
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
@@ -24,12 +23,14 @@ from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
 from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, column_of
-from datasets_cli.store.schema.frame_table import FrameTableBuilder
 from datasets_cli.store.schema.texts import is_text
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
+
+if TYPE_CHECKING:
+    from datasets_cli.store.schema.frame_table import FrameTableBuilder
 
 
 def convert(
@@ -50,7 +51,7 @@ def convert(
         for note in description.notes:
             progress.note(f"{resolved.id}: {note}")
         transitions = Transitions(resolved.id, deferred.key if deferred else None)
-        builder = FrameTableBuilder() if deferred else None
+        builder = _new_builder() if deferred else None
         for rows in _rows(resolved, source, transitions, builder, folder, layout):
             if writer is None:
                 chosen = layout or ("compact" if deferred else best_layout(rows))
@@ -61,6 +62,8 @@ def convert(
         if writer is None:
             raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
         if deferred and builder:
+            from datasets_cli.install.conversion.deferred_frames import write_frames
+
             table = builder.table()
             write_frames(
                 resolved.id, deferred, source.files.values(), table, writer, workers, progress
@@ -76,6 +79,13 @@ def convert(
     for note in (*text_notes, *_notes_of(files)):
         progress.note(f"{resolved.id}: {note}")
     return _manifest(resolved, files, description, transitions.rule, written)
+
+
+def _new_builder() -> FrameTableBuilder:
+    # With write_frames, for frames that are read apart alone: workers and compressors.
+    from datasets_cli.store.schema.frame_table import FrameTableBuilder
+
+    return FrameTableBuilder()
 
 
 def _notes_of(files: list[RawFile]) -> Iterator[str]:

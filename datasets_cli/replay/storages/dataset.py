@@ -10,18 +10,14 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.condition import condition_of
-from datasets_cli.install.find import installed_id
+from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.forms.texts import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Accept, Dataset, leaf_at, open_dataset
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.rows.protocol import Rows as LayoutRows
@@ -197,16 +193,6 @@ def open_storage(options: FolderOptions) -> DatasetStorage:
     storage = reopen_storage(options.folder, options)
     warn_if_unverified(storage.dataset.manifest)
     return storage
-
-
-def open_installed(id: str, config: Config, options: StorageOptions) -> DatasetStorage:
-    """Open an installed dataset; see ``open_storage``."""
-    id = installed_id(id, config)
-    folder = CacheRoot(config.root).dataset(id)
-    if problem := condition_of(folder, id).problem:
-        raise DamagedDataset(problem)
-    with raised_limits(dict(config.limits)):
-        return open_storage(folder, **vars(options))
 
 
 def reopen_storage(

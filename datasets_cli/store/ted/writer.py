@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -29,12 +29,14 @@ from datasets_cli.store.schema.columns import (
     one_file_each,
     successor_of,
 )
-from datasets_cli.store.schema.frame_table import FrameRun
 from datasets_cli.store.schema.meta_files import write_meta_files
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.texts import TextColumn
 from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+
+if TYPE_CHECKING:
+    from datasets_cli.store.schema.frame_table import FrameRun
 
 BUFFER_BYTES = 1 << 18
 

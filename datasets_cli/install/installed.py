@@ -1,21 +1,26 @@
-"""What is installed: finding it and removing it."""
+"""What is installed: finding a dataset, its condition, and removing it."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.install.condition import check_owner, condition_of, read_sound_manifest_of
+from datasets_cli.damage import repair_advice
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.results import InstalledDataset
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)
@@ -62,15 +67,88 @@ def installed_fallback(
     return id
 
 
+def is_there(text: str, config: Config, install_options: InstallOptions) -> bool:
+    """Return whether a text is the id of an installed dataset that the options do not replace."""
+    root = CacheRoot(config.root)
+    is_plain = not (install_options.force or install_options.options)
+    return is_installed(root, check_id(text)) and is_plain
+
+
 def is_installed(root: CacheRoot, id: str) -> bool:
     """Tell whether a committed dataset has this id."""
     return has_manifest(root.dataset(id))
 
 
-def installed_folder(root: CacheRoot, id: str, layout: str | None) -> Path:
-    """Return the folder of an installed dataset, which must have the layout that is asked for."""
-    check_asked(read_sound_manifest_of(root.dataset(id), id), id, layout)
-    return root.dataset(id)
+@dataclass(frozen=True)
+class Condition:
+    """What can be told of an installed copy without opening its data."""
+
+    manifest: Manifest | None
+    problem: str = ""
+    newer: bool = False
+
+    @property
+    def state(self) -> str:
+        """``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"`` or ``"damaged"``."""
+        if self.newer:
+            return "newer"
+        return "damaged" if self.problem or self.manifest is None else self.manifest.state
+
+    @property
+    def sound_manifest(self) -> Manifest | None:
+        """The manifest of a copy without damage."""
+        return None if self.problem else self.manifest
+
+
+def condition_of(folder: Path, id: str) -> Condition:
+    """Return the condition of the dataset in a folder, whatever is there."""
+    # Costs the manifest and one `lstat` a file.
+    manifest = None
+
+    def read() -> None:
+        nonlocal manifest
+        manifest = None
+        manifest = read_manifest_of(folder, id)
+        check_sizes(folder, manifest)
+
+    try:
+        read_one_copy(folder, read)
+    except DamagedDataset as error:
+        return Condition(manifest, str(error), error.newer)
+    except OSError as error:  # such as a folder that only another user may enter
+        return Condition(manifest, f"{folder} cannot be read: {error.strerror or error}")
+    return Condition(manifest)
+
+
+def read_sound_manifest_of(folder: Path, id: str) -> Manifest:
+    """Read the manifest in the folder of an id, and check the sizes of the files there."""
+
+    def read() -> Manifest:
+        manifest = read_manifest_of(folder, id)
+        check_sizes(folder, manifest)
+        return manifest
+
+    return read_one_copy(folder, read)
+
+
+def read_manifest_of(folder: Path, id: str) -> Manifest:
+    """Read the manifest in the folder of an id."""
+    manifest = read_manifest(folder)
+    check_owner(manifest, id)
+    return manifest
+
+
+def check_owner(manifest: Manifest, id: str) -> None:
+    """Check that a manifest is that of the id in whose folder it is."""
+    if manifest.id != id:
+        raise DamagedDataset(f"{id}: its manifest is that of {manifest.id!r}. {repair_advice(id)}")
+
+
+def installed_dataset(root: CacheRoot, id: str, layout: str | None) -> InstalledDataset:
+    """Return an installed dataset without damage, which must have the layout that is asked for."""
+    manifest = read_sound_manifest_of(root.dataset(id), id)
+    check_asked(manifest, id, layout)
+    return InstalledDataset.of(root.dataset(id), manifest)
 
 
 def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
