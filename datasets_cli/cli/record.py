@@ -14,6 +14,8 @@ from datasets_cli.cli.state import state_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import human_bytes, human_count
 
+_CHECKS: dict[str, Any] = {"true": True, "false": False}
+
 
 def record(
     context: typer.Context,
@@ -73,6 +75,14 @@ def record(
     append: Annotated[
         bool, typer.Option("--append", help="Add the episodes to the dataset that is there.")
     ] = False,
+    check_actions: Annotated[
+        str,
+        typer.Option(
+            metavar="true|strict|false",
+            help="true refuses actions that are NaN, infinite or of no category; strict also those "
+            "that are out of bounds, which true counts; false none.",
+        ),
+    ] = "true",
 ) -> None:
     """Record episodes of a gymnasium environment into a dataset; print its folder.
 
@@ -97,6 +107,7 @@ def record(
         env_options=dict(map(_option, option or [])),
         layout=layout,
         append=append,
+        check_actions=_CHECKS.get(check_actions, check_actions),
         progress=state.progress(),
         config=state.config,
     )

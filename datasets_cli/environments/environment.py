@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any
@@ -229,9 +230,16 @@ class Environment(ABC):
 
     def close(self) -> None:
         """Close the environments, and end the processes that they run in."""
-        if "lanes" in vars(self) and not self.is_closed:
-            self.lanes.close()
+        if self.is_closed:
+            return
         self.is_closed = True
+        self._close()
+        if "stepper" in vars(self) and self.stepper.actions.outside.count:
+            warnings.warn(f"{self}: {self.stepper.actions.outside}", stacklevel=2)
+
+    def _close(self) -> None:
+        if "lanes" in vars(self):
+            self.lanes.close()
 
     def _root(self) -> TensorDictBase:
         """Return where the lanes stand."""

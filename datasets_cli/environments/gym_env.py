@@ -54,11 +54,8 @@ class GymEnv(Environment):
     def _make_lanes(self) -> Lanes:
         return SingleLane(self.gymnasium_env)
 
-    def close(self) -> None:
-        """Close the environment."""
-        if not self.is_closed:
-            self.gymnasium_env.close()
-        self.is_closed = True
+    def _close(self) -> None:
+        self.gymnasium_env.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if "stepper" in vars(self) or self.named is None:

@@ -58,26 +58,22 @@ class Leaf:
         """The element type as it is kept."""
         return np.dtype(np.int64) if isinstance(self.space, spaces.Discrete) else self.native_dtype
 
-    def pick(self, value: Any) -> Any:
-        """Return this leaf's part of what gymnasium gives."""
+    def keep(self, value: Any, rows: NDArray[Any]) -> None:
+        """Write this leaf's part of what gymnasium gives."""
+        # value: of one environment, or of several, whose arrays are `[N, ...]`.
+        # rows: where to, `[N, *shape]`.
         for name in self.path:
             value = value[name]
-        return value
-
-    def keep(self, value: Any, rows: NDArray[Any]) -> None:
-        """Write what gymnasium gives."""
-        # value: of one environment, or `[N, ...]` of several.
-        # rows: where to, `[N, *shape]`.
         if not self.one_hot or self.counts is None:
             rows[...] = value
             return
         # Each number sets one column: its own, among those that its predecessors leave to it.
         numbers = (np.asarray(value) - self.space.start).reshape(len(rows), -1)
         rows[...] = 0
-        rows[np.arange(len(rows))[:, None], numbers + self._offsets] = 1
+        rows[np.arange(len(rows))[:, None], numbers + self.offsets] = 1
 
     @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> NDArray[np.int64]:
         """Where the columns of each number begin, ``[n]``."""
         assert self.counts is not None
         return self.counts.cumsum() - self.counts
@@ -89,7 +85,7 @@ class Leaf:
         if len(self.counts) == 1:
             numbers = rows.argmax(axis=1)
         else:
-            parts = np.split(rows, self._offsets[1:], axis=1)
+            parts = np.split(rows, self.offsets[1:], axis=1)
             numbers = np.stack([part.argmax(axis=1) for part in parts], axis=1)
         shape = (len(rows), *(self.space.shape or ()))
         chosen: NDArray[Any] = numbers.reshape(shape) + self.space.start

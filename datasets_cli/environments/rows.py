@@ -70,7 +70,7 @@ class Rows:
         """Write what a step begins with."""
         # ids: the number of each lane's trajectory, `[N]`.
         for leaf, array in self._root:
-            leaf.keep(leaf.pick(observation), array[:, step])
+            leaf.keep(observation, array[:, step])
         self.ids[:, step] = ids
 
     def write_action(self, step: int, written: Written) -> None:
@@ -105,9 +105,9 @@ class Rows:
     def write_next(self, step: int, result: Step) -> None:
         """Write what a step of the lanes led to."""
         for leaf, array in self._next:
-            leaf.keep(leaf.pick(result.observation), array[:, step])
+            leaf.keep(result.observation, array[:, step])
             for lane, last in result.last_observations.items():
-                leaf.keep(leaf.pick(last), array[lane : lane + 1, step])
+                leaf.keep(last, array[lane : lane + 1, step])
         self._reward[:, step, 0] = result.reward
         done, terminated, truncated = self._flags
         done[:, step, 0] = result.terminated | result.truncated

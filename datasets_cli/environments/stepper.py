@@ -26,7 +26,7 @@ class Stepper:
         self._seed_of = seed_of
         self._observation: Any = None
         # Of each lane's trajectory: how many steps it has, and its number. A first one is due.
-        self._frames = np.ones(lanes.num_lanes, np.int64)
+        self.frames = np.ones(lanes.num_lanes, np.int64)
         self.ids = np.zeros(lanes.num_lanes, np.int64)
         self.num_ids = 0
         """How many trajectories have begun."""
@@ -53,8 +53,8 @@ class Stepper:
         self.ended = self.ended & ~lanes
 
     def _number(self, lanes: Flags) -> None:
-        new = lanes & (self._frames > 0)  # a trajectory without rows keeps its number
-        self._frames[new] = 0
+        new = lanes & (self.frames > 0)  # a trajectory without rows keeps its number
+        self.frames[new] = 0
         self.ids[new] = np.arange(self.num_ids, self.num_ids + int(new.sum()))
         self.num_ids += int(new.sum())
 
@@ -70,9 +70,9 @@ class Stepper:
 
     def step(self, written: Written, rows: Rows, step: int) -> None:
         """Take a step, and write what it led to."""
-        result = self._lanes.step(self.actions.native(written))
+        result = self._lanes.step(self.actions.native(written, self.frames))
         self._observation = result.observation
-        self._frames += 1
+        self.frames += 1
         self.ended = result.terminated | result.truncated
         rows.write_next(step, result)
 
@@ -87,11 +87,11 @@ class Stepper:
         """Take steps until the rows are full; return how many were taken."""
         # is_over: whether to stop; asked where trajectories have ended.
         for step in range(rows.num_steps):
-            self.write_root(rows, step)
+            rows.write_root(step, self._observation, self.ids)
             written = actor.act(rows, step)
             rows.write_action(step, written)
             self.step(written, rows, step)
-            if max_frames is not None and (cut := self._frames >= max_frames).any():
+            if max_frames is not None and (cut := self.frames >= max_frames).any():
                 rows.truncate(step, cut)
                 self.ended = self.ended | cut
             if self.ended.any():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.environments.actions import CheckActions
 from datasets_cli.environments.record.options import RecordOptions
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.environments.record.run import Run
@@ -52,6 +53,7 @@ def record(
     env_options: Mapping[str, Any] | None = None,
     layout: str | None = None,
     append: bool = False,
+    check_actions: CheckActions = True,
     progress: Progress | None = None,
     root: Root = None,
     config: Config | None = None,
@@ -76,6 +78,8 @@ def record(
         env_options: further arguments of ``gymnasium.make``, JSON values.
         layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
         append: add the episodes to the dataset that is there.
+        check_actions: True refuses what is no action, such as NaN, and says at the end how many
+            were out of bounds; ``"strict"`` refuses these, too, and False nothing.
         progress: told of the steps; None draws a bar on a terminal.
         root: the cache root.
         config: root, mirrors and offline mode, instead of ``root``.
@@ -111,7 +115,7 @@ def record(
         restore(place, id)
         folder = place.dataset(id)
         older = open_dataset(folder) if has_manifest(folder) else None
-        run = Run(wanted, function, older.manifest if older and append else None)
+        run = Run(wanted, function, older.manifest if older and append else None, check_actions)
         if older is None or append:
             manifest = _recorded(
                 run, older, place, id, layout, Workers(num_workers=num_workers), told

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from tensordict.nn import InteractionType
 
+from datasets_cli.environments.actions import CheckActions
 from datasets_cli.environments.collectors.source import SourceOptions
 from datasets_cli.environments.environment import Environment
 from datasets_cli.errors import UsageError
@@ -61,6 +62,9 @@ class CollectorOptions:
         exploration_type: how distributions of TensorDict modules are sampled; at random where None.
         set_truncated: mark the last row of every lane as truncated, though it continues.
         replay_buffer: batches are written to it, and None is given.
+        check_actions: True refuses what is no action, such as NaN or a one-hot vector with two
+            ones, and says at the end how many were out of bounds; ``"strict"`` refuses these, too,
+            and False nothing.
     """
 
     frames_per_batch: int
@@ -76,6 +80,7 @@ class CollectorOptions:
     exploration_type: InteractionType | str | None = None
     set_truncated: bool = False
     replay_buffer: Extendable | None = None
+    check_actions: CheckActions = True
 
     @property
     def batches_on(self) -> torch.device | None:
@@ -91,6 +96,7 @@ class CollectorOptions:
             self.set_truncated,
             _interaction_of(self.exploration_type),
             _first_device(self.policy_device, self.device),
+            self.check_actions,
         )
 
 

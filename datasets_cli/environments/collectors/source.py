@@ -11,16 +11,15 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import InteractionType, set_interaction_type
 
+from datasets_cli.environments.actions import CheckActions, Outside, check_known
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
-from datasets_cli.environments.leaves import Leaf
 from datasets_cli.environments.policies import (
     RandomPolicy,
     StandInActor,
     actor_of,
 )
 from datasets_cli.environments.rows import Rows, Written
-from datasets_cli.environments.specs import leaf_spec
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
@@ -39,12 +38,14 @@ class SourceOptions:
     set_truncated: bool = False
     exploration_type: InteractionType = InteractionType.RANDOM
     policy_device: torch.device | None = None
+    check_actions: CheckActions = True
     worker: int = 0
     num_workers: int = 1
 
     def __post_init__(self) -> None:
         if self.max_frames_per_traj is not None:
             whole_number("max_frames_per_traj", self.max_frames_per_traj, 1)
+        check_known(self.check_actions)
 
 
 class Source:
@@ -72,9 +73,10 @@ class Source:
         rows = Rows(environment.observation_leaves, environment.batch_size, 1)
         environment.stepper.write_root(rows, 0)
         written = self._actor.act(rows, 0)
-        environment.stepper.actions.native(written)
-        for leaf in environment.action_leaves:
-            _check_category(leaf, written[leaf.key], environment.batch_size)
+        actions = environment.stepper.actions
+        actions.check = self._options.check_actions
+        actions.native(written, environment.stepper.frames)
+        actions.outside = Outside()  # no step was taken by it
         return written
 
     def collect(self, *, random: bool) -> TensorDict:
@@ -90,9 +92,6 @@ class Source:
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
         found = rows.to_tensordict(self._num_steps)
-        for leaf in self.environment.action_leaves:
-            # gymnasium takes the largest of a vector, so that it does not say what is no category.
-            _check_category(leaf, found[leaf.key], (*batch, self._num_steps))
         # Worker w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * options.num_workers + options.worker
         found["collector", "traj_ids"] = torch.from_numpy(ids if batch else ids[0])
@@ -165,19 +164,6 @@ def _steps_of(frames: int, environment: Environment) -> int:
             f"{(frames // lanes + 1) * lanes} for each of them together."
         )
     return frames // lanes
-
-
-def _check_category(leaf: Leaf, value: Any, batch: tuple[int, ...]) -> None:
-    """Refuse what is no category, such as probabilities; bounds are not checked."""
-    if leaf.counts is None:
-        return
-    whole = value.cpu().to(torch.int64)
-    if not bool((whole == value.cpu()).all()) or not leaf_spec(leaf, batch, None).is_in(whole):
-        raise UsageError(
-            f"The policy's action {'.'.join(leaf.key)} is not in the environment's action_spec. "
-            f"Expected: {leaf_spec(leaf, batch, None)}. Found: {value}. action_spec.project makes "
-            "an action of numbers for each."
-        )
 
 
 def _on_device(policy: Any, device: torch.device | None) -> Any:

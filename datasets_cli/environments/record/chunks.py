@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from datasets_cli.environments.actions import CheckActions, Outside
 from datasets_cli.environments.record.episodes import Columns, Episodes, Piece
 from datasets_cli.environments.record.options import RecordOptions
 from datasets_cli.environments.record.policies import seed_of
@@ -40,6 +41,7 @@ class ChunkTask:
     folder: Path
     policy: bytes | None
     policy_name: str
+    check_actions: CheckActions
 
     @property
     def done(self) -> Path:
@@ -62,14 +64,14 @@ def record_chunk(task: ChunkTask) -> None:
         new.mkdir(parents=True)
         function = None if task.policy is None else cloudpickle.loads(task.policy)
         episodes = range(task.first, task.stop)
-        with closing(Episodes(options, episodes)) as recorded:
+        with closing(Episodes(options, episodes, task.check_actions)) as recorded:
             actor = recorded.actor(function, task.policy_name)
             if function is not None:  # what it draws depends on the chunk, and not on the worker
                 chunk_seed = seed_of(options.seed, task.number, 2)
                 torch.manual_seed(chunk_seed)
                 np.random.seed(chunk_seed)
             num_steps = _write(new, recorded.pieces(actor))
-        summary = {"episodes": len(episodes), "steps": num_steps}
+        summary = {"episodes": len(episodes), "steps": num_steps, **asdict(recorded.outside)}
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
         shutil.rmtree(task.done, ignore_errors=True)
         new.rename(task.done)
@@ -77,7 +79,18 @@ def record_chunk(task: ChunkTask) -> None:
 
 def num_steps_in(folder: Path) -> int:
     """Return the steps of a finished chunk."""
-    found: int = json.loads((folder / CHUNK).read_text(encoding="ascii"))["steps"]
+    found: int = _summary(folder)["steps"]
+    return found
+
+
+def outside_in(folder: Path) -> Outside:
+    """Return the actions of a finished chunk that are out of bounds."""
+    summary = _summary(folder)
+    return Outside(summary["count"], summary["excess"])
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / CHUNK).read_text(encoding="ascii"))
     return found
 
 

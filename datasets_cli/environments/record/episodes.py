@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datasets_cli.environments.actions import Actions
+from datasets_cli.environments.actions import Actions, CheckActions, Outside
 from datasets_cli.environments.lanes import VectorLanes
 from datasets_cli.environments.leaves import leaves_of
 from datasets_cli.environments.policies import Actor, actor_of
@@ -60,7 +60,7 @@ class Piece:
 class Episodes:
     """Environments that are stepped through some episodes."""
 
-    def __init__(self, options: RecordOptions, numbers: range) -> None:
+    def __init__(self, options: RecordOptions, numbers: range, check_actions: CheckActions) -> None:
         self._options, self._numbers = options, numbers
         self._envs = _NamedFailures(make_environments(options), options.env)
         lanes = VectorLanes(self._envs)
@@ -70,7 +70,7 @@ class Episodes:
         )
         self._actions = leaves_of(self._space, ACTION, one_hot=False, text=True)
         self._batch = (options.num_envs,)
-        actions = Actions(self._space, self._actions, self._batch)
+        actions = Actions(self._space, self._actions, self._batch, check_actions)
         self._stepper = Stepper(lanes, actions, lambda number: self._seed(number, 0))
 
     def actor(self, function: PolicyFunction | None, name: str) -> Actor:
@@ -92,6 +92,11 @@ class Episodes:
             with torch.no_grad():
                 taken = self._stepper.roll(actor, rows, max_frames=limit, is_over=self._is_over)
             yield from self._pieces_of(rows, taken)
+
+    @property
+    def outside(self) -> Outside:
+        """The actions out of bounds."""
+        return self._stepper.actions.outside
 
     def close(self) -> None:
         """Close the environments."""

@@ -50,7 +50,9 @@ class RandomActions:
 
 def _column(leaf: Leaf, drawn: list[Any]) -> Column:
     """Return one array of the actions of several environments."""
-    column = np.array([leaf.pick(action) for action in drawn], leaf.dtype)
+    column = np.empty((len(drawn), *leaf.shape), leaf.dtype)
+    for lane, action in enumerate(drawn):
+        leaf.keep(action, column[lane : lane + 1])
     return column if leaf.is_text else torch.from_numpy(column)
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.environments.record.chunks import ChunkTask, num_steps_in, record_chunk
+from datasets_cli.environments.actions import CheckActions, Outside, check_known
+from datasets_cli.environments.record.chunks import (
+    ChunkTask,
+    num_steps_in,
+    outside_in,
+    record_chunk,
+)
 from datasets_cli.environments.record.episodes import make_environments
 from datasets_cli.environments.record.options import RecordOptions
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
@@ -36,10 +43,18 @@ CHUNKS_A_WAVE = 4
 class Run:
     """What one call records."""
 
+    # check_actions decides no value, and is no part of the plan: a call that was refused an action
+    # may be continued without the check.
+
     def __init__(
-        self, options: RecordOptions, policy: PolicyFunction | None, older: Manifest | None
+        self,
+        options: RecordOptions,
+        policy: PolicyFunction | None,
+        older: Manifest | None,
+        check_actions: CheckActions = True,
     ) -> None:
-        self.options, self._policy = options, policy
+        check_known(check_actions)
+        self.options, self._policy, self._check_actions = options, policy, check_actions
         self.policy_entry = {"name": RANDOM} if policy is None else function_entry(policy)
         with closing(make_environments(replace(options, num_envs=1))) as envs:
             spec = envs.envs[0].spec  # type: ignore[attr-defined]
@@ -66,14 +81,14 @@ class Run:
         }
 
     def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
-        """Record what is missing and return the folders of all chunks, in order."""
+        """Record what is missing and return the folders of the chunks that are needed, in order."""
         if self._episode_limit is None:
             progress.note(
                 f"{self.options.env} has no step limit, and an episode may never end: "
                 "--max-episode-steps N cuts it"
             )
         make_folder(folder)
-        found: list[Path] = []
+        recorded: list[Path] = []
         num_steps = 0
         kept = f"What is recorded is kept in {folder}; the same call continues from there."
         waves = self._waves(folder, workers)
@@ -95,10 +110,21 @@ class Run:
                 for task, _ in done:
                     num_steps += num_steps_in(task.done)
                     progress.writing(num_steps)
-                found += [task.done for task in wave]
+                recorded += [task.done for task in wave]
                 if self.options.num_steps is not None and num_steps >= self.options.num_steps:
                     break
-        return found
+        needed = self._needed(recorded)
+        outside = sum(map(outside_in, needed), Outside())
+        if outside.count:
+            progress.note(str(outside))
+        return needed
+
+    def _needed(self, recorded: list[Path]) -> list[Path]:
+        """Return the first chunks, which have all steps: there are more for more workers."""
+        if self.options.num_steps is None:
+            return recorded
+        num_steps = [*accumulate(map(num_steps_in, recorded))]
+        return recorded[: bisect_left(num_steps, self.options.num_steps) + 1]
 
     def _is_worth_processes(self, tasks: list[ChunkTask]) -> bool:
         """Record the first chunk in this process, and tell whether the rest would take long."""
@@ -122,7 +148,9 @@ class Run:
             first = self.first_episode + number * size
             last = first + size if stop is None else min(first + size, stop)
             name = self.policy_entry["name"]
-            return ChunkTask(options, number, first, last, folder, pickled, name)
+            return ChunkTask(
+                options, number, first, last, folder, pickled, name, self._check_actions
+            )
 
         if options.num_episodes is not None:
             yield [task(number) for number in range(-(-options.num_episodes // size))]

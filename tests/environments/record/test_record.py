@@ -9,8 +9,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from datasets_cli import ExperienceReplay, RldsError, UsageError, record, verify
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.environments.record import episodes
 from datasets_cli.environments.record.policies import seed_of
@@ -220,3 +222,50 @@ def test_wrong_calls_are_refused(options: dict[str, Any], message: str, config: 
     with pytest.raises(UsageError, match=message):
         record(CARTPOLE, "x", **options)
     assert not (config.root / "datasets").exists()
+
+
+PENDULUM = "Pendulum-v1"
+
+
+def test_actions_out_of_bounds_are_recorded_as_given_and_counted_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(PENDULUM, "x", num_episodes=3, policy=toys.pushy)
+    rows = ExperienceReplay("recorded/x")[:]
+    outside = rows["observation"][:, 2] > 0
+    assert torch.equal(rows["action"].squeeze(-1), torch.where(outside, 2.25, 2.0))
+    said = capsys.readouterr().err
+    assert said.count(f"{int(outside.sum())} actions of the policy were out of bounds") == 1
+    assert "by up to 0.25," in said
+
+
+def test_what_is_said_does_not_depend_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for workers in (0, 2):
+        record(PENDULUM, f"by-{workers}", num_steps=700, num_workers=workers, policy=toys.pushy)
+        lines = capsys.readouterr().err.splitlines()
+        said += [line for line in lines if "out of bounds" in line]
+    assert len(said) == 2 and said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "check_actions"), [(toys.lost, True), (toys.lost, "strict"), (toys.pushy, "strict")]
+)
+def test_an_action_that_is_none_is_refused_and_the_call_continued_without_the_check(
+    policy: Any, check_actions: Any
+) -> None:
+    with pytest.raises(UsageError, match=r"lane 0 in step \d+ .* Expected: Box.* Found: \["):
+        record(PENDULUM, "x", num_episodes=2, policy=policy, check_actions=check_actions)
+    if policy is toys.pushy:  # Pendulum's own rows become NaN else
+        record(PENDULUM, "x", num_episodes=2, policy=policy, check_actions=False)
+        assert len(ExperienceReplay("recorded/x")) == 400
+
+
+def test_the_command_takes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["record", PENDULUM, "--out", "x", "--episodes", "1"]
+    command += ["--policy", f"{toys.__name__}:pushy"]
+    for word, message in (("strict", "is not in the environment's"), ("often", "not 'often'")):
+        assert main([*command, "--check-actions", word]) == 2
+        assert message in capsys.readouterr().err
+    assert main([*command, "--check-actions", "false"]) == 0
+    assert "out of bounds" not in capsys.readouterr().err

@@ -106,3 +106,13 @@ def broken(batch: TensorDict) -> None:
 def too_many(batch: TensorDict) -> torch.Tensor:
     """Return more actions than there are environments."""
     return torch.zeros(99, dtype=torch.int64)
+
+
+def pushy(batch: TensorDict) -> torch.Tensor:
+    """Return actions of Pendulum of which those of positive speed are out of bounds, by 0.25."""
+    return torch.where(batch["observation"][:, 2:] > 0, 2.25, 2.0)
+
+
+def lost(batch: TensorDict) -> torch.Tensor:
+    """Return actions of Pendulum that are NaN where the speed is positive."""
+    return torch.where(batch["observation"][:, 2:] > 0, torch.nan, 0.0)
