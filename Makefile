@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
-	tests/replay/persistence/test_dump_damage.py
+	tests/replay/keeping/test_dump_damage.py
 
 .PHONY: help install demo test test-slow soak fuzz lint bench clean wheel compat
 

@@ -22,9 +22,9 @@ from datasets_cli.project.declaration import (
 )
 from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.mixtures.member import Member
 from datasets_cli.replay.mixtures.mixture import Mixture
-from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.views.view_file import is_view_file
 from datasets_cli.store.schema.columns import Key

@@ -29,8 +29,8 @@ from datasets_cli.replay.buffers.parts import (
     given,
 )
 from datasets_cli.replay.episodes.table import Trajectories
-from datasets_cli.replay.persistence.dump import Hook
-from datasets_cli.replay.persistence.persistence import Persistence
+from datasets_cli.replay.keeping.dump import Hook
+from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.queries.query import Predicate, query
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.rows.reader import BatchReader, CollateFunction

@@ -16,11 +16,11 @@ from typing import Any
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.encoding.json_files import SETTINGS_BYTES, read_state, write_state
 from datasets_cli.replay.ensembles.pair import NAMES
 from datasets_cli.replay.ensembles.persistence import all_or_none
 from datasets_cli.replay.ensembles.shares import OfflineShare
-from datasets_cli.replay.files.json_files import SETTINGS_BYTES, read_state, write_state
-from datasets_cli.replay.persistence.dump import PARTIAL
+from datasets_cli.replay.keeping.dump import PARTIAL
 
 SHARE = "share.json"
 

@@ -13,8 +13,8 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.persistence.checkpoint import generator_in
-from datasets_cli.replay.persistence.draws import GENERATOR, read_generator, write_generator
+from datasets_cli.replay.keeping.draws import GENERATOR, read_generator, write_generator
+from datasets_cli.replay.keeping.state import generator_in
 
 
 def dump_members(buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path) -> None:

@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import as_tensor
-from datasets_cli.replay.forms.batch import make_batch
+from datasets_cli.replay.encoding.batches import make_batch
 from datasets_cli.replay.goals.keys import GoalKeys
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.store.schema.bits import to_tensor

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.mixtures.column_map import ColumnMap
 from datasets_cli.replay.mixtures.forms import flat
-from datasets_cli.replay.persistence.dataset_reference import dataset_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat
-from datasets_cli.replay.forms.batch import map_rows
+from datasets_cli.replay.encoding.batches import map_rows
 from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.rows.other_writers import OtherWriters
 from datasets_cli.replay.rows.prefetch import STALE, Draw, Prefetch

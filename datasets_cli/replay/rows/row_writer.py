@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Numbers, Rows, as_tensor
-from datasets_cli.replay.forms.stacks import stack_rows
+from datasets_cli.replay.encoding.batches import stack_rows
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows

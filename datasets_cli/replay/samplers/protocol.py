@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.files.json_files import STATE, read_state, write_state
+from datasets_cli.replay.encoding.json_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree

@@ -12,7 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.forms.texts import stack_texts
+from datasets_cli.replay.encoding.values import stack_texts
 from datasets_cli.replay.sequences.checks import (
     check_padding,
     check_rows,

@@ -8,11 +8,10 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.forms.form import check_leading, form_of
-from datasets_cli.replay.forms.leaves import inner_shape
-from datasets_cli.replay.forms.row_columns import RowColumns
-from datasets_cli.replay.forms.rows_form import RowsForm, row_types_of
-from datasets_cli.replay.forms.values import ValueColumn, tensors_of
+from datasets_cli.replay.encoding.form import check_leading, form_of, inner_shape
+from datasets_cli.replay.encoding.row_columns import RowColumns
+from datasets_cli.replay.encoding.rows_form import RowsForm, row_types_of
+from datasets_cli.replay.encoding.values import ValueColumn, tensors_of
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.torchrl_words import STORAGE, takes

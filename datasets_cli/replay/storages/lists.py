@@ -9,8 +9,8 @@ from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.forms.leaves import inner_shape
-from datasets_cli.replay.forms.stacks import batch_size_of, lazy_stack, stack_rows
+from datasets_cli.replay.encoding.batches import batch_size_of, lazy_stack, stack_rows
+from datasets_cli.replay.encoding.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.store.schema.bits import stack_tensors

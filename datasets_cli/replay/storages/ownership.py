@@ -9,14 +9,17 @@ from pathlib import Path
 
 import torch
 
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.forms.description import share_columns
-from datasets_cli.replay.forms.row_columns import RowColumns, empty_columns, empty_values
-from datasets_cli.replay.forms.rows_form import RowsForm
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.replay.encoding.description import describe
+from datasets_cli.replay.encoding.form import TensorDictForm
+from datasets_cli.replay.encoding.row_columns import RowColumns, empty_columns, empty_values
+from datasets_cli.replay.encoding.rows_form import RowsForm
 from datasets_cli.replay.sharing.control import delete_with, temporary_folder
 from datasets_cli.replay.sharing.counters import Counters, SharedCounters
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
+from datasets_cli.store.schema.bits import type_name
+from datasets_cli.store.schema.columns import Column
 
 
 class Ownership:
@@ -65,7 +68,7 @@ class Ownership:
         known = self._counters
         self.sharing = make_sharing(folder)
         if rows is not None:
-            own = share_columns(self.sharing, rows.form)
+            own = _shared_columns(self.sharing, rows.form)
             for column, old in zip(own, rows.tensors, strict=True):
                 column[: known.num_rows] = old[: known.num_rows]
             rows.tensors = own
@@ -78,14 +81,14 @@ class Ownership:
         if self.sharing is None:
             return empty_columns(form, device)
         values = empty_values(form)
-        make = self._stay_alone if values else share_columns
+        make = self._stay_alone if values else _shared_columns
         return RowColumns(form, make(self.sharing, form), values)
 
     def _stay_alone(self, sharing: Sharing, form: RowsForm) -> list[torch.Tensor]:
         """Return columns in files, which are not shared: other values of the rows are in memory."""
         if self._must_share or sharing.has_others:
             raise _values_stay()
-        columns = share_columns(sharing, form)
+        columns = _shared_columns(sharing, form)
         self._counters = self._counted()
         self._alone, self.sharing = (sharing, this_process()), None
         return columns
@@ -126,6 +129,21 @@ class Ownership:
         for name in vars(known):
             setattr(known, name, getattr(self.counters, name))
         return known
+
+
+def _shared_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
+    """Return shared columns of those leaves that are tensors; tell the other processes of them."""
+    numbered = [(str(number),) for number, _ in enumerate(rows.row_types)]
+    keys = rows.form.keys if isinstance(rows.form, TensorDictForm) else numbered
+    leaves = [
+        Column(key, type_name(dtype), tuple(size))
+        for key, (dtype, size) in zip(keys, rows.tensor_types, strict=True)
+    ]
+    try:
+        sharing.allocate(leaves, rows.capacity, rows.width, describe(rows))
+    except SourceError as error:  # what these rows have for names is their user's to change
+        raise UsageError(str(error)) from error
+    return sharing.columns
 
 
 def _values_stay() -> UsageError:

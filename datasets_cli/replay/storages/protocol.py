@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.forms.batch import make_batch, map_rows
+from datasets_cli.replay.encoding.batches import make_batch, map_rows
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

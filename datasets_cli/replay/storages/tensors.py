@@ -14,15 +14,15 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.forms.batch import map_rows
-from datasets_cli.replay.forms.description import from_description
-from datasets_cli.replay.forms.form import check_leading, form_of
-from datasets_cli.replay.forms.row_columns import (
+from datasets_cli.replay.encoding.batches import map_rows
+from datasets_cli.replay.encoding.description import from_description
+from datasets_cli.replay.encoding.form import check_leading, form_of
+from datasets_cli.replay.encoding.row_columns import (
     RowColumns,
     RowsSnapshot,
 )
-from datasets_cli.replay.forms.rows_form import RowsForm, rows_form, with_time
-from datasets_cli.replay.forms.values import Column, tensors_of
+from datasets_cli.replay.encoding.rows_form import RowsForm, rows_form, with_time
+from datasets_cli.replay.encoding.values import Column, tensors_of
 from datasets_cli.replay.sharing.counters import Counters, SharedCounters
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.ownership import Ownership

@@ -9,7 +9,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
-from datasets_cli.replay.forms.leaves import outline
+from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, takes
 from datasets_cli.replay.writers.protocol import Writer

@@ -24,7 +24,7 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.forms.texts import stack_texts
+from datasets_cli.replay.encoding.values import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.qlearning import qlearning_columns
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write

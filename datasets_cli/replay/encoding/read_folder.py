@@ -21,7 +21,7 @@ from tensordict import (
 )
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.files.json_files import (
+from datasets_cli.replay.encoding.json_files import (
     MOST_BYTES,
     MOST_DEPTH,
     check_folder,
@@ -29,9 +29,9 @@ from datasets_cli.replay.files.json_files import (
     whole,
     wrong,
 )
-from datasets_cli.replay.files.leaves import read_leaf, shape_of
-from datasets_cli.replay.files.values import from_json
-from datasets_cli.replay.files.write_folder import (
+from datasets_cli.replay.encoding.json_values import from_json
+from datasets_cli.replay.encoding.tensor_files import read_leaf, shape_of
+from datasets_cli.replay.encoding.write_folder import (
     LAZY_STACK,
     TENSORDICT,
     VALUE,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.persistence.checkpoint import plan_restore, rows_state
-from datasets_cli.replay.persistence.dump import Hook, dump
-from datasets_cli.replay.persistence.load import plan_load
+from datasets_cli.replay.keeping.dump import Hook, dump
+from datasets_cli.replay.keeping.load import plan_load
+from datasets_cli.replay.keeping.state import plan_restore, rows_state
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_writer import RowWriter
 

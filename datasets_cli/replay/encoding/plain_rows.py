@@ -29,8 +29,8 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.files.values import ALLOWED, SCALARS, plain_scalar
-from datasets_cli.replay.files.write_folder import as_tensordict
+from datasets_cli.replay.encoding.json_values import ALLOWED, SCALARS, plain_scalar
+from datasets_cli.replay.encoding.write_folder import as_tensordict
 
 DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered"}
 

@@ -11,12 +11,12 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.files.plain_rows import from_plain, to_plain
-from datasets_cli.replay.files.write_folder import as_class
-from datasets_cli.replay.forms.batch import map_rows
-from datasets_cli.replay.forms.form import check_leading, form_of
-from datasets_cli.replay.persistence.dataset_reference import check_dataset, dataset_of
-from datasets_cli.replay.persistence.trials import WRONG_STATE, try_state
+from datasets_cli.replay.encoding.batches import map_rows
+from datasets_cli.replay.encoding.form import check_leading, form_of
+from datasets_cli.replay.encoding.plain_rows import from_plain, to_plain
+from datasets_cli.replay.encoding.write_folder import as_class
+from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
+from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable

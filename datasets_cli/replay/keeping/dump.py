@@ -23,14 +23,13 @@ from tensordict import TensorDictBase, is_tensor_collection, is_tensorclass
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.files.json_files import write_state
-from datasets_cli.replay.files.structures import to_numbered
-from datasets_cli.replay.files.write_folder import as_tensordict, plan_files, write_files
-from datasets_cli.replay.forms.batch import map_rows
-from datasets_cli.replay.forms.leaves import outline
-from datasets_cli.replay.forms.stacks import as_one, stack_rows
-from datasets_cli.replay.persistence.dataset_reference import dataset_of
-from datasets_cli.replay.persistence.draws import GENERATOR, SAMPLER, write_draws
+from datasets_cli.replay.encoding.batches import as_one, map_rows, stack_rows
+from datasets_cli.replay.encoding.form import outline
+from datasets_cli.replay.encoding.json_files import write_state
+from datasets_cli.replay.encoding.structures import to_numbered
+from datasets_cli.replay.encoding.write_folder import as_tensordict, plan_files, write_files
+from datasets_cli.replay.keeping.dataset_reference import dataset_of
+from datasets_cli.replay.keeping.draws import GENERATOR, SAMPLER, write_draws
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.writers.protocol import Writer

@@ -16,10 +16,16 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.forms.batch import make_batch
-from datasets_cli.replay.forms.form import Form, TensorDictForm, check_leading, form_of
-from datasets_cli.replay.forms.leaves import inner_shape, leaves_of
-from datasets_cli.replay.forms.values import Column, ValueColumn
+from datasets_cli.replay.encoding.batches import make_batch
+from datasets_cli.replay.encoding.form import (
+    Form,
+    TensorDictForm,
+    check_leading,
+    form_of,
+    inner_shape,
+    leaves_of,
+)
+from datasets_cli.replay.encoding.values import Column, ValueColumn
 from datasets_cli.store.schema.bits import MOVABLE, bits_of
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.tree import Tree

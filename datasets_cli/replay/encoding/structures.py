@@ -17,7 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.files.json_files import MOST_DEPTH
+from datasets_cli.replay.encoding.json_files import MOST_DEPTH
 
 # A level of rows is two of JSON.
 _MOST_LEVELS = MOST_DEPTH // 4

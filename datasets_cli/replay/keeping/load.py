@@ -13,41 +13,111 @@ from typing import Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.files.json_files import (
+from datasets_cli.replay.encoding.batches import stack_rows
+from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
+    check_folder,
     read_state,
+    whole,
     wrong,
 )
-from datasets_cli.replay.files.structures import from_numbered, to_numbered
-from datasets_cli.replay.files.write_folder import as_class
-from datasets_cli.replay.forms.stacks import stack_rows
-from datasets_cli.replay.persistence.dataset_reference import check_dataset
-from datasets_cli.replay.persistence.draws import SAMPLER, read_generator, read_sampler
-from datasets_cli.replay.persistence.dump import (
+from datasets_cli.replay.encoding.read_folder import read_tensordict
+from datasets_cli.replay.encoding.structures import from_numbered, to_numbered
+from datasets_cli.replay.encoding.write_folder import as_class
+from datasets_cli.replay.keeping.dataset_reference import check_dataset
+from datasets_cli.replay.keeping.draws import SAMPLER, read_generator, read_sampler
+from datasets_cli.replay.keeping.dump import (
     DATASET,
     EMPTY,
     ROWS,
+    ROWS_META,
     SEAL,
     STRUCTURE,
     WRITER,
+    WRITER_META,
     Hook,
-)
-from datasets_cli.replay.persistence.dumped_rows import (
-    in_structure,
-    oldest_step,
-    ranks_of,
-    read_counts,
-    read_rows,
-    read_writer,
 )
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
+from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
+
+
+def read_counts(folder: Path) -> StateDict:
+    """Return what is known of the rows that were dumped into a folder: their number, their form."""
+    check_folder(folder)
+    return read_state(folder / ROWS_META, SETTINGS_BYTES)
+
+
+def in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
+    """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from."""
+    try:
+        return from_numbered(structure, rows)
+    except ValueError as error:
+        raise DamagedDataset(
+            f"{folder / ROWS_META}: {STRUCTURE} is not that of these rows: {error}. Dump the "
+            "buffer again."
+        ) from error
+
+
+def _is_ours(known: StateDict) -> bool:
+    """Tell whether we wrote the rows, by what ``read_counts`` returned."""
+    return known.get("escaped_names") is True
+
+
+def read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
+    """Return the rows ``[steps, ...]`` that were dumped, time first."""
+    path = folder / ROWS_META
+    if known.get("is_pytree"):
+        raise UsageError(
+            f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
+            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
+        )
+    rows = read_tensordict(folder, mapped=mapped, escaped=_is_ours(known))
+    if len(rows.batch_size) < ndim:
+        raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
+    width = max(1, math.prod(rows.shape[1:ndim]))
+    rows = rows[: whole(known, "len", path, len(rows) * width) // width]
+    if not _is_ours(known):  # TorchRL's writer puts it among the rows
+        rows = without_index(rows)
+    return rows
+
+
+def read_writer(folder: Path, writer: Writer) -> StateDict:
+    """Return where the writer stood."""
+    check_folder(folder)
+    path = folder / WRITER_META
+    state = read_state(path)
+    for name in {"cursor", "write_count"} & state.keys():
+        state[name] = whole(state, name, path)  # TorchRL's may be 3.0
+    # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
+    tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
+    if "cursor" in writer.state_dict() and not tells:
+        raise wrong(path, "cursor", "the row that is written next", None)
+    return state
+
+
+def oldest_step(state: StateDict, num_steps: int) -> int:
+    """Return the step of a ring's oldest rows, where it continues; 0 for what is not a ring."""
+    cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
+    return cursor if 0 <= cursor < num_steps else 0
+
+
+def ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
+    """Return the ranks that were dumped; None where there are none, or those of other rows."""
+    ranks = state.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or any(
+        type(rank) not in (int, float) or math.isnan(rank) for rank in ranks
+    ):
+        raise wrong(folder / WRITER_META, "ranks", "a list of numbers", ranks)
+    return [*map(float, ranks)] if len(ranks) == num_rows else None
 
 
 def plan_load(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.files.json_files import (
+from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
     STATE,
     check_folder,
@@ -22,14 +23,43 @@ from datasets_cli.replay.files.json_files import (
     write_state,
     wrong,
 )
-from datasets_cli.replay.files.read_folder import read_tensordict
-from datasets_cli.replay.files.write_folder import plan_files, write_files
-from datasets_cli.replay.persistence.trials import WRONG_STATE, try_state, wrong_state
+from datasets_cli.replay.encoding.read_folder import read_tensordict
+from datasets_cli.replay.encoding.write_folder import plan_files, write_files
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.samplers.epoch import given_epoch
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
 from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
+from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import META_FILENAME
+
+WRONG_STATE = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError),
+)
+"""What a part may raise that is given a state of other types or sizes than its own."""
+
+
+def try_state(
+    part: Sampler | Writer, state: Any, what: str, kind: type[RldsError], remedy: str
+) -> None:
+    """Check that a sampler or writer takes a state; it stays as it was."""
+    before = part.state_dict()
+    try:
+        part.load_state_dict(state)
+    except WRONG_STATE as error:
+        raise wrong_state(part, error, what, kind, remedy) from error
+    finally:
+        part.load_state_dict(before)
+
+
+def wrong_state(
+    part: Sampler | Writer, error: Exception, what: str, kind: type[RldsError], remedy: str
+) -> RldsError:
+    """Return the error of a state that a part did not take; see ``try_state``."""
+    reason = str(error) if isinstance(error, RldsError) else f"{error!r}."
+    if isinstance(error, KeyError):
+        reason = f"it has no {error}."
+    return kind(f"{what} is not the state of a {type(part).__name__}: {reason} {remedy}")
+
 
 SAMPLER = "sampler"
 GENERATOR = "rng_state"

@@ -35,7 +35,7 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import UsageError
-from tests.replay.persistence.test_dump_rows import KINDS, items, shown, typed
+from tests.replay.keeping.test_dump_rows import KINDS, items, shown, typed
 from tests.replay.storages.test_storages import steps
 from tests.support.covering import covering
 from tests.support.refusals import check_refused

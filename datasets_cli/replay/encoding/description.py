@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.replay.forms.form import Form, Node, PytreeForm, TensorDictForm
-from datasets_cli.replay.forms.rows_form import RowsForm
-from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.encoding.form import Form, Node, PytreeForm, TensorDictForm
+from datasets_cli.replay.encoding.rows_form import RowsForm
 from datasets_cli.store.schema.bits import torch_dtype, type_name
-from datasets_cli.store.schema.columns import Column
 
 
 def describe(rows: RowsForm) -> dict[str, Any] | None:
@@ -60,18 +58,3 @@ def from_description(known: dict[str, Any] | None) -> RowsForm:
 def _pytree_form(structure: str, num_leaves: int) -> PytreeForm:
     leaves: Sequence[torch.Tensor] = [torch.empty(0)] * num_leaves
     return PytreeForm(_pytree.tree_unflatten(leaves, _pytree.treespec_loads(structure)))
-
-
-def share_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
-    """Return shared columns of those leaves that are tensors; tell the other processes of them."""
-    numbered = [(str(number),) for number, _ in enumerate(rows.row_types)]
-    keys = rows.form.keys if isinstance(rows.form, TensorDictForm) else numbered
-    leaves = [
-        Column(key, type_name(dtype), tuple(size))
-        for key, (dtype, size) in zip(keys, rows.tensor_types, strict=True)
-    ]
-    try:
-        sharing.allocate(leaves, rows.capacity, rows.width, describe(rows))
-    except SourceError as error:  # what these rows have for names is their user's to change
-        raise UsageError(str(error)) from error
-    return sharing.columns

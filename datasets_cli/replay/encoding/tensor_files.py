@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.files.json_files import open_file, wrong
+from datasets_cli.replay.encoding.json_files import open_file, wrong
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.schema.bits import TYPE_NAMES
 from datasets_cli.store.schema.columns import MOST_DIMENSIONS

@@ -11,9 +11,9 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.forms.form import TensorDictForm
-from datasets_cli.replay.forms.rows_form import RowsForm
-from datasets_cli.replay.forms.values import Column, ValueColumn
+from datasets_cli.replay.encoding.form import TensorDictForm
+from datasets_cli.replay.encoding.rows_form import RowsForm
+from datasets_cli.replay.encoding.values import Column, ValueColumn
 from datasets_cli.store.schema.bits import bits_dtype
 from datasets_cli.store.schema.columns import Key, show_key
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.files.json_files import MOST_DEPTH
+from datasets_cli.replay.encoding.json_files import MOST_DEPTH
 
 TAG = "__rlds__"
 SCALARS = (str, bytes, int, float, bool, type(None))

@@ -1,1 +1,0 @@
-"""Files of dumps and states: read by their content alone; nothing in them is run or imported."""
