@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cached_property
-from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -22,15 +20,11 @@ from datasets_cli.experience.options import (
     SequenceBufferOptions,
     TrajectoryDatasetOptions,
 )
+from datasets_cli.experience.preprocess import ReplayPreprocessOptions, preprocess_rows
 from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.options import part_of, takes_fields
-from datasets_cli.parallel.engine import Engine, Workers
-from datasets_cli.parallel.executors import PoolExecutor
-from datasets_cli.preprocessing.options import Per, PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.running import write_derived
-from datasets_cli.progress_bars import Bars
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -45,17 +39,15 @@ from datasets_cli.replay.samplers.slices import UniformSlices
 from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.sequences.options import SequenceOptions
 from datasets_cli.replay.sequences.sequences import Sequences
-from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.views.choices import Where, best_places, places_where, split_places
 from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.views.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset
 
@@ -420,101 +412,15 @@ class ExperienceReplay(TensorDictReplayBuffer):
             )
         remove(self.dataset_id, self.config)
 
-    def preprocess(
-        self,
-        fn: TransformLike | Pipeline,
-        dim: int = 0,
-        num_workers: int | None = None,
-        *,
-        dest: str | os.PathLike[str],
-        chunksize: int | None = None,
-        num_chunks: int | None = None,
-        num_frames: int | None = None,
-        per: Per = "trajectory",
-        pbar: bool = False,
-        executor: Executor | None = None,
-        engine: Engine = "local",
-        address: str | None = None,
-        pool: Pool | Executor | None = None,
-        max_tasks_per_child: int | None = None,
-        worker_threads: int = 1,
-        index_with_generator: bool = False,
-        mp_start_method: str | None = None,
-        generator: torch.Generator | None = None,
-        seed: int | None = None,
-    ) -> DatasetStorage:
+    @takes_fields(ReplayPreprocessOptions)
+    def preprocess(self, options: ReplayPreprocessOptions) -> DatasetStorage:
         """Write ``fn`` of every row into a new dataset; return it as storage for a ReplayBuffer.
-
-        Args:
-            fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or
-                one of fewer of these rows, ``batch[keep]``; or a ``Pipeline``.
-            dim: 0, the rows; there is no other.
-            num_workers: processes, this process where 0. Where None it begins in this process, and
-                uses all cores where that is worth starting processes for.
-            dest: folder of the new dataset; it must not hold anything but the same result, which
-                is then returned.
-            chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory;
-                by default about 8 MiB of them, at most 65,536.
-            num_chunks: the number of chunks instead, at most.
-            num_frames: only the first ``num_frames`` rows.
-            per: ``"trajectory"``, or ``"transition"`` where ``fn`` looks at rows alone: then
-                chunks end anywhere, and have exactly ``chunksize`` rows.
-            pbar: show a progress bar.
-            executor: where to run instead of local processes.
-            engine: ``"local"``, or ``"dask"`` or ``"ray"`` for the workers of a cluster, which must
-                see both folders and have the same versions.
-            address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
-            pool: the same; a pool of ``multiprocessing``, which waits for ever for a worker that
-                was killed.
-            max_tasks_per_child: None; a pool may replace its processes.
-            worker_threads: 1, in each worker.
-            index_with_generator: given for compatibility; chunks are made when they are read.
-            mp_start_method: given for compatibility; a new process is always started, because one
-                that is forked after torch began threads may hang.
-            generator: draws the seed.
-            seed: seeds torch again for every chunk; 0 by default.
 
         Raises:
             UsageError: arguments that exclude one another, or are out of range.
             UsageError, RldsError: as ``datasets_cli.preprocess``.
         """
-        if dim != 0:
-            raise UsageError(f"A dataset has one dimension, 0, the rows; not {dim}.")
-        if generator is not None:
-            if seed is not None:
-                raise UsageError("Give a generator or a seed, not both.")
-            seed = int(torch.randint(2**62, (), generator=generator))
-        if worker_threads != 1 or max_tasks_per_child is not None:
-            raise UsageError(
-                f"{type(self).__name__}.preprocess runs each chunk in one thread, of a process "
-                f"that stays; worker_threads={worker_threads!r} and max_tasks_per_child="
-                f"{max_tasks_per_child!r} ask for others. Give it a pool of yours."
-            )
-        if pool is not None and executor is not None:
-            raise UsageError("Give an executor or a pool, not both.")
-        if pool is not None:
-            executor = pool if isinstance(pool, Executor) else PoolExecutor(pool)
-        with Bars(shown=pbar, num_transitions=num_frames or len(self)) as progress:
-            dataset = open_dataset(self.data_path, text=True)
-            selection = self._rows.dataset.selection
-            write_derived(
-                dataset if selection is None else dataset.select(selection),
-                fn,
-                Path(dest),
-                PreprocessOptions(
-                    num_frames=num_frames,
-                    per=per,
-                    chunksize=chunksize,
-                    num_chunks=num_chunks,
-                    seed=seed or 0,
-                ),
-                workers=Workers(
-                    num_workers=num_workers, engine=engine, address=address, executor=executor
-                ),
-                lock_timeout=self.config.lock_timeout,
-                progress=progress,
-            )
-        return open_storage(Path(dest))
+        return preprocess_rows(self._rows.dataset, options, self.config.lock_timeout)
 
     def recover_environment(self, eval_env: bool = False, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         """Return the environment that the dataset was recorded from, made by gymnasium.

@@ -1,0 +1,137 @@
+"""Preprocessing the rows of a replay buffer: TorchRL's arguments of ``preprocess``, translated."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor
+from dataclasses import KW_ONLY, dataclass
+from multiprocessing.pool import Pool
+from pathlib import Path
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.parallel.executors import PoolExecutor
+from datasets_cli.preprocessing.options import Per, PreprocessOptions
+from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.running import write_derived
+from datasets_cli.progress_bars import Bars
+from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.store.dataset import Dataset, open_dataset
+
+
+@dataclass(frozen=True)
+class ReplayPreprocessOptions:
+    """What ``ExperienceReplay.preprocess`` takes.
+
+    Args:
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
+            of fewer of these rows, ``batch[keep]``; or a ``Pipeline``.
+        dim: 0, the rows; there is no other.
+        num_workers: processes, this process where 0. Where None it begins in this process, and uses
+            all cores where that is worth starting processes for.
+        dest: folder of the new dataset; it must not hold anything but the same result, which is
+            then returned.
+        chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory; by
+            default about 8 MiB of them, at most 65,536.
+        num_chunks: the number of chunks instead, at most.
+        num_frames: only the first ``num_frames`` rows.
+        per: ``"trajectory"``, or ``"transition"`` where ``fn`` looks at rows alone: then chunks end
+            anywhere, and have exactly ``chunksize`` rows.
+        pbar: show a progress bar.
+        executor: where to run instead of local processes.
+        engine: ``"local"``, or ``"dask"`` or ``"ray"`` for the workers of a cluster, which must see
+            both folders and have the same versions.
+        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
+        pool: the same; a pool of ``multiprocessing``, which waits for ever for a worker that was
+            killed.
+        max_tasks_per_child: None; a pool may replace its processes.
+        worker_threads: 1, in each worker.
+        index_with_generator: given for compatibility; chunks are made when they are read.
+        mp_start_method: given for compatibility; a new process is always started, because one that
+            is forked after torch began threads may hang.
+        generator: draws the seed.
+        seed: seeds torch again for every chunk; 0 by default.
+    """
+
+    fn: TransformLike | Pipeline
+    dim: int = 0
+    num_workers: int | None = None
+    _: KW_ONLY
+    dest: str | os.PathLike[str]
+    chunksize: int | None = None
+    num_chunks: int | None = None
+    num_frames: int | None = None
+    per: Per = "trajectory"
+    pbar: bool = False
+    executor: Executor | None = None
+    engine: Engine = "local"
+    address: str | None = None
+    pool: Pool | Executor | None = None
+    max_tasks_per_child: int | None = None
+    worker_threads: int = 1
+    index_with_generator: bool = False
+    mp_start_method: str | None = None
+    generator: torch.Generator | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dim != 0:
+            raise UsageError(f"A dataset has one dimension, 0, the rows; not {self.dim}.")
+        if self.generator is not None and self.seed is not None:
+            raise UsageError("Give a generator or a seed, not both.")
+        if self.worker_threads != 1 or self.max_tasks_per_child is not None:
+            raise UsageError(
+                "ExperienceReplay.preprocess runs each chunk in one thread, of a process that "
+                f"stays; worker_threads={self.worker_threads!r} and max_tasks_per_child="
+                f"{self.max_tasks_per_child!r} ask for others. Give it a pool of yours."
+            )
+        if self.pool is not None and self.executor is not None:
+            raise UsageError("Give an executor or a pool, not both.")
+
+    @property
+    def workers(self) -> Workers:
+        """Who works."""
+        executor = self.executor
+        if self.pool is not None:
+            executor = self.pool if isinstance(self.pool, Executor) else PoolExecutor(self.pool)
+        return Workers(
+            num_workers=self.num_workers,
+            engine=self.engine,
+            address=self.address,
+            executor=executor,
+        )
+
+    def reading(self) -> PreprocessOptions:
+        """Return what is read, in which chunks; a generator draws the seed."""
+        seed = self.seed or 0
+        if self.generator is not None:
+            seed = int(torch.randint(2**62, (), generator=self.generator))
+        return PreprocessOptions(
+            num_frames=self.num_frames,
+            per=self.per,
+            chunksize=self.chunksize,
+            num_chunks=self.num_chunks,
+            seed=seed,
+        )
+
+
+def preprocess_rows(
+    dataset: Dataset, options: ReplayPreprocessOptions, lock_timeout: float
+) -> DatasetStorage:
+    """Write a function of the rows of a dataset, or of a selection of it, into a new dataset."""
+    dest = Path(options.dest)
+    with Bars(shown=options.pbar, num_transitions=options.num_frames or len(dataset)) as progress:
+        whole = open_dataset(dataset.folder, text=True)
+        write_derived(
+            whole if dataset.selection is None else whole.select(dataset.selection),
+            options.fn,
+            dest,
+            options.reading(),
+            workers=options.workers,
+            lock_timeout=lock_timeout,
+            progress=progress,
+        )
+    return open_storage(dest)
