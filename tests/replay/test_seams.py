@@ -1,4 +1,7 @@
-"""The seams: parts made from the protocols alone, on which every buffer and sampler works."""
+"""The seams: parts made from the protocols alone, on which every buffer and sampler works.
+
+A sampler that is made so is in samplers/test_protocol.py.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,6 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
-from datasets_cli.store.schema.tree import Tree
 from tests.support.covering import covering
 
 LENGTH = 5  # rows of each trajectory
@@ -142,40 +144,6 @@ class Reversed:
         self.revision += 1
 
 
-class EverySecond:
-    """Draws every second row in order; it derives from nothing."""
-
-    ran_out = False
-    has_priorities = has_slices = False
-    truncated_key = init_key = None
-
-    def __init__(self) -> None:
-        self.next = 0
-        self.told: list[Any] = []
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        index = (self.next + 2 * torch.arange(batch_size)) % len(storage)
-        self.next += 2 * batch_size
-        return index, {("drawn",): index * 10}
-
-    def relabel(self, rows: Tree, info: Info) -> None:
-        pass
-
-    def on_write(self, rows: torch.Tensor) -> None:
-        self.told.append(rows.tolist())
-
-    def on_clear(self) -> None:
-        self.told.append("clear")
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"next": self.next}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.next = int(state["next"])
-
-
 class Backwards:
     """Writes the last row first; it derives from nothing."""
 
@@ -200,15 +168,14 @@ class Backwards:
 
 @pytest.mark.parametrize(
     ("part", "protocol"),
-    [(Reversed(3), WritableStorage), (EverySecond(), Sampler), (Backwards(), Writer)],
-    ids=["storage", "sampler", "writer"],
+    [(Reversed(3), WritableStorage), (Backwards(), Writer)],
+    ids=["storage", "writer"],
 )
 def test_the_parts_of_this_file_have_a_protocols_members_and_no_others(
     part: Any, protocol: type
 ) -> None:
     own = {name for name in dir(part) if not name.startswith("_")} | {"__len__"} & set(dir(part))
-    extra = {"next", "told"} if isinstance(part, EverySecond) else set()
-    assert own - extra == members_of(protocol)
+    assert own == members_of(protocol)
     assert type(part).__mro__ == (type(part), object)
 
 
@@ -278,21 +245,6 @@ def test_writers_that_choose_rows_write_into_it() -> None:
     best = TensorDictReplayBuffer(storage=Reversed(4), writer=TensorDictMaxValueWriter())
     best.extend(rows(9))
     assert sorted(best["number"].tolist()) == [5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
-def test_a_sampler_made_from_the_protocol_draws_in_every_buffer(kind: type[ReplayBuffer]) -> None:
-    sampler = EverySecond()
-    made = kind(storage=Reversed(ROWS), sampler=sampler, batch_size=3, prefetch=2)
-    made.extend(rows(10))
-    assert made.sampler is sampler and sampler.told == [list(range(10))]
-    batch, info = made.sample(return_info=True)
-    assert batch["number"].tolist() == info["index"].tolist() == [0, 2, 4]
-    assert info["drawn"].tolist() == [0, 20, 40]
-    assert ("drawn" in batch.keys()) == (kind is TensorDictReplayBuffer)  # noqa: SIM118
-    assert made.sample()["number"].tolist() == [6, 8, 0]
-    made.empty()
-    assert sampler.told[-1] == "clear"
 
 
 def test_a_writer_made_from_the_protocol_writes_in_a_buffer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 
 from datasets_cli import (
     AtariDQNExperienceReplay,
-    ExperienceReplay,
     ImmutableDatasetWriter,
     RandomSampler,
 )
@@ -36,19 +34,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Logger:
 
 PART = "Pong/5~ckpt0-6"
 """All checkpoints of that run, which is shorter than a published one."""
-
-
-SEED_ARGUMENTS = (
-    *("dataset_id", "batch_size", "root", "download", "sampler", "writer", "transform"),
-    *("num_procs", "num_slices", "slice_len", "strict_len", "strict_length", "replacement"),
-    *("mp_start_method", "collate_fn", "pin_memory", "prefetch"),
-)
-
-
-def test_every_argument_of_torchrl_s_page_is_taken() -> None:
-    ours = inspect.signature(AtariDQNExperienceReplay).parameters
-    advance_epoch = inspect.signature(ExperienceReplay).parameters
-    assert set(SEED_ARGUMENTS) <= ours.keys() | advance_epoch.keys()
 
 
 def test_a_batch_has_ted_s_shapes(run: Logger) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pydoc
 from typing import Any
 
 import pytest
@@ -41,31 +40,11 @@ def test_every_argument_of_torchrl_is_taken(kind: str) -> None:
         assert own[name].default == known[name].default, name
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "PrioritizedSampler"])
-def test_every_argument_is_written_out_and_has_a_type(kind: str) -> None:
-    parameters = inspect.signature(getattr(ours, kind)).parameters.values()
-    assert {parameter.kind.name for parameter in parameters} <= {
-        "POSITIONAL_OR_KEYWORD",
-        "KEYWORD_ONLY",
-    }
-    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
-    text = pydoc.plain(pydoc.render_doc(getattr(ours, kind)))
-    assert all(f"{parameter.name}: " in text for parameter in parameters)
-
-
 def test_what_slice_samplers_share_has_the_same_default_in_each() -> None:
     shared = inspect.signature(ours.SliceSampler).parameters
     for kind in KINDS[1:]:
         own = inspect.signature(getattr(ours, kind)).parameters
         assert shared.items() <= own.items()
-
-
-@pytest.mark.parametrize(
-    "kind", [*KINDS, "PrioritizedSampler", "SamplerWithoutReplacement", "DistributedSampler"]
-)
-def test_a_misspelt_argument_names_the_class_that_was_called(kind: str) -> None:
-    with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) .*'slice_length'"):
-        getattr(ours, kind)(slice_length=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,6 @@ from datasets_cli import (
     ReplayBuffer,
     SamplerWithoutReplacement,
     SliceSampler,
-    SliceSamplerWithoutReplacement,
     open_storage,
 )
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset, UsageError
@@ -50,12 +49,6 @@ def test_the_batch_size_of_the_call_overrides_the_buffers(replay: ExperienceRepl
     batch, info = replay.sample(5, return_info=True)
     assert batch.batch_size == (5,)
     assert torch.equal(info["index"], batch["index"])
-
-
-def test_the_same_seed_draws_the_same_batches(door: str) -> None:
-    first, second = (ExperienceReplay(door, batch_size=64, seed=7) for _ in range(2))
-    for _ in range(3):
-        assert torch.equal(first.sample()["index"], second.sample()["index"])
 
 
 def test_a_generator_draws_as_its_seed_does(door: str) -> None:
@@ -103,25 +96,6 @@ def test_slices_are_consecutive_rows_of_one_trajectory(door: str, arguments: Any
         check_slices(replay.sample(), 16, replay.storage.offsets)
 
 
-def test_every_start_of_a_trajectory_can_be_drawn(door: str) -> None:
-    replay = ExperienceReplay(door, batch_size=2000 * 290, slice_len=290, seed=0)
-    starts = replay.sample()["index"].view(-1, 290)[:, 0]
-    offsets = replay.storage.offsets
-    possible = [
-        row
-        for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
-        for row in range(start, stop - 290 + 1)
-    ]
-    assert starts.unique().tolist() == possible
-
-
-def test_trajectories_are_drawn_uniformly_whatever_their_length(door: str) -> None:
-    replay = ExperienceReplay(door, batch_size=50_000, slice_len=1, seed=0)
-    counts = replay.sample()["episode"].bincount()
-    expected = 10_000
-    assert float(((counts - expected) ** 2 / expected).sum()) < 18.5  # chi-square, 4 df, p = 0.001
-
-
 def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
     replay = ExperienceReplay(door, batch_size=2000, num_slices=2, seed=0)
     with pytest.raises(UsageError, match="No trajectory has 1000 rows"):
@@ -134,36 +108,10 @@ def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
     assert len(batch) == int(lengths[drawn].sum())
 
 
-def test_slices_without_replacement_visit_every_trajectory_once(door: str) -> None:
-    sampler = SliceSamplerWithoutReplacement(slice_len=10)
-    replay = ExperienceReplay(door, batch_size=20, sampler=sampler, seed=0)
-    visited = [batch["episode"].view(-1, 10)[:, 0] for batch in replay]
-    assert [len(episodes) for episodes in visited] == [2, 2, 1]
-    assert torch.cat(visited).sort().values.tolist() == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("arguments", [{}, {"num_slices": 2, "slice_len": 3}])
 def test_a_slice_sampler_takes_exactly_one_of_its_sizes(arguments: Any) -> None:
     with pytest.raises(TypeError, match="either num_slices or slice_len"):
         SliceSampler(**arguments)
-
-
-def test_a_batch_that_is_no_whole_number_of_slices_is_refused(door: str) -> None:
-    with pytest.raises(UsageError, match="cannot be cut by slice_len=7"):
-        ExperienceReplay(door, slice_len=7).sample(100)
-
-
-@pytest.mark.parametrize(
-    "arguments", [{}, {"replacement": False}, {"replacement": False, "slice_len": 8}]
-)
-def test_a_saved_state_goes_on_with_the_same_draws(door: str, arguments: Any) -> None:
-    replay = ExperienceReplay(door, batch_size=16, seed=3, **arguments)
-    replay.sample()
-    state = replay.state_dict()
-    following = [replay.sample()["index"] for _ in range(4)]
-    other = ExperienceReplay(door, batch_size=16, seed=99, **arguments)
-    other.load_state_dict(state)
-    assert all(torch.equal(index, other.sample()["index"]) for index in following)
 
 
 def test_indexing_gives_rows_slices_masks_and_columns(replay: ExperienceReplay) -> None:

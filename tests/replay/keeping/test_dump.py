@@ -53,42 +53,6 @@ def test_only_the_rows_there_are_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "storage" / "number.memmap").stat().st_size == 7 * 8
 
 
-def test_priorities_come_back(tmp_path: Path) -> None:
-    first, other = (
-        TensorDictReplayBuffer(
-            storage=LazyTensorStorage(10), sampler=PrioritizedSampler(10, 0.7, 0.5), seed=1
-        )
-        for _ in range(2)
-    )
-    first.extend(steps(8))
-    first.update_priority(torch.arange(8), torch.arange(8.0))
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert bool((first.sample(50) == other.sample(50)).all())
-
-
-@pytest.mark.parametrize("written", [6, 14])
-def test_what_torchrl_dumped_is_read(tmp_path: Path, written: int) -> None:
-    theirs = peer.TensorDictReplayBuffer(storage=peer.LazyTensorStorage(10), batch_size=2)
-    theirs.extend(steps(written))
-    theirs.dumps(tmp_path)
-    ours = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
-    ours.loads(tmp_path)
-    assert bool((ours[:] == theirs[:].exclude("index")).all())
-    assert torch.equal(ours.extend(steps(2)), theirs.extend(steps(2)))
-
-
-def test_environments_side_by_side_come_back(tmp_path: Path) -> None:
-    first, other = (ReplayBuffer(storage=LazyTensorStorage(20, ndim=2)) for _ in range(2))
-    for start in (0, 5):
-        first.extend(torch.stack([steps(3, start), steps(3, start + 100)]))
-    first.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert bool((other[:] == first[:]).all())
-    more = torch.stack([steps(5), steps(5)])
-    assert torch.equal(other.extend(more), first.extend(more))
-
-
 def test_ranks_come_back(tmp_path: Path) -> None:
     first, other = (
         ReplayBuffer(storage=LazyTensorStorage(3), writer=TensorDictMaxValueWriter("number"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any
 
@@ -17,9 +16,7 @@ from datasets_cli import (
     PrioritizedSampler,
     RandomSampler,
     ReplayBuffer,
-    SamplerWithoutReplacement,
     SelectTransform,
-    TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
     TensorStorage,
 )
@@ -76,43 +73,8 @@ def test_rows_that_do_not_fit_replace_none() -> None:
         buffer[6] = steps(1)[0]
 
 
-def made(kind: str) -> TensorDictReplayBuffer:
-    storages = {"list": ListStorage(8), "files": LazyMemmapStorage(8)}
-    storage = storages.get(kind) or LazyTensorStorage(8, ndim=2 if kind == "environments" else 1)
-    samplers = {"priorities": PrioritizedSampler(8, 1.0, 1.0), "list": RandomSampler()}
-    return TensorDictReplayBuffer(
-        storage=storage,
-        sampler=samplers.get(kind) or SamplerWithoutReplacement(),
-        writer=TensorDictMaxValueWriter() if kind == "ranks" else None,
-        batch_size=2,
-        seed=1,
-        prefetch=2 if kind == "prefetch" else None,
-    )
-
-
-@pytest.mark.parametrize(
-    "kind", ["memory", "files", "list", "environments", "priorities", "ranks", "prefetch"]
-)
-def test_a_state_holds_the_rows_too(kind: str) -> None:
-    """Written round the ring, drawn from, and gone on with elsewhere."""
-    first = made(kind)
-    for start in (0, 5):
-        first.extend(steps(2, 3, start=start) if kind == "environments" else steps(5, start=start))
-    batch = first.sample()
-    batch["td_error"] = batch["number"].double()
-    first.update_tensordict_priority(batch)
-    state = copy.deepcopy(first.state_dict())
-    other = made(kind)
-    other.extend(steps(2, 3) if kind == "environments" else steps(3))
-    other.load_state_dict(state)
-    for buffer in (first, other):
-        buffer.extend(steps(2, 1, start=90) if kind == "environments" else steps(2, start=90))
-    assert torch.equal(other[:]["number"], first[:]["number"])
-    assert torch.equal(other.sample()["number"], first.sample()["number"])
-
-
 def test_a_state_of_something_else_is_refused() -> None:
-    buffer = made("memory")
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8))
     for state, message in (
         ({}, "this one has nothing"),
         (peer.ReplayBuffer(storage=peer.LazyTensorStorage(8)).state_dict(), "_sampler"),

@@ -132,15 +132,6 @@ def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reduction", "first"), [("max", 8.0), ("min", 1.0), ("mean", 14 / 3), ("median", 5.0)]
-)
-def test_several_numbers_a_row_are_reduced(reduction: str, first: float) -> None:
-    sampler = PrioritizedSampler(2, 1.0, 1.0, reduction=reduction)
-    sampler.update_priority([0, 1], torch.tensor([[[1.0], [-8.0], [5.0]], [[2.0], [2.0], [2.0]]]))
-    assert sampler.priorities.known.tolist() == pytest.approx([first, 2.0])
-
-
-@pytest.mark.parametrize(
     ("index", "priority", "message"),
     [
         ([0, 1, 2], [1.0, 2.0], "do not fit 3 rows"),

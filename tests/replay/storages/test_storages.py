@@ -20,7 +20,6 @@ from datasets_cli import (
     ListStorage,
     ReplayBuffer,
     SamplerWithoutReplacement,
-    SliceSampler,
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
     TensorStorage,
@@ -156,51 +155,6 @@ def test_files_of_another_storage_are_not_written_over(tmp_path: Path) -> None:
     again = LazyMemmapStorage(5, scratch_dir=tmp_path / "rows", existsok=True)
     ReplayBuffer(storage=again).extend(steps(1))
     assert (tmp_path / "rows" / "number.memmap").stat().st_size == 5 * 8
-
-
-@pytest.mark.parametrize("end_key", [None, ("next", "done")])
-@pytest.mark.parametrize("written", [7, 20, 33])
-def test_a_slice_of_a_ring_never_crosses_an_end_or_the_cursor(written: int, end_key: Any) -> None:
-    sampler = SliceSampler(slice_len=3, end_key=end_key)
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(20), sampler=sampler, batch_size=3000, seed=0
-    )
-    buffer.extend(steps(written))
-    slices = buffer.sample()["number"].view(-1, 3)
-    assert (slices.diff() == 1).all()
-    assert (slices[:, 0] // 5 == slices[:, -1] // 5).all()
-    kept = range(max(0, written - 20), written - 2)
-    assert set(slices[:, 0].tolist()) == {n for n in kept if n // 5 == (n + 2) // 5}
-
-
-def test_slices_of_environments_side_by_side_stay_in_theirs() -> None:
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(36, ndim=2),
-        sampler=SliceSampler(num_slices=200, trajectory_key=("collector", "traj_ids")),
-        batch_size=600,
-    )
-    for start in (0, 7):
-        data: Any = torch.stack([steps(7, 100 * number + start) for number in range(3)])
-        data["collector", "traj_ids"] = data["number"] // 5
-        buffer.extend(data)
-    slices = buffer.sample()["number"].view(200, 3)
-    assert (slices.diff() == 1).all() and (slices[:, 0] // 5 == slices[:, -1] // 5).all()
-    assert set((slices // 100).flatten().tolist()) == {0, 1, 2}
-
-
-@settings(max_examples=30, deadline=None)
-@given(ranks=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), max_size=6))
-def test_the_rows_that_rank_highest_stay(ranks: list[list[int]]) -> None:
-    buffer = ReplayBuffer(storage=LazyTensorStorage(7), writer=TensorDictMaxValueWriter("rank"))
-    for some in ranks:
-        rows = TensorDict({"rank": torch.tensor(some)}, [len(some)])
-        index = buffer.extend(rows)
-        held = index >= 0
-        assert torch.equal(buffer[:]["rank"][index[held]], rows["rank"][held])
-    best = sorted((rank for some in ranks for rank in some), reverse=True)[:7]
-    assert len(buffer) == len(best)
-    if best:
-        assert sorted(buffer[:]["rank"].tolist(), reverse=True) == best
 
 
 def test_writing_renews_an_epoch_and_what_was_prefetched() -> None:
