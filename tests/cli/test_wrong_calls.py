@@ -74,7 +74,13 @@ WORDS = [
     Wrong("nosuch", 2, "See: rlds --help"),
     Wrong("''", 2, "See: rlds --help"),
     Wrong("uninstall demo/iris", 2, "Did you mean rlds delete?"),
+    *(
+        Wrong(f"{word} x", 2, f"Did you mean rlds {meant}?")
+        for word, meant in (("rm", "delete"), ("show", "info"), ("ls", "list"), ("verfy", "verify"))
+    ),
     Wrong("download", 2, "needs ID. Example: rlds download"),
+    Wrong("download", 2, "See: rlds download --help"),
+    Wrong("convert", 2, "needs ID and --layout"),
     Wrong("convert demo/iris", 2, "needs --layout ted|compact. Example: rlds convert"),
     Wrong(
         "preprocess demo/iris --out x",
@@ -91,7 +97,10 @@ WORDS = [
     Wrong("list --json=yes", 2, "'--json' does not take a value"),
     Wrong("list --family nosuch", 2, "Known: atari_dqn, d4rl, demo, minari, openml"),
     Wrong("list --family ''", 2, "Known: atari_dqn, d4rl"),
-    Wrong("list --mirror x", 2, "PREFIX=REPLACEMENT"),
+    *(
+        Wrong(f"list --mirror {mirror}", 2, "PREFIX=REPLACEMENT")
+        for mirror in ("x", "foo=bar", "http://a/=ftp://b/")
+    ),
     Wrong("verify --quick --deep", 2, "Give one of them"),
     Wrong("download demo/iris --workers x", 2, "expected a whole number"),
     Wrong("download demo/iris --force --workers -1", 2, "expected 0 or more"),
@@ -117,6 +126,7 @@ IDS = [
     Wrong(f"verify {'x/' * 400}x", 2, AN_ID),
     Wrong("info demo/.iris", 2, AN_ID),
     Wrong("path 'demo/*'", 2, A_GLOB),
+    Wrong("info 'hopper-*'", 2, "is a glob, and one id is needed here"),
     Wrong("convert 'demo/ir[i]s' --layout ted", 2, A_GLOB),
     Wrong(f"preprocess 'demo/?' --out x {FUNCTION}", 3, "See: rlds list --installed"),
     Wrong("info d4rl", 3, "rlds list 'd4rl/*'"),
@@ -124,6 +134,7 @@ IDS = [
     Wrong("info nosuch", 3, "See: rlds list"),
     Wrong("info hopper-medium-v99", 3, "Did you mean d4rl/hopper-medium-v2"),
     Wrong("info HOPPER-medum-v2", 3, "Did you mean d4rl/hopper-medium-v2"),
+    Wrong("path minari/D4RL/dor/human-v2", 3, "Did you mean minari/D4RL/door/human-v2"),
     Wrong("info atari_dqn/Pong", 3, "Did you mean atari_dqn/Pong/1"),
     Wrong("download hopper", 3, "rlds list hopper"),
     Wrong("download derived/nosuch", 3, "rlds list --installed 'derived/*'"),
@@ -152,12 +163,14 @@ FUNCTIONS += [
     Wrong(f"preprocess demo/iris --out ../x {FUNCTION}", 2, AN_ID),
     Wrong(f"preprocess demo/pong --out same {FUNCTION}", 2, "choose another destination"),
     Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'trajectory', 'transition'"),
+    Wrong("preprocess demo/iris --fn json:dumps --out x --workers -1", 2, "expected 0 or more"),
     Wrong(f"preprocess demo/iris --out x {FUNCTION} --num-frames 0", 2, "expected 1 or more"),
     Wrong(f"preprocess d4rl/pen-human-v0 --out x {FUNCTION}", 3, "Run: rlds download"),
 ]
 ROOTS = [
-    Wrong("list --root ''", 2, "Give --root a folder"),
-    Wrong("list --root file", 2, "Check --root and RLDS_HOME"),
+    Wrong("list --root ''", 2, "The cache root is empty text. Give --root a folder"),
+    Wrong("list --root file", 2, "is not a folder. Check --root and RLDS_HOME"),
+    Wrong("list --root file/below", 2, "is not a folder. Check --root and RLDS_HOME"),
     Wrong("download demo/iris --root file/below", 2, "Check --root and RLDS_HOME"),
     Wrong("verify --root nowhere", 2, "heck --root and RLDS_HOME"),
     Wrong("download demo/iris --root /proc/nosuch", 2, "choose another place: --root or RLDS_HOME"),
@@ -178,6 +191,7 @@ SOURCES = [
     Wrong("download minari/my/new-v0 --source sources/door", 2, SOURCE),
     Wrong("download openml/61 --source sources/empty", 2, "as description.json"),
     Wrong("download 'd4rl/pen-*' --source sources/door", 2, "Download them one by one"),
+    Wrong("download d4rl/door-human-v0 d4rl/pen-human-v0 --source sources/door", 2, "one dataset"),
     Wrong("download d4rl/door-human-v0 --source {url}missing", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}closed", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}page", 4, "--mirror or --source"),
@@ -266,6 +280,7 @@ INSTALLED = [
         for spoil in (data.empty, data.short, data.flipped, data.linked, data.piped, data.a_folder)
     ),
     Wrong("verify --quick --json", 4, AGAIN, data.a_folder(f"{IRIS}/trajectories.npy")),
+    Wrong("download demo/iris", 4, AGAIN, data.gone(f"{IRIS}/action.memmap")),
     Wrong("verify --json", 4, AGAIN, data.copied(f"{PONG}/manifest.json", f"{IRIS}/manifest.json")),
     Wrong("verify --json", 4, AGAIN, data.copied(f"{MINARI}/meta.json", f"{IRIS}/meta.json")),
     Wrong("verify --json", 4, AGAIN, data.manifest("demo/iris", layout="x")),
@@ -358,8 +373,9 @@ def check(wrong: Wrong, place: Path, url: str, capsys: Capture) -> None:
     assert main(shlex.split(wrong.call.format(p=place, url=url))) == wrong.code
     output = capsys.readouterr()
     if "--json" in wrong.call.split():
-        message = json.loads(output.err)["error"]["message"]
-        json.loads(output.out)
+        error = json.loads(output.err)["error"]
+        assert getattr(errors, error["type"]).exit_code == error["exit_code"] == wrong.code
+        message, _ = error["message"], json.loads(output.out)
     else:
         assert output.out == ""
         message = output.err[output.err.rindex("rlds: ") :].strip()
