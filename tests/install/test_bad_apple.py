@@ -61,7 +61,13 @@ def toy(root_with_door: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=APPLES)
+# What cannot be read in other ways is a damaged manifest to every command as these are.
+USUAL = {"no JSON", "an older version", "a newer version", "a folder", "a named pipe"}
+USUAL |= {"a link to nothing"}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(APPLES.keys() - USUAL)]
+
+
+@pytest.fixture(params=[*sorted(USUAL), *SLOW])
 def apple(request: pytest.FixtureRequest, door: str, toy: Path, config: Config) -> str:
     """Return the id of a dataset whose manifest is damaged; another one without damage is there."""
     shutil.copytree(toy, CacheRoot(config.root).dataset("toy/vectors"))

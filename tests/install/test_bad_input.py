@@ -1,6 +1,6 @@
 """Files that are not what they should be: refused by name, and nothing is left behind.
 
-Every file is offered twice: in a folder, without network, and by a server.
+A file that is not the one is offered twice: in a folder, without network, and by a server.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from datasets_cli.errors import (
     IntegrityError,
     RldsError,
     SourceError,
-    UnknownDataset,
-    UsageError,
 )
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -59,6 +57,10 @@ def offer(request: pytest.FixtureRequest, path: Path) -> Iterator[Callable[[], I
             return InstallOptions(source=origin.url)
 
         yield serve
+
+
+# How columns are read does not depend on where their file came from.
+in_a_folder = pytest.mark.parametrize("offer", ["folder"], indirect=True)
 
 
 @pytest.fixture
@@ -178,6 +180,7 @@ def test_no_verify_takes_the_file_and_the_manifest_says_so(
 # --- another layout -----------------------------------------------------------------------------
 
 
+@in_a_folder
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards", "terminals"])
 def test_missing_key_is_named_with_the_keys_that_are_there(
     name: str, path: Path, refusal: Callable[..., str]
@@ -189,6 +192,7 @@ def test_missing_key_is_named_with_the_keys_that_are_there(
     assert all(other in message for other in columns(path))
 
 
+@in_a_folder
 @pytest.mark.parametrize("name", ["actions", "rewards", "terminals", "timeouts"])
 def test_column_that_lacks_a_step_is_refused(
     name: str, path: Path, refusal: Callable[..., str]
@@ -199,6 +203,7 @@ def test_column_that_lacks_a_step_is_refused(
     assert f"{name} [299]" in message
 
 
+@in_a_folder
 @pytest.mark.parametrize("value", [2, -1, 255])
 def test_flag_that_is_neither_0_nor_1_is_refused(
     value: int, path: Path, refusal: Callable[..., str]
@@ -209,6 +214,7 @@ def test_flag_that_is_neither_0_nor_1_is_refused(
     assert f"found {value} in row 17" in refusal()
 
 
+@in_a_folder
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -229,6 +235,7 @@ def test_column_of_another_kind_is_refused(
     refusal()
 
 
+@in_a_folder
 def test_text_of_any_length_is_refused_as_an_observation(
     path: Path, refusal: Callable[..., str]
 ) -> None:
@@ -238,11 +245,13 @@ def test_text_of_any_length_is_refused_as_an_observation(
     refusal()
 
 
+@in_a_folder
 def test_group_in_place_of_a_column_is_refused(path: Path, refusal: Callable[..., str]) -> None:
     save(path, columns(path, actions=None) | {"actions/left": np.zeros(300)})
     assert "has no actions" in refusal()
 
 
+@in_a_folder
 def test_file_of_d3rlpy_is_refused(path: Path, refusal: Callable[..., str]) -> None:
     flags = columns(path)["terminals"]
     d3rlpy = {"episode_terminals": flags, "discrete_action": False, "version": np.bytes_("1.0")}
@@ -277,6 +286,7 @@ def map_elsewhere(file: h5py.File, secret: Path) -> None:
     file.create_virtual_dataset("actions", layout)
 
 
+@in_a_folder
 @pytest.mark.parametrize(
     ("reach_out", "place", "reason"),
     [
@@ -302,34 +312,6 @@ def test_file_that_refers_to_another_file_is_refused(
     message = refusal()
     assert f"{FILENAME}:{place}" in message
     assert reason in message
-
-
-# --- names --------------------------------------------------------------------------------------
-
-
-def test_unknown_id_is_answered_with_the_nearest_names(config: Config) -> None:
-    with pytest.raises(UnknownDataset) as caught:
-        install_dataset("d4rl/maze2d-opne-v0", config)
-    assert caught.value.exit_code == 3
-    assert isinstance(caught.value, LookupError)
-    assert "d4rl/maze2d-opne-v0" in str(caught.value)
-    assert ID in str(caught.value)
-    assert_nothing_made(config)
-
-
-@pytest.mark.parametrize("id", ["../../etc/passwd", "d4rl/..", "d4rl//x", "/d4rl/x", "", "-v"])
-def test_id_that_leaves_the_root_is_refused(id: str, config: Config) -> None:
-    with pytest.raises(UsageError, match="cannot be a dataset id") as caught:
-        install_dataset(id, config)
-    assert caught.value.exit_code == 2
-    assert_nothing_made(config)
-
-
-def test_folder_without_the_file_is_refused_by_its_name(config: Config, path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{FILENAME}.*--source") as caught:
-        install_dataset(ID, replace(config, offline=True), InstallOptions(source=str(path.parent)))
-    assert ID in str(caught.value)
-    assert_nothing_made(config)
 
 
 # --- the disk -----------------------------------------------------------------------------------
