@@ -108,7 +108,7 @@ class Column(JsonForm):
 
     def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
-        return {**self.to_json(), "bytes": num_rows * self.row_bytes}
+        return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
 
 
 def rows_per_block(row_bytes: int) -> int:
