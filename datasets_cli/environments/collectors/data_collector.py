@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Protocol
 
 from tensordict import TensorDictBase
 
@@ -13,8 +14,32 @@ from datasets_cli.environments.collectors.source import State, Weights
 from datasets_cli.errors import UsageError
 
 
+class Sources(Protocol):
+    """What batches come from: a source in this process, or one in each of several."""
+
+    def set_seed(self, seed: int, static_seed: bool) -> int:
+        """Seed the environments, in which new trajectories begin; return the next seed."""
+
+    def reset(self) -> None:
+        """Begin new trajectories."""
+
+    def update_weights(self, weights: Weights) -> None:
+        """Give the policy other weights."""
+
+    def states(self) -> list[State]:
+        """Return how many trajectories each source had, and its policy's state if it has one."""
+
+    def load_states(self, states: list[State]) -> None:
+        """Begin new trajectories, with the numbers after those of the states."""
+
+    def close(self) -> None:
+        """Close the environments, and end the processes that they are in."""
+
+
 class DataCollector(ABC):
     """Collects rows from environments, batch after batch."""
+
+    _source: Sources
 
     def __init__(self, options: CollectorOptions) -> None:
         self._delivery = Delivery(options)
@@ -50,18 +75,12 @@ class DataCollector(ABC):
             static_seed: give every environment the same seed, and return it.
         """
         self._check_open()
-        return self._set_seed(seed, static_seed)
-
-    @abstractmethod
-    def _set_seed(self, seed: int, static_seed: bool) -> int: ...
+        return self._source.set_seed(seed, static_seed)
 
     def reset(self) -> None:
         """Begin new trajectories in every environment."""
         self._check_open()
-        self._reset()
-
-    @abstractmethod
-    def _reset(self) -> None: ...
+        self._source.reset()
 
     def update_policy_weights_(self, policy_or_weights: Weights = None) -> None:
         """Give the policy other weights, in every process from its next batch on.
@@ -74,10 +93,8 @@ class DataCollector(ABC):
         Raises:
             UsageError: the policy has no weights, or others.
         """
-        self._update_weights(policy_or_weights)
-
-    @abstractmethod
-    def _update_weights(self, weights: Weights) -> None: ...
+        self._check_open()
+        self._source.update_weights(policy_or_weights)
 
     def state_dict(self) -> State:
         """Return the counts of frames and trajectories, and the policy's state if it has one.
@@ -86,10 +103,11 @@ class DataCollector(ABC):
         """
         self._check_open()
         delivery = self._delivery
-        return {"frames": delivery.frames, "iter": delivery.batches, "sources": self._states()}
-
-    @abstractmethod
-    def _states(self) -> list[State]: ...
+        return {
+            "frames": delivery.frames,
+            "iter": delivery.batches,
+            "sources": self._source.states(),
+        }
 
     def load_state_dict(self, state_dict: State) -> None:
         """Continue the counts of a state, with new trajectories.
@@ -98,28 +116,28 @@ class DataCollector(ABC):
             UsageError: it is not the state of such a collector.
         """
         self._check_open()
-        states = state_dict.get("sources")
-        if not isinstance(states, list) or len(states) != len(self._states()):
+        states, count = state_dict.get("sources"), len(self._source.states())
+        if not isinstance(states, list) or len(states) != count:
             raise UsageError(
-                f"{type(self).__name__} has {len(self._states())} sources of batches. Expected: "
-                "the state of one that has as many."
+                f"{type(self).__name__} has {count} sources of batches. Expected: the state of one "
+                "that has as many."
             )
-        self._load_states(states)
+        self._source.load_states(states)
         self._delivery.frames = state_dict["frames"]
         self._delivery.batches = state_dict["iter"]
-
-    @abstractmethod
-    def _load_states(self, states: list[State]) -> None: ...
 
     def shutdown(self) -> None:
         """Close the environments, and end the processes that they are in."""
         if not self.is_closed:
             self.is_closed = True
-            self._close()
-
-    @abstractmethod
-    def _close(self) -> None: ...
+            self._source.close()
 
     def _check_open(self) -> None:
         if self.is_closed:
             raise UsageError(f"{type(self).__name__} is shut down. Make another one.")
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._source}, frames_per_batch={self.frames_per_batch}, "
+            f"total_frames={self.total_frames})"
+        )

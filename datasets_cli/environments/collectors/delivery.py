@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.environments.collectors.options import CollectorOptions
@@ -17,7 +18,7 @@ class Delivery:
         self._options = options
         self.frames_per_batch = whole_number("frames_per_batch", options.frames_per_batch, 1)
         self.total_frames = whole_number("total_frames", options.total_frames)
-        self.storing_device = options.batches_on
+        self._device = options.batches_on
         self.frames = self.batches = 0
         if self.total_frames != -1 and (
             self.total_frames < 1 or self.total_frames % self.frames_per_batch
@@ -36,6 +37,10 @@ class Delivery:
                 f"{options.replay_buffer!r}."
             )
 
+    def place(self, device: torch.device | None) -> None:
+        """Put batches where the environments' tensors are, unless a device was given."""
+        self._device = self._device or device
+
     def is_due(self, begun: int) -> bool:
         """Return whether another batch is to be collected after some frames."""
         return self.total_frames == -1 or begun < self.total_frames
@@ -49,8 +54,8 @@ class Delivery:
         """Return what the user gets of a batch: None where it goes to a replay buffer."""
         self.frames += batch.numel()
         self.batches += 1
-        if self.storing_device is not None:
-            batch = batch.to(self.storing_device)
+        if self._device is not None:
+            batch = batch.to(self._device)
         if self._options.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
         if self._options.postproc is not None:

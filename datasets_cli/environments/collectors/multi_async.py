@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from tensordict import TensorDict
 
-from datasets_cli.environments.collectors.multi_collector import MultiCollector
+from datasets_cli.environments.collectors.data_collector import DataCollector
 from datasets_cli.environments.collectors.options import COLLECTOR, SeveralProcesses
+from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.torchrl_words import takes
 
 
 @takes(**COLLECTOR)
-class MultiAsyncCollector(MultiCollector):
+class MultiAsyncCollector(DataCollector):
     """Collects rows in several processes; a batch is of the one that is ready first.
 
     A process begins its next batch when one is taken, with the weights of that time. In a buffer
@@ -29,11 +30,14 @@ class MultiAsyncCollector(MultiCollector):
 
     @takes_fields(SeveralProcesses)
     def __init__(self, options: SeveralProcesses) -> None:
-        super().__init__(options, options.frames_per_batch)
+        super().__init__(options)
+        self._update_at_each_batch = options.update_at_each_batch
+        self._source: Processes = Processes(options, options.source(self.frames_per_batch))
+        self._delivery.place(self._source.devices[0])
 
     def _collect(self) -> TensorDict:
         self._ask_idle(self._delivery.frames)
-        batch = self._processes.first_batch()
+        batch = self._source.first_batch()
         if self._update_at_each_batch:
             self.update_policy_weights_()
         self._ask_idle(self._delivery.frames + self.frames_per_batch)
@@ -41,10 +45,10 @@ class MultiAsyncCollector(MultiCollector):
 
     def _ask_idle(self, taken: int) -> None:
         """Begin a batch in every process that has none to do, as long as more are due."""
-        for worker in range(len(self._processes)):
-            begun = taken + self._processes.num_asked * self.frames_per_batch
-            if not self._processes.asked(worker) and self._delivery.is_due(begun):
-                self._ask(worker, begun)
+        for worker in range(len(self._source)):
+            begun = taken + self._source.num_asked * self.frames_per_batch
+            if not self._source.asked(worker) and self._delivery.is_due(begun):
+                self._source.ask(worker, random=self._delivery.is_random(begun))
 
 
 MultiaSyncDataCollector = MultiAsyncCollector

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.environments.collectors.multi_collector import MultiCollector
+from datasets_cli.environments.collectors.data_collector import DataCollector
 from datasets_cli.environments.collectors.options import COLLECTOR, JoinedProcesses
+from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.torchrl_words import takes
 
 
 @takes(**COLLECTOR)
-class MultiSyncCollector(MultiCollector):
+class MultiSyncCollector(DataCollector):
     """Collects rows in several processes; a batch has equally many rows of each.
 
     Rows of one environment stay in one lane of the batch, and trajectories continue in the next
@@ -31,23 +31,26 @@ class MultiSyncCollector(MultiCollector):
 
     @takes_fields(JoinedProcesses)
     def __init__(self, options: JoinedProcesses) -> None:
-        frames = whole_number("frames_per_batch", options.frames_per_batch, 1)
-        count = len(options.create_env_fn)
+        super().__init__(options)
+        frames, count = self.frames_per_batch, len(options.create_env_fn)
         if frames % count:
             raise UsageError(
                 f"frames_per_batch is {frames}, which cannot be divided among {count} processes: "
                 "each collects equally many."
             )
         self._joined = options.cat_results
-        super().__init__(options, frames // count)
+        self._update_at_each_batch = options.update_at_each_batch
+        self._source: Processes = Processes(options, options.source(frames // count))
+        self._delivery.place(self._source.devices[0])
 
     def _collect(self) -> TensorDict:
         if self._update_at_each_batch:
             self.update_policy_weights_()
-        workers = range(len(self._processes))
+        is_random = self._delivery.is_random(self._delivery.frames)
+        workers = range(len(self._source))
         for worker in workers:
-            self._ask(worker, self._delivery.frames)
-        parts = [self._processes.batch(worker) for worker in workers]
+            self._source.ask(worker, random=is_random)
+        parts = [self._source.batch(worker) for worker in workers]
         if not isinstance(self._joined, int):
             return torch.stack(parts)
         if not -parts[0].ndim <= self._joined < parts[0].ndim:

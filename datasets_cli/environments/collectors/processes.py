@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import util
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 
+from datasets_cli.environments.collectors.options import SeveralProcesses
+from datasets_cli.environments.collectors.source import SourceOptions, State, Weights, known_weights
 from datasets_cli.environments.collectors.worker import (
     Job,
     Packed,
+    job_of,
     pack_weights,
     receive,
     send,
@@ -30,7 +35,8 @@ class Processes:
 
     # They end when `close` is called, this object is no longer used, or the program ends.
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, options: SeveralProcesses, source: SourceOptions) -> None:
+        jobs = _jobs(options, source)
         context = WorkerContext()
         self._connections: list[Connection] = []
         self._workers: list[Worker] = []
@@ -44,6 +50,7 @@ class Processes:
             theirs.close()  # so that the end of the process is the end of the connection
             self._connections.append(ours)
             self._workers.append(worker)
+        self._policy = options.policy
         self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
         self._waiting: list[int] = []  # for a batch; who was asked first comes first
         self._weights: dict[int, dict[str, Any]] = {}  # that a process does not have yet
@@ -61,10 +68,6 @@ class Processes:
     def asked(self, worker: int) -> bool:
         """Return whether a process was asked for a batch that it has not given yet."""
         return worker in self._waiting
-
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Give every process other weights of its policy, from its next batch on."""
-        self._weights = dict.fromkeys(range(len(self)), pack_weights(weights))
 
     def batch(self, worker: int) -> TensorDict:
         """Return the batch that was asked for; wait for it."""
@@ -87,19 +90,56 @@ class Processes:
             ready = [each for each in self._waiting if self._connections[each] in found]
         return self.batch(ready[0])
 
-    def call(self, worker: int, name: str, *arguments: Any) -> Any:
-        """Give a process a command after the batch that it was asked for; return the answer."""
-        if self.asked(worker) and worker not in self._batches:
-            self._receive(worker)  # neither process then waits for the other to read
-        if worker in self._weights:
-            self._send(worker, "weights", self._weights.pop(worker))
-            self._answer(worker, "weights")
-        self._send(worker, name, *arguments)
-        return self._answer(worker, name)
+    def set_seed(self, seed: int, static_seed: bool) -> int:
+        """Seed the environments, in which new trajectories begin; return the next seed."""
+        self._drop()
+        for worker in range(len(self)):
+            seed = self._call(worker, "set_seed", seed, static_seed)
+        return seed
+
+    def reset(self) -> None:
+        """Begin new trajectories in every environment."""
+        self._drop()
+        for worker in range(len(self)):
+            self._call(worker, "reset")
+
+    def update_weights(self, weights: Weights) -> None:
+        """Give every process other weights of its policy, from its next batch on."""
+        known = known_weights(self._policy, self._policy if weights is None else weights)
+        self._weights = dict.fromkeys(range(len(self)), pack_weights(known))
+
+    def states(self) -> list[State]:
+        """Return how many trajectories each process had, and its policy's state if it has one."""
+        return [state for worker in range(len(self)) for state in self._call(worker, "states")]
+
+    def load_states(self, states: list[State]) -> None:
+        """Begin new trajectories, with the numbers after those of the states."""
+        self._drop()
+        for worker, state in enumerate(states):
+            self._call(worker, "load_states", [state])
 
     def close(self) -> None:
         """End the processes."""
         self._end()
+
+    def __repr__(self) -> str:
+        return f"{len(self)} processes"
+
+    def _drop(self) -> None:
+        """Drop the batches that are being collected."""
+        for worker in range(len(self)):
+            if self.asked(worker):
+                self.batch(worker)
+
+    def _call(self, worker: int, name: str, *arguments: Any) -> Any:
+        """Give a process a command after the batch that it was asked for; return the answer."""
+        if self.asked(worker) and worker not in self._batches:
+            self._receive(worker)  # neither process then waits for the other to read
+        if worker in self._weights:
+            self._send(worker, "update_weights", self._weights.pop(worker))
+            self._answer(worker, "update_weights")
+        self._send(worker, name, *arguments)
+        return self._answer(worker, name)
 
     def _send(self, worker: int, *message: Any) -> None:
         self._check()
@@ -154,3 +194,19 @@ def _end(connections: Sequence[Connection], workers: Sequence[Worker]) -> None:
         if worker.is_alive():
             worker.terminate()
             worker.join()
+
+
+def _jobs(options: SeveralProcesses, source: SourceOptions) -> list[Job]:
+    arguments, count = options.create_env_kwargs, len(options.create_env_fn)
+    given = arguments if isinstance(arguments, Sequence) else [arguments] * count
+    seed = int(torch.randint(2**62, ()))  # of torch's global random numbers
+    return [
+        job_of(
+            options.create_env_fn[worker],
+            given[worker],
+            options.policy,
+            replace(source, worker=worker, num_workers=count),
+            seed + worker,
+        )
+        for worker in range(count)
+    ]

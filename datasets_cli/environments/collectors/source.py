@@ -114,16 +114,16 @@ class Source:
             return
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
-    def state_dict(self) -> State:
+    def states(self) -> list[State]:
         """Return how many trajectories there were, and the policy's state if it has one."""
-        found: State = {"trajectories": self.environment.stepper.num_ids - self._first_id}
+        state: State = {"trajectories": self.environment.stepper.num_ids - self._first_id}
         if isinstance(self._policy, torch.nn.Module):
-            found["policy"] = self._policy.state_dict()
-        return found
+            state["policy"] = self._policy.state_dict()
+        return [state]
 
-    def load_state_dict(self, state: State) -> None:
+    def load_states(self, states: list[State]) -> None:
         """Begin new trajectories, with the numbers after those of the state."""
-        stepper = self.environment.stepper
+        (state,), stepper = states, self.environment.stepper
         stepper.begin()
         self._first_id = int(stepper.ids.min()) - state["trajectories"]
         if "policy" in state:
@@ -132,6 +132,9 @@ class Source:
     def close(self) -> None:
         """Close the environment."""
         self.environment.close()
+
+    def __repr__(self) -> str:
+        return repr(self.environment)
 
 
 def environment_of(

@@ -6,7 +6,7 @@ import pickle
 import random
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -98,7 +98,7 @@ def work(connection: Connection, job: Job) -> None:
             name, *arguments = receive(connection)
             if name == "close":
                 break
-            send(connection, (name, _COMMANDS[name](source, *arguments)))
+            send(connection, (name, _do(source, name, arguments)))
     except (EOFError, ConnectionError):
         pass  # the other process has ended
     except Exception as error:
@@ -128,22 +128,17 @@ def _sendable(error: Exception, worker: int) -> RldsError:
     )
 
 
-def _set_weights(source: Source, weights: dict[str, Any]) -> None:
-    source.update_weights({name: _tensor(value) for name, value in weights.items()})
-
-
-def _collect(source: Source, is_random: bool, weights: dict[str, Any] | None) -> Packed:
+def _do(source: Source, name: str, arguments: list[Any]) -> Any:
+    """Return what a method of a source gives; it collects with other weights if they came."""
+    if name == "update_weights":
+        return source.update_weights(_unpacked(*arguments))
+    if name != "collect":
+        return getattr(source, name)(*arguments)
+    is_random, weights = arguments
     if weights is not None:
-        _set_weights(source, weights)
+        source.update_weights(_unpacked(weights))
     return pack(source.collect(random=is_random))
 
 
-_COMMANDS: dict[str, Callable[..., Any]] = {
-    "collect": _collect,
-    "weights": _set_weights,
-    "seed": Source.set_seed,
-    "reset": Source.reset,
-    "state": Source.state_dict,
-    "load": Source.load_state_dict,
-}
-"""What a process can be told."""
+def _unpacked(weights: dict[str, Any]) -> dict[str, Any]:
+    return {name: _tensor(value) for name, value in weights.items()}

@@ -120,7 +120,7 @@ def failures() -> None:
                 collector.next()
         with pytest.raises(RldsError, match="ended when one of them failed"):
             collector.next()
-        assert not [each for each in collector._processes._workers if each.is_alive()]
+        assert not [each for each in collector._source._workers if each.is_alive()]
 
 
 def test_weights_states_and_seeds() -> None:
