@@ -144,7 +144,8 @@ def used_besides_verbs(path: Path) -> set[str]:
     """Return what a file of the command line imports or calls that is no verb and not light."""
     light = ("errors", "config", "progress", "progress_bars", "progress_lines", "quantities")
     light += ("system_errors", "version", "options")
-    light += ("parallel.engine", "preprocessing.options")  # which verbs and commands take alike
+    # Which verbs and commands take alike.
+    light += ("parallel.engine", "preprocessing.options", "environments.record.options")
     allowed = {f"datasets_cli.{name}" for name in light}
     # What the verbs return and take is public, and so may be named here.
     classes = {name for name in CLASSES if TABLE[name] not in allowed}

@@ -10,15 +10,19 @@ import typer
 import datasets_cli
 from datasets_cli.cli.parser.arguments import Layout
 from datasets_cli.cli.parser.completion import recorded_names
+from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import state_of
+from datasets_cli.environments.record.options import RecordOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import human_bytes, human_count
 
 _CHECKS: dict[str, Any] = {"true": True, "false": False}
 
 
+@options_of(options=RecordOptions)
 def record(
     context: typer.Context,
+    *,
     env: Annotated[
         str,
         typer.Argument(
@@ -40,27 +44,13 @@ def record(
             help="Chooses actions: takes a TensorDict [n] with observation, gives one with action.",
         ),
     ] = "random",
-    episodes: Annotated[int | None, typer.Option(metavar="N", help="Episodes to record.")] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Steps to record instead; the last episode is cut there."),
-    ] = None,
-    envs: Annotated[
-        int, typer.Option(metavar="N", help="Environments that each worker steps side by side.")
-    ] = 1,
+    options: Given,
     workers: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             help="Processes; by default all cores if the work is worth it, 0 for none.",
         ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Of environments, random actions and torch.")
-    ] = 0,
-    max_episode_steps: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Step limit of an episode, instead of the environment's."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -98,12 +88,8 @@ def record(
         env,
         out,
         policy=policy,
-        num_episodes=episodes,
-        num_steps=steps,
-        num_envs=envs,
         num_workers=workers,
-        seed=seed,
-        max_episode_steps=max_episode_steps,
+        **options,
         env_options=dict(map(_option, option or [])),
         layout=layout,
         append=append,

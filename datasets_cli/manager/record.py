@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.environments.actions import CheckActions
-from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.environments.record.run import Run
 from datasets_cli.environments.record.stage import FAMILY, stage
 from datasets_cli.errors import UsageError
 from datasets_cli.install.results import InstalledDataset
+from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.function_digest import name_of
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
@@ -39,50 +39,40 @@ PLAN = "recording.json"
 CHUNKS = "chunks"
 
 
-def record(
-    env: str,
-    out: str,
-    *,
-    policy: str | PolicyFunction = "random",
-    num_episodes: int | None = None,
-    num_steps: int | None = None,
-    num_envs: int = 1,
-    num_workers: int | None = 0,
-    seed: int = 0,
-    max_episode_steps: int | None = None,
-    env_options: Mapping[str, Any] | None = None,
-    layout: str | None = None,
-    append: bool = False,
-    check_actions: CheckActions = True,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> InstalledDataset:
-    """Record episodes of an environment into the dataset ``recorded/<out>``.
+@dataclass(frozen=True)
+class RecordCall(RootOptions, Recording):
+    """What ``record`` takes.
 
     Args:
-        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
-            it.
         out: name of the dataset.
         policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
             with the ``observation`` of each environment, and returns one with ``action``, or the
             actions.
-        num_episodes: episodes to record.
-        num_steps: steps to record instead; the last episode is cut there, and ends as truncated.
-        num_envs: environments that each worker steps side by side. A policy that draws from torch
-            draws otherwise for another number; everything else is the same.
         num_workers: processes, this process where 0; all cores where None, if the work is worth
             their start. The values do not depend on it.
-        seed: of the environments, of random actions, and of torch.
-        max_episode_steps: the step limit of an episode; None for the environment's.
-        env_options: further arguments of ``gymnasium.make``, JSON values.
         layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
         append: add the episodes to the dataset that is there.
         check_actions: True refuses what is no action, such as NaN, and says at the end how many
             were out of bounds; ``"strict"`` refuses these, too, and False nothing.
         progress: told of the steps; None draws a bar on a terminal.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    out: str
+    _: KW_ONLY
+    policy: str | PolicyFunction = RANDOM
+    num_workers: int | None = 0
+    layout: str | None = None
+    append: bool = False
+    check_actions: CheckActions = True
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        """Leave the checks to the Recording that is made of it, once there is a root."""
+
+
+@takes_fields(RecordCall)
+def record(call: RecordCall) -> InstalledDataset:
+    """Record episodes of an environment into the dataset ``recorded/<out>``.
 
     Raises:
         UsageError: the dataset is there and is of something else, the environment or the policy
@@ -90,36 +80,26 @@ def record(
         RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
             the same call continues there.
     """
-    config = choose_config(root, config)
-    name = policy if isinstance(policy, str) else name_of(policy)
-    wanted = RecordOptions(
-        env,
-        name,
-        num_episodes=num_episodes,
-        num_steps=num_steps,
-        num_envs=num_envs,
-        seed=seed,
-        max_episode_steps=max_episode_steps,
-        env_options=env_options or {},
-    )
-    function = None if policy == RANDOM else policy
+    config, layout = call.chosen_config(), call.layout
+    recording = part_of(call, Recording)
+    function = None if call.policy == RANDOM else call.policy
     if isinstance(function, str):
         function = load_function(function, option="--policy")
-    place, id = CacheRoot(config.root), recorded_id(out)
+    place, id = CacheRoot(config.root), recorded_id(call.out)
     if layout not in (None, *LAYOUTS):
         raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
     with (
-        shown(progress, "steps recorded") as told,
+        shown(call.progress, "steps recorded") as told,
         locked(place.lock(id), id, config.lock_timeout, told),
     ):
         restore(place, id)
         folder = place.dataset(id)
         older = open_dataset(folder) if has_manifest(folder) else None
-        run = Run(wanted, function, older.manifest if older and append else None, check_actions)
-        if older is None or append:
-            manifest = _recorded(
-                run, older, place, id, layout, Workers(num_workers=num_workers), told
-            )
+        earlier = older.manifest if older and call.append else None
+        run = Run(recording, function, earlier, call.check_actions)
+        if older is None or call.append:
+            workers = Workers(num_workers=call.num_workers)
+            manifest = _recorded(run, older, place, id, layout, workers, told)
         elif _is_same(older.manifest.metadata.get("recordings"), run.plan):
             manifest = older.manifest
         else:

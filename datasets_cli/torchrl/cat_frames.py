@@ -9,7 +9,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.samplers.slices import SlicePerRow
-from datasets_cli.replay.samplers.slicing import SliceOptions
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
 from datasets_cli.replay.transforms.windows import Padding
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
@@ -33,7 +32,6 @@ class StackArguments(TrajectoryArguments):
     _: KW_ONLY
     truncated_key: NestedKey | None = None
     init_key: NestedKey | None = None
-    strict_length: bool = True
 
 
 class CatFrames(StackedSteps):
@@ -117,5 +115,5 @@ class CatFrames(StackedSteps):
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        slicing = arguments.slicing(SliceOptions(slice_len=self.N))
+        slicing = arguments.slicing(num_slices=None, slice_len=self.N)
         return StackedSlices(self), SlicePerRow(slicing)

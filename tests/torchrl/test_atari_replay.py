@@ -83,19 +83,13 @@ def test_the_attributes_of_torchrl_s_page_are_there(run: Logger) -> None:
     assert len(numbers) == len(replay.trajectories) == int(episodes[-1]) + 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_slices": 4, "strict_len": False},
-        {"slice_len": 8, "strict_length": False},
-        {"slice_len": 8},
-    ],
-)
+@pytest.mark.parametrize("arguments", [{"slice_len": 8}, {"num_slices": 4}])
+@pytest.mark.parametrize("strict", [{"strict_len": False}, {"strict_length": False}, {}])
 def test_slices_are_consecutive_steps_of_one_episode(
-    run: Logger, arguments: dict[str, Any]
+    run: Logger, arguments: dict[str, Any], strict: dict[str, bool]
 ) -> None:
     replay = AtariDQNExperienceReplay(
-        PART, batch_size=32, source=str(run.folder), seed=0, **arguments
+        PART, batch_size=32, source=str(run.folder), seed=0, **arguments, **strict
     )
     for _ in range(20):
         batch = replay.sample()

@@ -23,7 +23,7 @@ import torch
 
 from datasets_cli.environments.actions import CheckActions, Outside
 from datasets_cli.environments.record.episodes import Columns, Episodes, Piece
-from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import seed_of
 from datasets_cli.sources.disk import disk_errors
 
@@ -34,7 +34,7 @@ CHUNK = "chunk.json"
 class ChunkTask:
     """Episodes to record, and everything that a worker needs."""
 
-    options: RecordOptions
+    options: Recording
     number: int
     first: int
     stop: int

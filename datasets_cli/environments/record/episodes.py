@@ -19,7 +19,7 @@ from datasets_cli.environments.actions import Actions, CheckActions, Outside
 from datasets_cli.environments.lanes import VectorLanes
 from datasets_cli.environments.leaves import leaves_of
 from datasets_cli.environments.policies import Actor, actor_of
-from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import (
     PolicyFunction,
     RandomActions,
@@ -60,9 +60,9 @@ class Piece:
 class Episodes:
     """Environments that are stepped through some episodes."""
 
-    def __init__(self, options: RecordOptions, numbers: range, check_actions: CheckActions) -> None:
+    def __init__(self, options: Recording, numbers: range, check_actions: CheckActions) -> None:
         self._options, self._numbers = options, numbers
-        self._envs = _NamedFailures(make_environments(options), options.env)
+        self._envs = make_environments(options)
         lanes = VectorLanes(self._envs)
         self._space = lanes.action_space
         self._observations = leaves_of(
@@ -86,10 +86,11 @@ class Episodes:
         room = self._room()
         # One step more than are wanted of all episodes: a row that is cut there is not kept.
         limit = self._options.num_steps and self._options.num_steps + 1
-        self._stepper.begin()
+        with _failures_of(self._options.env):
+            self._stepper.begin()
         while not self._is_over():
             rows = Rows(self._observations, self._batch, room, torch.float64)
-            with torch.no_grad():
+            with torch.no_grad(), _failures_of(self._options.env):
                 taken = self._stepper.roll(actor, rows, max_frames=limit, is_over=self._is_over)
             yield from self._pieces_of(rows, taken)
 
@@ -143,10 +144,10 @@ class Episodes:
         }
 
 
-def make_environments(options: RecordOptions) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+def make_environments(options: Recording) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
     """Return the environments of one worker."""
     limit = options.max_episode_steps
-    own: Any = {**options.env_options, **({"max_episode_steps": limit} if limit else {})}
+    own: Any = {**(options.env_options or {}), **({"max_episode_steps": limit} if limit else {})}
     try:
         return gymnasium.make_vec(
             options.env,
@@ -162,26 +163,12 @@ def make_environments(options: RecordOptions) -> gymnasium.vector.VectorEnv[Any,
         ) from error
 
 
-class _NamedFailures(gymnasium.vector.VectorWrapper):
-    """Environments whose failures have their name."""
-
-    def __init__(self, envs: gymnasium.vector.VectorEnv, name: str) -> None:
-        super().__init__(envs)
-        self._name = name
-
-    def reset(self, **options: Any) -> Any:
-        """Reset environments."""
-        with self._named("reset"):
-            return self.env.reset(**options)
-
-    def step(self, actions: Any) -> Any:
-        """Take a step in all environments."""
-        with self._named("step"):
-            return self.env.step(actions)
-
-    @contextmanager
-    def _named(self, method: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raise RldsError(f"{self._name} failed in {method}(): {failure_of(error)}") from error
+@contextmanager
+def _failures_of(env: str) -> Iterator[None]:
+    """Give failures, which are the environment's where they are not told of yet, its name."""
+    try:
+        yield
+    except RldsError:
+        raise
+    except Exception as error:
+        raise RldsError(f"{env} failed: {failure_of(error)}") from error

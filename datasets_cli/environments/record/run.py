@@ -20,7 +20,7 @@ from datasets_cli.environments.record.chunks import (
     record_chunk,
 )
 from datasets_cli.environments.record.episodes import make_environments
-from datasets_cli.environments.record.options import RecordOptions
+from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
@@ -48,7 +48,7 @@ class Run:
 
     def __init__(
         self,
-        options: RecordOptions,
+        options: Recording,
         policy: PolicyFunction | None,
         older: Manifest | None,
         check_actions: CheckActions = True,
@@ -74,8 +74,9 @@ class Run:
     def plan(self) -> dict[str, Any]:
         """Everything that decides the values, as JSON values."""
         return {
-            **self.options.to_json(),
+            "env": self.options.env,
             "policy": self.policy_entry,
+            **self.options.to_json(),
             "first_episode": self.first_episode,
             "gymnasium": gymnasium.__version__,
         }

@@ -30,8 +30,7 @@ class SliceOptions:
     Args:
         num_slices: slices in a batch; exclusive with ``slice_len``.
         slice_len: rows in a slice; exclusive with ``num_slices``.
-        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
-            and the batch is shorter than asked for.
+        strict_length: never draw from a trajectory shorter than a slice.
     """
 
     num_slices: int | None = None

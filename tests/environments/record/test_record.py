@@ -120,6 +120,16 @@ def test_a_call_that_failed_before_the_first_episode_was_finished_may_be_mended(
     assert files_of("x") == files_of("whole")
 
 
+def test_who_failed_is_named_with_the_line_of_its_code() -> None:
+    where = r": ZeroDivisionError: of the {} \(.*toys.py, line \d+, in {}\)"
+    with pytest.raises(
+        RldsError, match=r"^The policy .*broken failed" + where.format("policy", "broken")
+    ):
+        record(CARTPOLE, "x", num_episodes=1, policy=toys.broken)
+    with pytest.raises(RldsError, match="^Falling-v0 failed" + where.format("environment", "step")):
+        record("Falling-v0", "y", num_episodes=1)
+
+
 def test_episodes_that_are_added_continue_the_numbers() -> None:
     record(CARTPOLE, "whole", num_episodes=7)
     record(CARTPOLE, "parts", num_episodes=3)

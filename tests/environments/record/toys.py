@@ -59,6 +59,15 @@ class Endless(gymnasium.Env[int, int]):
         return self.steps, 1.0, False, False, {}
 
 
+class Falling(Endless):
+    """Fails in its third step."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if self.steps == 2:
+            raise ZeroDivisionError("of the environment")
+        return super().step(action)
+
+
 class Written(gymnasium.Env[dict[str, Any], int]):
     """Says how many steps it made as a number, and as text."""
 
@@ -80,6 +89,7 @@ class Written(gymnasium.Env[dict[str, Any], int]):
 
 gymnasium.register("Corridor-v0", entry_point=f"{__name__}:Corridor")
 gymnasium.register("Endless-v0", entry_point=f"{__name__}:Endless")
+gymnasium.register("Falling-v0", entry_point=f"{__name__}:Falling")
 gymnasium.register("Written-v0", entry_point=f"{__name__}:Written", max_episode_steps=3)
 
 
