@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import reprlib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, partial
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -43,9 +43,10 @@ class WrongValue(ValueError):
         told = f"expected {self.expected}, found {reprlib.repr(self.found)}"
         return f"{self.where}: {told}" if self.where else told
 
-    def below(self, where: str) -> WrongValue:
-        """Return the error of a value that is at ``where`` in another one."""
-        return WrongValue(where + self.args[0], self.expected, self.found)
+    def below(self, name: str | int) -> WrongValue:
+        """Return the error of a value that another one has under a name or number."""
+        above = f"[{name}]" if isinstance(name, int) else name and f".{name}"
+        return WrongValue(above + self.args[0], self.expected, self.found)
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,12 @@ def whole(least: int, most: int, shown: str) -> Check:
 
 def has_fields_of(kind: type) -> Check:
     """Return the check of an object that stays one, and has what a dataclass would be made of."""
-    return Check("an object", lambda value: _object(kind, value))
+    return Check("an object", lambda value: _attributes(kind, value) is not None)
 
 
 def decode(kind: type[T], value: object, where: str = "") -> T:
     """Return what a value of JSON is by a hint; ``where`` it is begins the path in an error."""
-    try:
-        made: T = _maker(cast(Any, kind))(value)
-    except WrongValue as error:
-        raise error.below(where) from None
+    made: T = _each(_shape(cast(Any, kind)), [value], [where])[0]
     return made
 
 
@@ -96,38 +94,45 @@ class _Shape(NamedTuple):
     types: tuple[type, ...]
     expected: str
     make: Make | None = None
-    holds: Callable[[Any], object] | None = None
+    holds: Make | None = None
+
+
+def _each(shape: _Shape, values: Iterable[Any], names: Collection[str] = ()) -> list[Any]:
+    """Return what is made of values; in an error they have numbers where they have no names."""
+    types, expected, make, holds = shape
+    all_made: list[Any] = []
+    value: Any = None
+    try:
+        for value in values:
+            if type(value) not in types:
+                raise WrongValue("", expected, value)
+            made = value if make is None else make(value)
+            if holds is not None and not holds(made):
+                raise WrongValue("", expected, value)
+            all_made.append(made)
+    except WrongValue as error:
+        done = len(all_made)
+        raise error.below([*names][done] if names else done) from None
+    return all_made
 
 
 @cache
-def _maker(hint: Any) -> Make:
-    return _make_by(_shape(hint))
-
-
-def _make_by(shape: _Shape) -> Make:
-    types, expected, make, holds = shape
-
-    def checked(value: Any) -> Any:
-        if type(value) not in types:
-            raise WrongValue("", expected, value)
-        made = value if make is None else make(value)
-        if holds is not None and not holds(made):
-            raise WrongValue("", expected, value)
-        return made
-
-    return checked
-
-
 def _shape(hint: Any) -> _Shape:
     if hint in _PLAIN:
         return _PLAIN[hint]
     if shape := _GENERIC.get(typing.get_origin(hint)):
         return shape(*typing.get_args(hint))
-    return _Shape((dict,), "an object", getattr(hint, "from_json", partial(_object, hint)))
+    make = getattr(hint, "from_json", lambda value: hint(**_attributes(hint, value)))
+    return _Shape((dict,), "an object", make)
 
 
 def _annotated(hint: Any, check: Check) -> _Shape:
-    return _shape(hint)._replace(expected=check.expected, holds=check.holds)
+    shape, holds = _shape(hint), check.holds
+    if (first := shape.holds) is not None:
+        return shape._replace(
+            expected=check.expected, holds=lambda made: first(made) and holds(made)
+        )
+    return shape._replace(expected=check.expected, holds=holds)
 
 
 def _literal(*values: Any) -> _Shape:
@@ -137,80 +142,73 @@ def _literal(*values: Any) -> _Shape:
 
 def _union(*hints: Any) -> _Shape:
     shapes = [_shape(hint) for hint in hints]
-    makes = {kind: _make_by(shape) for shape in shapes for kind in shape.types}
+    by_type = {kind: shape for shape in shapes for kind in shape.types}
     *words, last = [shape.expected for shape in shapes]
     expected = f"{', '.join(words)} or {last}"
 
     def make(value: Any) -> Any:
         try:
-            return makes[type(value)](value)
+            return _each(by_type[type(value)], [value], [""])[0]
         except WrongValue as error:
             if error.where or type(value) is dict:
                 raise
             raise WrongValue("", expected, value) from None  # in the words of all hints
 
-    return _Shape(tuple(makes), expected, make)
+    is_plain = not any(shape.make or shape.holds for shape in shapes)
+    return _Shape(tuple(by_type), expected, None if is_plain else make)
 
 
-def _list(kind: Any, make: Make, value: list[Any]) -> Any:
-    made: list[Any] = []
-    try:
-        for each in value:
-            made.append(make(each))
-    except WrongValue as error:
-        raise error.below(f"[{len(made)}]") from None
-    return kind(made)
+def _list(kind: Any, hint: Any) -> _Shape:
+    shape = _shape(hint)
+    return _Shape((list,), "a list", lambda value: kind(_each(shape, value)))
 
 
-def _mapping(make: Make, value: dict[str, Any]) -> dict[str, Any]:
-    made, name = {}, ""
-    try:
-        for name, each in value.items():
-            made[name] = make(each)
-    except WrongValue as error:
-        raise error.below(f".{name}") from None
-    return made
+def _mapping(_: Any, hint: Any) -> _Shape:
+    shape = _shape(hint)
+
+    def make(value: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(value, _each(shape, value.values(), value), strict=True))
+
+    return _Shape((dict,), "an object", None if hint is Any else make)
 
 
-def _object(kind: Any, value: dict[str, Any]) -> Any:
-    """Return the dataclass that an object of JSON is."""
-    made: dict[str, Any] = {}
-    known, is_closed = _fields(kind)
+def _attributes(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """Return what a dataclass is made of, from an object of JSON."""
+    known, names = _fields(kind)
+    all_made: dict[str, Any] = {}
     name = ""
     try:
-        for name, attribute, make, is_needed in known:
+        for name, attribute, is_needed, (types, expected, make, holds) in known:
             if not name or name in value:
-                made[attribute] = make(value[name] if name else value)
+                found = value[name] if name else value
+                if type(found) not in types:
+                    raise WrongValue("", expected, found)
+                made = found if make is None else make(found)
+                if holds is not None and not holds(made):
+                    raise WrongValue("", expected, found)
+                all_made[attribute] = made
             elif is_needed:
-                raise WrongValue("", "a value")
+                raise WrongValue("", expected)
     except WrongValue as error:
-        raise error.below(f".{name}" if name else "") from None
-    names = [field.name for field in known] if is_closed else []
-    if is_closed and (unknown := [name for name in value if name not in names]):
+        raise error.below(name) from None
+    if names and (unknown := [name for name in value if name not in names]):
         raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
-    return kind(**made)
-
-
-class _Field(NamedTuple):
-    """A field: its name in JSON, empty where its value's own names stand there, and in Python."""
-
-    name: str
-    attribute: str
-    make: Make
-    is_needed: bool
+    return all_made
 
 
 @cache
-def _fields(kind: Any) -> tuple[list[_Field], bool]:
-    """Return the fields of a dataclass, and whether an object has no others."""
+def _fields(kind: Any) -> tuple[list[tuple[str, str, bool, _Shape]], list[str]]:
+    """Return name, attribute, whether it is needed, and shape of each field, and the names that an
+    object may have, none for any. A field whose value's own names stand in JSON has no name.
+    """
     hints = typing.get_type_hints(kind, include_extras=True)
     needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
     known = [
-        _Field("" if is_spread else name, path, _maker(hints[path]), needed[path])
+        ("" if is_spread else name, path, needed[path], _shape(hints[path]))
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]
-    return known, getattr(kind, "CLOSED", False)
+    return known, [name for name, *_ in known] if getattr(kind, "CLOSED", False) else []
 
 
 def _digits(value: str) -> bytes:
@@ -236,8 +234,9 @@ _GENERIC: dict[Any, Callable[..., _Shape]] = {
     typing.Literal: _literal,
     typing.Union: _union,
     UnionType: _union,
-    list: lambda hint: _Shape((list,), "a list", partial(_list, list, _maker(hint))),
-    tuple: lambda hint, _: _Shape((list,), "a list", partial(_list, tuple, _maker(hint))),
-    dict: lambda _, hint: _Shape((dict,), "an object", partial(_mapping, _maker(hint))),
-    Mapping: lambda _, hint: _Shape((dict,), "an object", partial(_mapping, _maker(hint))),
+    list: lambda hint: _list(list, hint),
+    tuple: lambda hint, _: _list(tuple, hint),
+    Sequence: lambda hint: _list(tuple, hint),
+    dict: _mapping,
+    Mapping: _mapping,
 }

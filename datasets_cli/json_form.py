@@ -16,6 +16,7 @@ Without the line the form has the fields, in their order. ``checked_json`` reads
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -23,7 +24,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, ClassVar, NamedTuple
 
-_ENTRY = re.compile(r"(\*?)(\w+)(?:=([\w.]+))?(\|null)?(\??)")
+_NAME = re.compile(r"(\*?)(\w+)(?:=([\w.]+))?(\|null)?(\??)")
 
 
 class JsonForm:
@@ -38,7 +39,12 @@ class JsonForm:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return _form(self)
+        document: dict[str, Any] = encode(self)
+        return document
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return the names of the form and their values, which need not be of JSON."""
+        return form_of(self)
 
 
 class Entry(NamedTuple):
@@ -55,41 +61,47 @@ class Entry(NamedTuple):
 def entries_of(kind: type) -> tuple[Entry, ...]:
     """Return the names of the form of a dataclass."""
     names = getattr(kind, "JSON", "").split() or [field.name for field in fields(kind)]
-    return tuple(_entry(name) for name in names)
+    parts = [_NAME.fullmatch(name) for name in names]
+    assert all(parts), names
+    return tuple(
+        Entry(name, path or name, bool(star), bool(null), bool(mark))
+        for star, name, path, null, mark in (each.groups("") for each in parts if each)
+    )
 
 
 def encode(value: Any) -> Any:
     """Return a value as JSON values: dataclasses by their forms, paths as text, bytes as digits."""
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def form_of(value: Any) -> dict[str, Any]:
+    """Return the names of the form of a dataclass, and their values."""
+    form: dict[str, Any] = {}
+    for name, path, is_spread, has_null, is_optional in entries_of(value.__class__):
+        found = value
+        for part in path.split("."):
+            found = None if found is None else getattr(found, part)
+        if has_null and not found:
+            found = None
+        if is_spread:
+            form |= form_of(found)
+        elif found is not None or not is_optional:
+            form[name] = found
+    return form
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON does not have by values that it has, or that are asked for next."""
+    if isinstance(value, JsonForm):
+        return value.json_fields()
     if hasattr(value, "to_json"):
         return value.to_json()
     if is_dataclass(value):
-        return _form(value)
-    if isinstance(value, Mapping):
-        return {name: encode(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [encode(each) for each in value]
+        return form_of(value)
     if isinstance(value, bytes):
         return value.hex()
-    return str(value) if isinstance(value, PurePath) else value
-
-
-def _form(value: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for entry in entries_of(value.__class__):
-        each = value
-        for name in entry.path.split("."):
-            each = None if each is None else getattr(each, name)
-        if entry.is_spread:
-            found |= encode(each)
-        elif entry.has_null and not each:
-            each = None
-        if not entry.is_spread and not (entry.is_optional and each is None):
-            found[entry.name] = encode(each)
-    return found
-
-
-def _entry(text: str) -> Entry:
-    parts = _ENTRY.fullmatch(text)
-    assert parts, text
-    star, name, path, null, mark = parts.groups("")
-    return Entry(name, path or name, bool(star), bool(null), bool(mark))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{value!r} is no value of JSON")

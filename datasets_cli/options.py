@@ -82,8 +82,8 @@ class _Taking(Generic[P, Options]):
         make: Any = self.kind
         own = inspect.signature(body)
         *first, _ = own.parameters.values()
-        taken = inspect.signature(make).parameters
-        signature = own.replace(parameters=[*first, *taken.values()])
+        taken = _own_first(make)
+        signature = own.replace(parameters=[*first, *taken])
 
         @functools.wraps(body)
         def call(*positional: Any, **named: Any) -> Any:
@@ -103,7 +103,7 @@ class _Taking(Generic[P, Options]):
             "return": signature.return_annotation,
         }
         docs = argument_docs(make)
-        arguments = [docs[name] for name in taken if name in docs]
+        arguments = [docs[each.name] for each in taken if each.name in docs]
         if body.__name__ == "__init__":
             return _Constructor(call, arguments)  # type: ignore[return-value]
         call.__doc__ = _with_arguments(body.__doc__, arguments)
@@ -120,6 +120,19 @@ class _Constructor:
     def __set_name__(self, owner: type, name: str) -> None:
         owner.__doc__ = _with_arguments(owner.__doc__, self.arguments)
         setattr(owner, name, self.call)
+
+
+def _own_first(kind: type) -> list[inspect.Parameter]:
+    """Return what a dataclass takes: keywords that are its own before those of its bases."""
+    places = {
+        name: place
+        for place, each in reversed([*enumerate(kind.__mro__)])
+        for name in inspect.get_annotations(each)
+    }
+    parameters = inspect.signature(kind).parameters.values()
+    by_place = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    keywords = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    return [*by_place, *sorted(keywords, key=lambda each: places[each.name])]
 
 
 def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -50,22 +49,3 @@ def expect_rows(progress: Progress, id: str, done: int, total: int) -> None:
     expecting = getattr(progress, "expecting_rows", None)
     if expecting is not None:
         expecting(id, done, total)
-
-
-@dataclass(frozen=True)
-class RowRate:
-    """How fast all workers together write the rows of a dataset."""
-
-    had: int
-    total: int
-    began: float
-
-    def per_second(self, done: int, now: float) -> float | None:
-        """Return rows per second since the beginning; None while that is not known."""
-        seconds = now - self.began
-        return (done - self.had) / seconds if seconds > 0 and done > self.had else None
-
-    def seconds_left(self, done: int, now: float) -> float | None:
-        """Return the remaining time at that speed; None while that is not known."""
-        speed = self.per_second(done, now)
-        return (self.total - done) / speed if speed else None

@@ -6,11 +6,31 @@ import json
 import math
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from datasets_cli.progress import RowRate, Silent
+from datasets_cli.progress import Silent
 
 SECONDS_A_LINE = 1.0
+
+
+@dataclass(frozen=True)
+class RowRate:
+    """How fast all workers together write the rows of a dataset."""
+
+    had: int
+    total: int
+    began: float
+
+    def per_second(self, done: int, now: float) -> float | None:
+        """Return rows per second since the beginning; None while that is not known."""
+        seconds = now - self.began
+        return (done - self.had) / seconds if seconds > 0 and done > self.had else None
+
+    def seconds_left(self, done: int, now: float) -> float | None:
+        """Return the remaining time at that speed; None while that is not known."""
+        speed = self.per_second(done, now)
+        return (self.total - done) / speed if speed else None
 
 
 class JsonLines(Silent):

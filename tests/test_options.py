@@ -116,8 +116,8 @@ def test_the_body_gets_one_object_of_all_that_is_given() -> None:
 
 
 def test_the_signature_is_written_out() -> None:
-    shown = "(id: 'str', count: 'int' = 1, *, root: 'str | None' = None, seed: 'int' = 0, "
-    shown += "replacement: 'bool' = True, text: 'bool' = False) -> 'Call'"
+    shown = "(id: 'str', count: 'int' = 1, *, text: 'bool' = False, seed: 'int' = 0, "
+    shown += "replacement: 'bool' = True, root: 'str | None' = None) -> 'Call'"
     assert str(inspect.signature(draw)) == shown
     assert shown in pydoc.plain(pydoc.render_doc(draw))
     assert [*inspect.signature(Drawer).parameters] == [*inspect.signature(draw).parameters]
@@ -137,8 +137,8 @@ def test_the_signature_is_written_out() -> None:
 def test_the_docstring_has_what_the_dataclasses_say_of_each_argument() -> None:
     assert draw.__doc__ == (
         "Draw rows.\n\nAny number of them.\n\nArgs:\n    id: of the dataset.\n    count: of rows.\n"
-        "    root: the cache root.\n    seed: of the draws, and of\n        epochs.\n"
-        "    replacement: draw with replacement.\n\nRaises:\n"
+        "    seed: of the draws, and of\n        epochs.\n    replacement: draw with replacement.\n"
+        "    root: the cache root.\n\nRaises:\n"
         "    ValueError: the seed is below 0."
     )
     assert draw_of.__doc__ == (

@@ -9,8 +9,8 @@ import pytest
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.progress import RowRate, Silent, expect_rows
-from datasets_cli.progress_lines import JsonLines
+from datasets_cli.progress import Silent, expect_rows
+from datasets_cli.progress_lines import JsonLines, RowRate
 
 
 class Own(Silent):

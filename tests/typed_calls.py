@@ -29,6 +29,7 @@ from datasets_cli import (
     SliceSamplerWithoutReplacement,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
+    open_dataset,
     open_storage,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -64,6 +65,8 @@ def right() -> None:
     AtariDQNExperienceReplay("Pong/5", checkpoints="0:2", strict_len=False)
     assert_type(Mixture({replay: 0.5}, 8, epoch="first", rank=0), Mixture)
     assert_type(open_storage(folder="door", text=True, contiguous=True), DatasetStorage)
+    assert_type(open_dataset("door", device="cpu", root=Path("root")), DatasetStorage)
+    assert_type(open_dataset("NAME", project="rlds.toml"), TensorDictReplayBuffer)
     assert_type(samplers.RandomSampler(), RandomSampler)
 
 
@@ -76,7 +79,7 @@ def wrong() -> None:
     TensorDictPrioritizedReplayBuffer(alpha=0.7, beta=0.5, sampler=None)  # type: ignore[call-arg]
     HERReplayBuffer(her_ratio=0.5)  # type: ignore[call-arg]
     SliceSampler(slice_length=4)  # type: ignore[call-arg]
-    SliceSampler(4)  # type: ignore[call-arg]
+    SliceSampler(None)  # type: ignore[call-arg]
     SliceSamplerWithoutReplacement(droplast=True)  # type: ignore[call-arg]
     PrioritizedSliceSampler(10, 0.7, slice_len=4)  # type: ignore[call-arg]
     CatFrames(4, -1).make_rb_transform_and_sampler(4, num_slices=2)  # type: ignore[call-arg]
@@ -90,4 +93,5 @@ def wrong() -> None:
     AtariDQNExperienceReplay("Pong/5", checkpoint="0:2")  # type: ignore[call-arg]
     Mixture([], epoch="second")  # type: ignore[arg-type]
     open_storage("door", pin=True)  # type: ignore[call-arg]
+    open_dataset("NAME", project="rlds.toml", text=True)  # type: ignore[call-overload]
     samplers.NoSampler()  # type: ignore[attr-defined]

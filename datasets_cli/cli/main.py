@@ -135,11 +135,7 @@ def _replace_closed_streams() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return its exit code; see ``errors`` for the codes.
-
-    Args:
-        arguments: everything after ``rlds``.
-    """
+    """Run one command and return its exit code; see ``errors`` for the codes."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
     with interruptible():
         try:

@@ -29,19 +29,7 @@ def prepare(
     dry_run: bool = False,
     names_done: bool = False,
 ) -> None:
-    """Tell a plan, do what is due of it, and print the folders of what is done.
-
-    Args:
-        state: of the run.
-        plan: what is due, and what is done.
-        workers: who runs functions.
-        dry_run: only print the plan.
-        names_done: print the folders of what was done before, too.
-
-    Raises:
-        RldsError: the one dataset that is due cannot be made.
-        PartialFailure: some of several cannot.
-    """
+    """Tell a plan, do what is due of it, and print the folders of what is done."""
     if dry_run:
         ids = [task.id for task in plan.due]
         state.emit({"plan": plan.to_json()}, plan_lines(plan, state.width), ids)
@@ -67,12 +55,7 @@ def prepare(
 
 
 def plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
-    """Return what is to be done, what cannot be, and how much is done.
-
-    Args:
-        plan: of a folder.
-        width: columns of the terminal; None breaks nothing.
-    """
+    """Return what is to be done, what cannot be, and how much is done."""
     done = sum(task.state == "done" for task in plan.tasks)
     head = f"{_datasets(len(plan.due))} to make" if plan.due else "Nothing is due"
     head += f", {done} up to date" if done else ""

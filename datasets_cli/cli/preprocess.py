@@ -8,12 +8,12 @@ import typer
 
 import datasets_cli
 from datasets_cli import Pipeline
+from datasets_cli.cli.parser.arguments import chosen_workers
 from datasets_cli.cli.parser.completion import derived_names, installed_ids
 from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
-from datasets_cli.cli.workers import chosen_workers
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions

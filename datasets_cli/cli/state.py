@@ -24,31 +24,18 @@ COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a
 
 @dataclass(frozen=True)
 class State:
-    """The global options of one run.
-
-    Args:
-        config: root, mirrors, offline mode.
-        json: print one JSON document on stdout, errors as one on stderr, and nothing else but the
-            lines of ``row_progress``.
-        quiet: print only ids or paths, and no notes.
-    """
+    """The global options of one run."""
 
     config: Config
-    json: bool = False
-    quiet: bool = False
+    json: bool = False  # stdout has one document, and stderr an error or the lines of row_progress
+    quiet: bool = False  # stdout has ids or paths alone, and there are no notes
 
     def with_limits(self, texts: Sequence[str] | None) -> State:
         """Return the state with other limits, too; see ``Config.with_limits``."""
         return replace(self, config=self.config.with_limits(texts or ()))
 
     def emit(self, document: Any, lines: Sequence[str], brief: Sequence[str] = ()) -> None:
-        """Print a result: as JSON, briefly, or for people.
-
-        Args:
-            document: JSON values, for ``--json``.
-            lines: for people.
-            brief: for ``--quiet``.
-        """
+        """Print a result: as JSON, briefly, or for people."""
         shown = brief if self.quiet else lines
         plain = "\n".join(map(_printable_row, shown))
         text = json.dumps(document, indent=1, default=str) if self.json else plain
@@ -84,12 +71,7 @@ class State:
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Return if the user agrees.
-
-        Raises:
-            UsageError: there is no terminal to ask on, and ``--yes`` was not given.
-            typer.Exit: the user says no.
-        """
+        """Return if the user agrees."""
         if yes:
             return
         if not self.interactive:
@@ -99,12 +81,7 @@ class State:
 
 
 def write(text: str) -> None:
-    """Print on stdout, now.
-
-    Raises:
-        ReaderGone: nobody reads any more.
-        DiskFull: stdout is a file on a full disk.
-    """
+    """Print on stdout, now."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

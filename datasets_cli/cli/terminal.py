@@ -15,13 +15,8 @@ NARROWEST = 20
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; None where it is none.
-
-    ``COLUMNS`` wins over what the terminal says, as everywhere.
-
-    Raises:
-        UsageError: ``COLUMNS`` is not a number.
-    """
+    """Return the columns of the terminal that stdout is; None where it is none."""
+    # `COLUMNS` wins over what the terminal says, as everywhere.
     if not _is_terminal():
         return None
     text = os.environ.get("COLUMNS", "")
@@ -31,7 +26,7 @@ def terminal_width() -> int | None:
 
 
 def has_colour() -> bool:
-    """Tell whether stdout shows colour: a terminal that is not dumb, and no ``NO_COLOR``."""
+    """Return whether stdout shows colour: a terminal that is not dumb, and no ``NO_COLOR``."""
     return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -50,14 +45,7 @@ def cut(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
-    """Return the lines of a text that is broken between words, so that none is too long.
-
-    Args:
-        text: one paragraph.
-        width: columns; None breaks nothing.
-        first: begins the first line.
-        rest: begins the others.
-    """
+    """Return the lines of a text that is broken between words, so that none is too long."""
     if width is None:
         return [f"{first}{text}"]
     lines = textwrap.wrap(
@@ -67,12 +55,8 @@ def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> li
 
 
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
-    """Return lines of which those that are too long are broken, with what follows indented.
-
-    Args:
-        lines: without colours.
-        width: columns; None breaks nothing.
-    """
+    """Return lines of which those that are too long are broken, with what follows indented."""
+    # Without colours, whose codes have no width.
     found = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]
@@ -110,13 +94,8 @@ def table(
     width: int | None = None,
     spare: Sequence[str] = (),
 ) -> list[str]:
-    """Return aligned lines under a heading.
-
-    Args:
-        rows: equal keys each; a heading that begins with ``>`` is aligned to the right.
-        width: columns of the terminal; None cuts nothing.
-        spare: headings to leave out, in their order, until the lines fit.
-    """
+    """Return aligned lines under a heading, without what is spare where the width is too small."""
+    # A heading that begins with `>` is aligned to the right; a width of None cuts nothing.
     if not rows:
         return []
     headings = list(rows[0])

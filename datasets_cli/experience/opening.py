@@ -15,8 +15,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Accept
-from datasets_cli.store.unverified import warn_if_unverified
+from datasets_cli.store.dataset import Accept, warn_if_unverified
 
 
 def open_rows(

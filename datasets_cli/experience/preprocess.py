@@ -12,7 +12,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.engine import Engine, Workers
-from datasets_cli.parallel.executors import PoolExecutor
+from datasets_cli.parallel.tasks import PoolExecutor
 from datasets_cli.preprocessing.options import Per, PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived

@@ -16,11 +16,10 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.check import check_sizes
+from datasets_cli.store.commit import read_one_copy, remove_empty_parents
 from datasets_cli.store.commit import remove as remove_dataset
-from datasets_cli.store.commit import remove_empty_parents
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.tables import remove_tables
 
 logger = logging.getLogger(__name__)

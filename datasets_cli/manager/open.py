@@ -4,56 +4,66 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, overload
 
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, Root, RootOptions, choose_config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.opening import open_rows
+from datasets_cli.options import part_of, takes_fields
 from datasets_cli.project.file import DATA
 from datasets_cli.replay.storages.options import StorageOptions
 
 if TYPE_CHECKING:
-    import torch
-
     from datasets_cli.project.declaration import DeclaredDataset
     from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
 
 
-@overload
-def open_dataset(
-    id: str,
-    *,
-    project: str | os.PathLike[str],
-    root: Root = None,
-    config: Config | None = None,
-) -> TensorDictReplayBuffer: ...
+@dataclass(frozen=True)
+class DatasetCall(RootOptions, StorageOptions):
+    """What ``open_dataset`` takes of a dataset.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique. With ``project``,
+            the name of the table.
+    """
+
+    id: str
+
+
+@dataclass(frozen=True)
+class ProjectCall(RootOptions):
+    """What ``open_dataset`` takes of data that a project declares."""
+
+    id: str
+    _: KW_ONLY
+    project: str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenCall(DatasetCall):
+    """What ``open_dataset`` takes.
+
+    Args:
+        project: an ``rlds.toml``, or its folder, whose functions are imported.
+    """
+
+    project: str | os.PathLike[str] | None = None
 
 
 @overload
-def open_dataset(
-    id: str,
-    *,
-    device: str | torch.device | None = None,
-    pin_memory: bool = False,
-    contiguous: bool = False,
-    text: bool = False,
-    root: Root = None,
-    config: Config | None = None,
-) -> DatasetStorage: ...
+@takes_fields(ProjectCall)
+def open_dataset(call: ProjectCall) -> TensorDictReplayBuffer: ...
 
 
-def open_dataset(
-    id: str,
-    *,
-    project: str | os.PathLike[str] | None = None,
-    device: str | torch.device | None = None,
-    pin_memory: bool = False,
-    contiguous: bool = False,
-    text: bool = False,
-    root: Root = None,
-    config: Config | None = None,
-) -> DatasetStorage | TensorDictReplayBuffer:
+@overload
+@takes_fields(DatasetCall)
+def open_dataset(call: DatasetCall) -> DatasetStorage: ...
+
+
+@takes_fields(OpenCall)
+def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
     """Open the rows of an installed dataset, read-only; or the data that a project declares.
 
     Of a dataset the result is a storage: ``len`` counts the rows, ``get`` and ``run`` return copies
@@ -66,36 +76,23 @@ def open_dataset(
     dataset, or a view or a mixture of some, with its transforms; datasets that are missing are
     installed. See docs/declarations.md.
 
-    Args:
-        id: ``family/name``; the family may be left out where the name is unique. With ``project``,
-            the name of the table.
-        project: an ``rlds.toml``, or its folder, whose functions are imported.
-        device: copy the rows into this device's memory, and give batches there; None reads them
-            from the disk.
-        pin_memory: leave the rows on the disk and gather batches into page-locked memory.
-        contiguous: give every leaf memory of its own, for code that calls ``view``.
-        text: read the columns of text too, as non-tensor entries of batches.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
-
     Raises:
         DatasetNotInstalled: it is known, but not under this root.
         UnknownDataset: no recipe and no folder has that name.
         DamagedDataset: its files are not what its manifest says.
     """
-    config = choose_config(root, config)
-    options = StorageOptions(device=device, pin_memory=pin_memory, contiguous=contiguous, text=text)
-    if project is None:
-        return open_rows(id, config, options)
+    config, options = call.chosen_config(), part_of(call, StorageOptions)
+    if call.project is None:
+        return open_rows(call.id, config, options)
     if options != StorageOptions():
         raise UsageError(
             "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
-            f"in [{DATA}.{id}]."
+            f"in [{DATA}.{call.id}]."
         )
     # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
     from datasets_cli.project.data import DataFile, open_declared
 
-    return open_declared(id, DataFile(project), config.root, download=True).buffer
+    return open_declared(call.id, DataFile(call.project), config.root, download=True).buffer
 
 
 def declared_datasets(

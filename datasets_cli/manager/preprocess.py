@@ -12,7 +12,7 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
 
 if TYPE_CHECKING:
-    from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
+    from datasets_cli.preprocessing.derived import DerivedColumns, DerivedDataset
     from datasets_cli.preprocessing.task import Mapped
     from datasets_cli.progress import Progress
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults

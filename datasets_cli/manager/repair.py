@@ -29,10 +29,9 @@ from datasets_cli.preprocessing.origin import command_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import restore
+from datasets_cli.store.commit import Identity, identity, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.replaced import Identity, identity
 
 SOUND = "sound"
 REPAIRED = "repaired"

@@ -19,9 +19,9 @@ from datasets_cli.store.audit.deep_check import deep_check
 from datasets_cli.store.audit.report import TABLE, DeepReport
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_digests
+from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.tables import save_table
 
 logger = logging.getLogger(__name__)

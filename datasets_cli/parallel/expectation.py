@@ -17,7 +17,7 @@ import zstandard
 
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import Cluster
-from datasets_cli.parallel.modules import difference, imported_sources
+from datasets_cli.parallel.workers import difference, imported_sources
 from datasets_cli.version import __version__
 
 TOKEN = "token"

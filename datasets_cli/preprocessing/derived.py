@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
 import numpy as np
 
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import check_owner, condition_of, installed_id
+from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.results import DerivedColumns, DerivedDataset
 from datasets_cli.preprocessing.run import Run
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
@@ -23,13 +28,12 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.views.choices import places_where
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.rows.selection import Selection, whole_dataset
 from datasets_cli.store.schema.columns import Column
 from datasets_cli.store.schema.texts import TEXT
 from datasets_cli.store.tables import remove_tables
-from datasets_cli.store.unverified import warn_if_unverified
 
 FAMILY = "derived"
 ALL_ROWS = PreprocessOptions()
@@ -129,3 +133,53 @@ def derived_columns(
 def derived_id(name: str) -> str:
     """Return the id of a derived dataset, whose family may be left out."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
+
+
+if TYPE_CHECKING:
+    from datasets_cli.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class DerivedDataset(JsonForm):
+    """A dataset that ``preprocess`` wrote.
+
+    Args:
+        id: ``derived/<name>``.
+        path: its folder.
+        num_transitions: rows.
+        size_bytes: of all its files.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
+        unchanged: it was there already, made of the same data by the same function and arguments.
+    """
+
+    JSON = "id path num_transitions bytes=size_bytes state unchanged"
+
+    id: str
+    path: Path
+    num_transitions: int
+    size_bytes: int
+    state: str = "installed"
+    unchanged: bool = False
+
+    @classmethod
+    def of(cls, id: str, folder: Path, manifest: Manifest, *, unchanged: bool) -> Self:
+        """Return what a manifest describes."""
+        size, state = manifest.size_bytes, manifest.state
+        return cls(id, folder, manifest.num_transitions, size, state, unchanged)
+
+
+@dataclass(frozen=True)
+class DerivedColumns(JsonForm):
+    """The columns that ``preprocess`` would write.
+
+    Args:
+        id: ``derived/<name>``.
+        columns: ``{key joined by dots: (element type, shape of a row)}``.
+        num_transitions: rows that would be read.
+        num_trajectories: of these rows.
+    """
+
+    id: str
+    columns: Mapping[str, tuple[str, tuple[int, ...]]]
+    num_transitions: int
+    num_trajectories: int

@@ -32,6 +32,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from datasets_cli.preprocessing.functions import FUNCTION_NAME
 from datasets_cli.store.content import canonical_json
 
 PLAIN = (str, int, bool, type(None))
@@ -61,6 +62,21 @@ def name_of(function: Callable[..., Any]) -> str:
     module = getattr(named, "__module__", None)
     prefix = "" if module in (None, "__main__", "builtins") else f"{module}."
     return f"{prefix}{named.__qualname__}"
+
+
+def where_from(function: object) -> tuple[str, str] | None:
+    """Return the name ``module:function`` and the folder that find a function again, or None."""
+    module_name, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    module = sys.modules.get(module_name or "")
+    file = getattr(module, "__file__", None)
+    text = f"{module_name}:{name}"
+    if module_name == "__main__" or file is None or not FUNCTION_NAME.fullmatch(text):
+        return None
+    if getattr(module, str(name), None) is not function:
+        return None
+    # The folder of mycode.py for mycode, and the one above pkg/ for pkg.code and for pkg/__init__.
+    levels = str(module_name).count(".") + (Path(file).stem == "__init__")
+    return text, str(Path(file).absolute().parents[levels])
 
 
 class _Describer:

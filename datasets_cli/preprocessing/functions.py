@@ -22,7 +22,12 @@ Function = Callable[["TensorDict"], "TensorDict"]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many or fewer."""
 
 _imported: dict[str, bytes | None] = {}  # the text of each module that was imported here
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+# What a person did not write: this package, installed packages, and Python's own library.
+_PACKAGE = str(Path(datasets_cli.__file__).parent)
+_LIBRARY = str(Path(os.__file__).parent)
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> Function:
@@ -71,31 +76,10 @@ def _text_of(module: ModuleType) -> bytes | None:
 
 def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
     """Return module and function of ``module:function``."""
-    if not _NAME.fullmatch(text):
+    if not FUNCTION_NAME.fullmatch(text):
         raise UsageError(f"{option} {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
     module, _, name = text.partition(":")
     return module, name
-
-
-def where_from(function: object) -> tuple[str, str] | None:
-    """Return the name ``module:function`` and the folder that find a function again, or None."""
-    module_name, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
-    module = sys.modules.get(module_name or "")
-    file = getattr(module, "__file__", None)
-    text = f"{module_name}:{name}"
-    if module_name == "__main__" or file is None or not _NAME.fullmatch(text):
-        return None
-    if getattr(module, str(name), None) is not function:
-        return None
-    # The folder of mycode.py for mycode, and the one above pkg/ for pkg.code and for pkg/__init__.
-    levels = str(module_name).count(".") + (Path(file).stem == "__init__")
-    return text, str(Path(file).absolute().parents[levels])
-
-
-# What a person did not write: this package, installed packages, and Python's own library.
-_PACKAGE = str(Path(datasets_cli.__file__).parent)
-_LIBRARY = str(Path(os.__file__).parent)
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def failure_of(error: BaseException) -> str:

@@ -3,18 +3,21 @@
 A function that drops rows says so by the entry ``_row``, the number of each row that it gets. An
 index carries it, so that ``batch[keep]`` is all that a function needs. Only a function that drops
 rows meets it: to others a batch is what the dataset has, as functions that go over all entries
-expect.
+expect. Which rows a task kept is in its mark, the file that says that they are written.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.sources.disk import flush, replace_file
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import Column, Key, show_key
 from datasets_cli.store.schema.texts import AnyColumn, TextColumn, any_column, is_text
@@ -167,3 +170,29 @@ def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
         return ""
     least, most = (int(number) for number in numbers.aminmax())
     return "" if start <= least and most < stop else f"numbers from {least} to {most}"
+
+
+def write_mark(mark: Path, kept: np.ndarray | None) -> None:
+    """Write the mark of a task whose rows are on the disk, and which it kept, bool ``[n]``."""
+    # It is empty where the function kept all rows, None. Else it has a bit for each row read.
+    if kept is None:
+        mark.touch()
+        return
+    new = mark.with_suffix(f".{os.getpid()}")
+    np.packbits(kept).tofile(new)
+    flush(new)
+    replace_file(new, mark)
+
+
+def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:
+    """Return which of the rows that a task read are kept, bool ``[n]``; None for all."""
+    bits = np.fromfile(mark, np.uint8)
+    if not len(bits):
+        return None
+    expected = -(-num_rows // 8)  # rounded up
+    if len(bits) != expected:
+        raise DamagedDataset(
+            f"{mark} has {len(bits)} bytes; expected {expected}, a bit for each of {num_rows:,} "
+            f"rows that a function got. Delete {mark.parents[1]}, and run again."
+        )
+    return np.unpackbits(bits, count=num_rows).astype(np.bool_)

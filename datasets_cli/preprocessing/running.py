@@ -15,10 +15,8 @@ from pathlib import Path
 
 from datasets_cli.errors import DiskFull
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.parallel.executors import CallingProcess
 from datasets_cli.parallel.expectation import refuse_unfit
-from datasets_cli.parallel.tasks import run_tasks
-from datasets_cli.preprocessing.chunks import trajectories_named
+from datasets_cli.parallel.tasks import CallingProcess, run_tasks
 from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import made_at
@@ -28,6 +26,7 @@ from datasets_cli.preprocessing.task import (
     Mapped,
     PreprocessTask,
     WorkerNeeds,
+    trajectories_named,
     write_elsewhere,
     write_rows,
 )

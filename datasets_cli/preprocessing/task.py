@@ -17,11 +17,9 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation, this_worker, unfit, unfit_error
-from datasets_cli.preprocessing.chunks import trajectories_named
 from datasets_cli.preprocessing.functions import Function, failure_of
 from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.remaining import write_mark
 from datasets_cli.preprocessing.returned import (
     ROW,
     ResultColumns,
@@ -31,14 +29,15 @@ from datasets_cli.preprocessing.returned import (
     kept_rows,
     kind_of,
     number_rows,
+    write_mark,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.element_types import row_data
 from datasets_cli.store.schema.texts import AnyColumn, text_files
 from datasets_cli.store.text.writer import TextWriter
 
@@ -259,3 +258,11 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def trajectories_named(dataset: Dataset, start: int, stop: int) -> str:
+    """Return the numbers of the trajectories of some rows, as messages name them."""
+    places = np.searchsorted(dataset.offsets.numpy(), [start, stop - 1], side="right") - 1
+    selection = dataset.selection
+    first, last = places if selection is None else selection.numbers[places]
+    return f"trajectory {first}" if first == last else f"trajectories {first} to {last}"

@@ -24,7 +24,8 @@ from typing import Any
 from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.preprocessing.functions import split_function, where_from
+from datasets_cli.preprocessing.function_digest import where_from
+from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline

@@ -8,9 +8,9 @@ from typing import Literal
 
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.json_form import JsonForm
+from datasets_cli.preprocessing.derived import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.preprocessing.results import DerivedDataset
 
 Kind = Literal["step", "interrupted run", "killed conversion"]
 TaskState = Literal["due", "done", "unknown", "blocked", "running", "left"]

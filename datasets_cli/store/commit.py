@@ -3,7 +3,8 @@
 A dataset exists exactly when its manifest does. The manifest is written last, everything is brought
 to the disk, and one rename on one disk makes the folder visible. A folder that has files cannot be
 renamed over, so a replacement is two renames, with the old copy in the trash between them; a run
-killed there is repaired by the next one (``restore``).
+killed there is repaired by the next one (``restore``). Who reads meanwhile reads one of the two
+copies (``read_one_copy``).
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
+
+Result = TypeVar("Result")
+
+Identity = tuple[int, int] | None
+"""What tells a folder from another one that takes its name; None where there is none."""
+
+TRIES = 10
+"""How often a folder is read again that is replaced while it is read."""
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
@@ -158,3 +169,30 @@ def _flush_folder(folder: Path) -> None:
     flush(folder / MANIFEST_FILENAME)
     for path, _, _ in os.walk(folder):
         flush(Path(path))
+
+
+def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
+    """Return what a function reads in a folder, all of it of one copy."""
+    # A replacement is two renames: without this, one copy's manifest could meet another's files.
+    for _ in range(TRIES):
+        before = identity(folder)
+        try:
+            found = read()
+        except (DamagedDataset, FileNotFoundError):
+            if identity(folder) == before:
+                raise
+        else:
+            if identity(folder) == before:
+                return found
+    raise DamagedDataset(
+        f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
+    )
+
+
+def identity(folder: Path) -> Identity:
+    """Return what tells a folder from another one that takes its name; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns  # the number of a deleted folder is given out again

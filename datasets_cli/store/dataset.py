@@ -5,35 +5,37 @@ from __future__ import annotations
 import copy
 import math
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnverifiedDataset, UsageError
 from datasets_cli.store.check import check_sizes
+from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.replaced import read_one_copy
 from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.rows.row_map import SelectedRowMap
 from datasets_cli.store.rows.selected_rows import SelectedRows, SelectedTexts
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.bits import to_array, torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
-from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.store.schema.trajectory_table import TrajectoryTable
 from datasets_cli.store.schema.tree import Tree, leaves_in
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
 
 SMALL_BYTES = 1 << 20  # never worth refusing
 TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
+PACKAGE = __name__.partition(".")[0]
 
 
 Accept = Callable[[Manifest], None]
@@ -221,3 +223,41 @@ def free_memory() -> int:
     except FileNotFoundError:
         pass  # not Linux
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def warn_if_unverified(manifest: Manifest) -> None:
+    """Warn that a dataset is unverified, at the line outside this package that opened it."""
+    # Python's filters decide what becomes of it. Its memory of what was shown before, which would
+    # hide the second opening at one line, is not used.
+    if manifest.state != "unverified":
+        return
+    caller = sys._getframe()
+    while _is_ours(caller) and caller.f_back is not None:
+        caller = caller.f_back
+    warnings.warn_explicit(
+        f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
+        'warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
+        UnverifiedDataset,
+        filename=caller.f_code.co_filename,
+        lineno=caller.f_lineno,
+        module=caller.f_globals.get("__name__", "__main__"),
+        registry={},
+    )
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE
+
+
+def _reason(manifest: Manifest) -> str:
+    """Return why it is unverified, and what to do."""
+    if manifest.parent is None:
+        return (
+            f"its raw files are not known to be the publisher's ({manifest.unverified[0]}). "
+            f"For the published ones: rlds download --force {manifest.id}."
+        )
+    parent = manifest.parent["id"]
+    return (
+        f"it is derived from {parent}, whose raw files are not known to be the publisher's. "
+        f"Install those (rlds download --force {parent}) and derive it again."
+    )

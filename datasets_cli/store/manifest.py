@@ -131,13 +131,11 @@ class Manifest(JsonForm):
         columns: tuple[AnyColumn, ...] = (*self.columns, *self.texts)
         return content_of(self.id, origin, self.num_transitions, self.num_trajectories, columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest as JSON values."""
-        entry = super().to_json()
-        entry["columns"] = [column.entry(self.num_transitions) for column in self.columns]
-        if not self.texts:
-            del entry["texts"]
-        return entry
+    def json_fields(self) -> dict[str, Any]:
+        """Return the entries of the file, without texts where there are none."""
+        entries = super().json_fields()
+        entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
+        return entries if self.texts else {n: entries[n] for n in entries if n != "texts"}
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:

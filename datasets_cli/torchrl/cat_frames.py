@@ -9,6 +9,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.samplers.slices import SlicePerRow
+from datasets_cli.replay.samplers.slicing import SliceOptions
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
 from datasets_cli.replay.transforms.windows import Padding
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
@@ -32,6 +33,7 @@ class StackArguments(TrajectoryArguments):
     _: KW_ONLY
     truncated_key: NestedKey | None = None
     init_key: NestedKey | None = None
+    strict_length: bool = True
 
 
 class CatFrames(StackedSteps):
@@ -115,5 +117,5 @@ class CatFrames(StackedSteps):
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        slicing = arguments.slicing(num_slices=None, slice_len=self.N)
+        slicing = arguments.slicing(SliceOptions(slice_len=self.N))
         return StackedSlices(self), SlicePerRow(slicing)

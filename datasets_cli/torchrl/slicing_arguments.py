@@ -46,8 +46,6 @@ class TrajectoryArguments:
         init_key: where the first row of each slice is marked, for recurrent modules that begin
             again there, beside the marks that are stored. Only rows that have this flag are marked,
             and none with None, for modules that would forget their state.
-        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
-            and the batch is shorter than asked for.
         pad_output: repeat the last row of a short slice up to the full length, and mark the rows
             that are real in ``("collector", "mask")``. The last real row ends the slice.
         compile: given for compatibility; nothing is compiled.
@@ -67,19 +65,18 @@ class TrajectoryArguments:
     cache_values: bool = False
     truncated_key: NestedKey | None = ("next", "truncated")
     init_key: NestedKey | None = "is_init"
-    strict_length: bool = True
     pad_output: bool = False
     compile: bool | dict[str, Any] = False
     span: Span | Sequence[Span] = False
     use_gpu: torch.device | bool = False
 
-    def slicing(self, *, num_slices: int | None, slice_len: int | None) -> Slicing:
-        """Return how slices are cut."""
+    def slicing(self, size: SliceOptions) -> Slicing:
+        """Return how slices of a size are cut."""
         return Slicing(
-            num_slices=num_slices,
-            slice_len=slice_len,
+            num_slices=size.num_slices,
+            slice_len=size.slice_len,
             trajectories=self._source(),
-            strict_length=self.strict_length,
+            strict_length=size.strict_length,
             pad_output=self.pad_output,
             span=self.span,
             truncated_key=self.truncated_key,
@@ -112,13 +109,13 @@ class TrajectoryArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceArguments(TrajectoryArguments, SliceOptions):
+class SliceArguments(SliceOptions, TrajectoryArguments):
     """What every sampler of slices takes."""
 
 
 def slicing_of(arguments: SliceArguments) -> Slicing:
     """Return how the slices of a sampler are cut."""
-    return arguments.slicing(num_slices=arguments.num_slices, slice_len=arguments.slice_len)
+    return arguments.slicing(arguments)
 
 
 def _by_step(column: torch.Tensor) -> torch.Tensor:

@@ -169,6 +169,7 @@ def slices_of_several_processes() -> None:
     print("all four")
 
 
+@pytest.mark.slow  # collectors/test_processes.py is faster
 def test_slices_of_several_processes() -> None:
     code = "from tests.environments import test_pages as page; page.slices_of_several_processes()"
     done = preloaded("-c", code, folder=PROJECT)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.executors import CallingProcess
-from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.parallel.tasks import CallingProcess, local_pool, run_tasks
 
 
 def square(number: int) -> int:

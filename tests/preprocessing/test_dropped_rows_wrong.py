@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, DiskFull, RldsError, UsageError
-from datasets_cli.preprocessing import finish, remaining
+from datasets_cli.preprocessing import finish
 from datasets_cli.store.manifest import read_manifest
 from tests.support.derived import preprocess
 from tests.support.forked import Forked
@@ -144,7 +144,7 @@ def test_statistics_of_values_that_are_no_numbers_are_left_out(
 
 
 STEPS = [
-    *((remaining, name) for name in ("_copy", "flush", "replace_file")),
+    *((finish, name) for name in ("_copy", "flush", "replace_file")),
     *((finish, name) for name in ("_put", "write_meta_files")),
 ]
 
@@ -183,7 +183,7 @@ def test_a_run_that_is_killed_while_gaps_are_closed_continues(source: Path, tmp_
                 os.kill(os.getpid(), signal.SIGKILL)
             replace(new, path)
 
-        replace, remaining.replace_file = remaining.replace_file, replace_file
+        replace, finish.replace_file = finish.replace_file, replace_file
         preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
         return 0
 
@@ -241,7 +241,7 @@ def test_where_the_disk_has_no_room_to_close_gaps_the_rows_are_kept(
         monkeypatch.context() as patch,
         pytest.raises(DiskFull, match=r"whose function drops rows"),
     ):
-        patch.setattr(remaining, "check_free_space", full)
+        patch.setattr(finish, "check_free_space", full)
         preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)
     assert not (tmp_path / "out").exists()
     assert len(preprocess(source, some, tmp_path / "out", num_workers=0, chunksize=3)) == 22

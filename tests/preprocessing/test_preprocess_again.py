@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import chunks, origin
+from datasets_cli.preprocessing import origin, run
 from tests.support.derived import preprocess
 from tests.support.text_rows import steps_of, write
 
@@ -108,7 +108,7 @@ def test_the_return_to_go_is_right_where_chunks_are_small(
 def test_a_trajectory_that_is_too_long_is_refused_before_anything_is_written(
     replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "MAX_TRAJECTORY_BYTES", 100_000)
+    monkeypatch.setattr(run, "MAX_TRAJECTORY_BYTES", 100_000)
     with pytest.raises(UsageError, match=r'Trajectory 0 of .* 299 rows .*per="transition"'):
         replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
     assert [*tmp_path.glob(".out*")] == []

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.executors import CallingProcess
+from datasets_cli.parallel.tasks import CallingProcess
 
 
 @pytest.fixture

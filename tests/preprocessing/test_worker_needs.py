@@ -19,8 +19,7 @@ from datasets_cli.errors import RldsError
 from datasets_cli.parallel import expectation
 from datasets_cli.parallel.cluster import Cluster
 from datasets_cli.parallel.expectation import refuse_unfit
-from datasets_cli.parallel.modules import imported_sources, is_stale
-from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.parallel.workers import imported_sources, is_stale, pickle_by_value
 from datasets_cli.preprocessing import task
 from datasets_cli.preprocessing.task import WorkerNeeds
 

@@ -79,7 +79,7 @@ def test_every_value_of_the_real_door_is_minari_s_own(door, install):
 
 
 def test_small_blocks_give_the_same_values(door, install, monkeypatch):
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 7)
+    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 97)
     assert_same(everything(install(door, DOOR)), expected(by_h5py(door)))
 
 

@@ -39,7 +39,7 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_tra
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions
 from tests.support.covering import covering
 
 LENGTH = 5  # rows of each trajectory

@@ -176,15 +176,11 @@ def test_stacks_have_every_type(folders: dict[str, Path], layout: str, padding: 
         same(found["next", *key], after, name)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_layout_that_changes_keeps_every_bit(tmp_path: Path, layout: str, config: Config) -> None:
-    rows = expected_of(block())
-    folder = write(layout, config.root / "datasets" / "test" / "types", block())
-    other = "compact" if layout == "ted" else "ted"
-    datasets_cli.convert("test/types", other, config=config)
-    compare(ReplayBuffer(storage=open_storage(folder))[:], rows)
-    datasets_cli.convert("test/types", layout, config=config)
-    compare(ReplayBuffer(storage=open_storage(folder))[:], rows)
+def test_a_layout_that_changes_keeps_every_bit(config: Config) -> None:
+    folder = write("ted", config.root / "datasets" / "test" / "types", block())
+    for layout in ("compact", "ted"):
+        datasets_cli.convert("test/types", layout, config=config)
+        compare(ReplayBuffer(storage=open_storage(folder))[:], expected_of(block()))
 
 
 def test_tensordict_opens_the_types_that_it_knows(tmp_path: Path) -> None:

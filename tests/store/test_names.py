@@ -250,7 +250,7 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = columns.encode_name
     monkeypatch.setattr(columns, "encode_name", lambda name: plain(name).lower())
     monkeypatch.setattr(
-        "datasets_cli.store.schema.meta_files.encode_name", lambda name: plain(name).lower()
+        "datasets_cli.store.ted.writer.encode_name", lambda name: plain(name).lower()
     )
 
 

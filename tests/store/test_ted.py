@@ -11,9 +11,9 @@ import pytest
 
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.mapping import TrajectoryTable
 from datasets_cli.store.schema.steps import Rows
 from datasets_cli.store.schema.trajectories import offsets_from_ends, write_offsets
-from datasets_cli.store.schema.trajectory_table import TrajectoryTable
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import TedWriter
 

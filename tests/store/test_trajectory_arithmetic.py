@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.store.schema.moments import RunningMoments, RunningStatistics
+from datasets_cli.store.schema.summary import RunningMoments, RunningStatistics
 from datasets_cli.store.schema.trajectories import (
     ends_of,
     first_rows,

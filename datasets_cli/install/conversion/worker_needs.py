@@ -11,7 +11,6 @@ from pathlib import Path
 
 from datasets_cli.catalogue.registry import PACKAGE
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.parallel.executors import CallingProcess
 from datasets_cli.parallel.expectation import (
     Expectation,
     refuse_unfit,
@@ -20,8 +19,9 @@ from datasets_cli.parallel.expectation import (
     unfit_error,
 )
 from datasets_cli.parallel.local import LocalWorkers
-from datasets_cli.parallel.modules import source_digest
 from datasets_cli.parallel.own_tasks import own_tasks
+from datasets_cli.parallel.tasks import CallingProcess
+from datasets_cli.parallel.workers import source_digest
 from datasets_cli.sources.disk import make_folder
 
 KEPT = "What has been downloaded is kept: run the same command again."

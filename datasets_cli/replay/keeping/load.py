@@ -205,13 +205,8 @@ def _plan_rows(
         raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
     columns = [_rolled(column, shift * width) for column in columns]
     put = partial(replace_rows, reader, writer, columns, state)
-    if drawn and "priorities" in drawn:
-        known, num_rows = drawn["priorities"], num_steps * width
-        # It is not known which rows a hook left out: those that stay get the default priority.
-        if num_steps != len(dumped) or len(known) > num_rows:
-            known = known[:0]
-        drawn["priorities"] = _shifted(known, shift * width, num_rows)
-    return drawn if drawn and ("priorities" in drawn or not shift) else None, put
+    is_whole = num_steps == len(dumped)
+    return _moved(drawn, shift * width, num_steps * width, is_whole), put
 
 
 def _hooked(
@@ -267,6 +262,18 @@ def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path)
         ) from error
     ranks: list[float] = trial.state_dict()["ranks"].tolist()
     return ranks
+
+
+def _moved(drawn: StateDict | None, shift: int, num_rows: int, is_whole: bool) -> StateDict | None:
+    """Return a sampler's state for rows of which the first ``shift`` became the last."""
+    if drawn and "priorities" in drawn:
+        known = drawn["priorities"]
+        # It is not known which rows a hook left out: those that stay get the default priority.
+        if not is_whole or len(known) > num_rows:
+            known = known[:0]
+        drawn["priorities"] = _shifted(known, shift, num_rows)
+        return drawn
+    return None if shift else drawn
 
 
 def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tensor:

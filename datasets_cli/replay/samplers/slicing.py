@@ -30,7 +30,8 @@ class SliceOptions:
     Args:
         num_slices: slices in a batch; exclusive with ``slice_len``.
         slice_len: rows in a slice; exclusive with ``num_slices``.
-        strict_length: never draw from a trajectory shorter than a slice.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
+            and the batch is shorter than asked for.
     """
 
     num_slices: int | None = None

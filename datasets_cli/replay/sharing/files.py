@@ -11,7 +11,7 @@ import torch
 
 from datasets_cli.store.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.store.schema.columns import Column, check_key, one_file_each
-from datasets_cli.store.schema.meta_files import write_meta_files
+from datasets_cli.store.ted.writer import write_meta_files
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,15 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Dataset, leaf_at, open_dataset
+from datasets_cli.store.dataset import Accept, Dataset, leaf_at, open_dataset, warn_if_unverified
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.rows.protocol import Rows as LayoutRows
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.device_options import choose_device_options
+from datasets_cli.store.schema.mapping import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
 from datasets_cli.store.schema.tree import Tree, grow_tree
 from datasets_cli.store.text.reader import Values
-from datasets_cli.store.unverified import warn_if_unverified
 
 
 class DatasetStorage(Storage):

@@ -16,7 +16,7 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_tra
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
 
 NO_ROWS = (

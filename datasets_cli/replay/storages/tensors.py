@@ -30,7 +30,7 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LAZY, takes
 from datasets_cli.store.schema.bits import take
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.device_options import ON_DISK, DeviceOptions
+from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.store.schema.tree import Tree
 
 

@@ -18,7 +18,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.key_map import KeyMap
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.moments import RunningMoments
+from datasets_cli.store.schema.summary import RunningMoments
 from datasets_cli.store.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16

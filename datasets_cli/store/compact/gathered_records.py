@@ -6,8 +6,8 @@ import numpy as np
 
 from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.records import Record
-from datasets_cli.store.schema.arrays import numpy_dtype
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.element_types import numpy_dtype
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.tree import Tree, TreePlan
 

@@ -13,9 +13,8 @@ from datasets_cli.store.compact.gathered_records import GatheredRecords, PairFie
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.store.schema.columns import EPISODE, Key, successor_of
-from datasets_cli.store.schema.device_options import DeviceOptions
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
-from datasets_cli.store.schema.mapping import Files
+from datasets_cli.store.schema.mapping import DeviceOptions, Files
 from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.store.schema.arrays import numpy_dtype
-from datasets_cli.store.schema.element_types import ITEM_BYTES, NUMPY_TYPES
+from datasets_cli.store.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
 
 MOVABLE = frozenset(
     {

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,19 +96,19 @@ class Column(JsonForm):
     dtype: ElementType
     shape: Shape
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Size of one row in bytes; 0 for a leaf of zero width, which has no file."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
-    @property
+    @cached_property
     def filename(self) -> str:
         """Path of the leaf's file, relative to the dataset folder, with ``/`` between names."""
         return f"{leaf_path(self.key)}.memmap"
 
     def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
-        return {**self.to_json(), "bytes": num_rows * self.row_bytes}
+        return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
 
 
 def rows_per_block(row_bytes: int) -> int:
@@ -140,6 +140,7 @@ def check_key(key: Key) -> None:
         raise SourceError(f"The key {list(key)!r} cannot be stored: {problem}. Rename it.")
 
 
+@lru_cache(4096)
 def _wrong_name(key: Key) -> str:
     """Return why a leaf cannot have a key; empty where it can."""
     if not key or not all(key):

@@ -40,6 +40,22 @@ elements (``qint8``). An element of ``float4_e2m1fn_x2`` is a pair of numbers.
 """
 
 
+def numpy_dtype(name: str) -> np.dtype:
+    """Return the dtype of rows of an element type."""
+    import numpy as np
+
+    if name in NUMPY_TYPES:
+        return np.dtype(name)
+    return np.dtype([(name, f"<u{ITEM_BYTES[name]}")])
+
+
+def row_data(rows: np.ndarray, name: str) -> memoryview:
+    """Return the bytes of rows ``[n, *shape]`` in the order and the form of a leaf file."""
+    import numpy as np
+
+    return np.ascontiguousarray(rows, numpy_dtype(name)).data
+
+
 def element_type(dtype: np.dtype) -> str | None:
     """Return the name of the element type of numpy rows, or None where no leaf can have it."""
     native = dtype.newbyteorder("=")

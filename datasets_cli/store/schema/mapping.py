@@ -1,4 +1,4 @@
-"""Mapping a file read-only as a tensor. Only copies of the tensor leave the store."""
+"""Where rows live, in files mapped read-only or in a device's memory, and where batches go."""
 
 from __future__ import annotations
 
@@ -8,13 +8,71 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from datasets_cli.damage import damaged
+from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources.disk import open_descriptor
+from datasets_cli.store.schema.trajectory_file import HEADER_BYTES, check_table
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where rows live, and where the batches made of them go.
+
+    device   pin_memory   rows                 batches
+    None     False        on the disk          in memory
+    cuda     False        in the device        in the device, gathered there
+    None     True         on the disk          in page-locked memory
+    cuda     True         on the disk          in the device, through page-locked memory
+    """
+
+    device: torch.device | None = None
+    pin_memory: bool = False
+    contiguous: bool = False
+
+    @property
+    def storage_device(self) -> torch.device | None:
+        """The device whose memory holds the rows; None where they stay on the disk."""
+        return None if self.pin_memory else self.device
+
+    def to_output(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that is ours to give away, moved to where batches go."""
+        if self.pin_memory and tensor.device.type == "cpu":
+            tensor = tensor.pin_memory()
+        if self.device is None:
+            return tensor
+        return tensor.to(self.device, non_blocking=self.pin_memory)
+
+
+ON_DISK = DeviceOptions()
+
+
+def choose_device_options(
+    device: str | torch.device | None, pin_memory: bool, contiguous: bool
+) -> DeviceOptions:
+    """Return the options that these arguments mean on this machine."""
+    # See `can_page_lock` for `pin_memory`.
+    chosen = None if device is None else torch.device(device)
+    return DeviceOptions(chosen, can_page_lock(pin_memory), contiguous)
+
+
+def can_page_lock(is_asked: bool) -> bool:
+    """Tell whether memory is to be page-locked, where a user asks for it."""
+    # It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
+    # warning and nothing else, as in `torch.utils.data.DataLoader`.
+    if is_asked and not torch.accelerator.is_available():
+        warnings.warn(
+            "pin_memory=True does nothing here: there is no accelerator to copy to.", stacklevel=4
+        )
+        return False
+    return is_asked
+
 
 # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
 _NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -82,3 +140,33 @@ def map_bytes(path: Path | str) -> mmap.mmap:
         raise damaged(path, f"{path} is empty") from error
     finally:
         os.close(descriptor)
+
+
+class TrajectoryTable:
+    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile."""
+
+    def __init__(self, path: Path, num_rows: int, num_trajectories: int) -> None:
+        self._path, self._num_rows = path, num_rows
+        try:
+            self._mapping = map_bytes(path)
+        except OSError as error:
+            raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+        check_table(path, self._mapping, num_trajectories)
+
+    def read(self) -> np.ndarray:
+        """Return a copy of the offsets int64 ``[K + 1]``."""
+        offsets = np.frombuffer(self._mapping, "<i8", offset=HEADER_BYTES).astype(np.int64)
+        _check_offsets(offsets, self._path, self._num_rows)
+        return offsets
+
+
+def _check_offsets(offsets: np.ndarray, path: Path, num_rows: int) -> None:
+    # Compared and not subtracted: the difference of two damaged offsets may overflow.
+    flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if len(flat) or offsets[0] != 0 or offsets[-1] != num_rows:
+        where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
+        raise damaged(
+            path,
+            f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
+            f"{offsets[-1]}{where}",
+        )

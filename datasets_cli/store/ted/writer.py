@@ -6,6 +6,7 @@ dead process, and written pages do not count as this process's memory.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,18 +19,20 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
-from datasets_cli.store.schema.arrays import row_data
 from datasets_cli.store.schema.columns import (
     DONE,
     EPISODE,
+    META_FILENAME,
     REWARD,
     Column,
     Key,
     column_of,
+    encode_name,
+    escape_key,
     one_file_each,
     successor_of,
 )
-from datasets_cli.store.schema.meta_files import write_meta_files
+from datasets_cli.store.schema.element_types import row_data
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.texts import TextColumn
 from datasets_cli.store.schema.trajectories import write_offsets
@@ -228,3 +231,33 @@ class LeafFrames:
             for file in self._files:
                 file.close()
         self._files = ()
+
+
+def write_meta_files(folder: Path, columns: Iterable[Column], num_rows: int) -> list[str]:
+    """Write the ``meta.json`` of every level; return their paths relative to ``folder``."""
+    # Keys are escaped there; `TensorDict.load_memmap` gives them so.
+    levels: dict[Key, dict[str, Any]] = {(): {}}
+    for column in columns:
+        key = escape_key(column.key)
+        for depth in range(1, len(key)):
+            levels.setdefault(key[:depth], {})
+            levels[key[: depth - 1]][key[depth - 1]] = {"type": "TensorDict"}
+        levels[key[:-1]][key[-1]] = {
+            "device": "cpu",
+            "shape": [num_rows, *column.shape],
+            "dtype": f"torch.{column.dtype}",
+            "is_nested": False,
+        }
+    names = []
+    for key, level in levels.items():
+        level |= {
+            "shape": [num_rows],
+            "device": "cpu",
+            "_type": "<class 'tensordict._td.TensorDict'>",
+        }
+        name = "/".join([*(encode_name(part) for part in key), META_FILENAME])
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(level, separators=(",", ":")), encoding="utf-8")
+        names.append(name)
+    return names
