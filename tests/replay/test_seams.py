@@ -354,28 +354,11 @@ def test_a_sampler_that_derives_from_sampler_and_takes_priorities_gets_them(tmp_
 
 
 def test_what_a_part_lacks_is_named() -> None:
-    class Half(WritableStorage):
-        def __len__(self) -> int:
-            return 0
+    def made(name: str, base: type, members: str) -> Any:
+        return type(name, (base,), {each: vars(Reversed)[each] for each in members.split()})()
 
-        def gather(self, index: torch.Tensor) -> Any: ...
-        def has(self, key: Key) -> bool: ...  # type: ignore[empty-body]
-        def scalar_column(self, key: Key) -> torch.Tensor: ...  # type: ignore[empty-body]
-        def flatten(self, data: Any) -> list[Any]: ...  # type: ignore[empty-body]
-        def write(self, rows: Any, columns: Any) -> None: ...
-        def clear(self) -> None: ...
-
+    has = "__len__ gather has scalar_column"
     with pytest.raises(UsageError, match="Half does not have cursor, max_size, which a Writable"):
-        ReplayBuffer(storage=Half())
-
-    class ReadAndWrite(Storage):
-        def __len__(self) -> int:
-            return 0
-
-        def gather(self, index: torch.Tensor) -> Any: ...
-        def has(self, key: Key) -> bool: ...  # type: ignore[empty-body]
-        def scalar_column(self, key: Key) -> torch.Tensor: ...  # type: ignore[empty-body]
-        def write(self, rows: Any, columns: Any) -> None: ...
-
-    with pytest.raises(UsageError, match="ReadAndWrite does not have clear, cursor, flatten,"):
-        ReplayBuffer(storage=ReadAndWrite())
+        ReplayBuffer(storage=made("Half", WritableStorage, f"{has} flatten write clear"))
+    with pytest.raises(UsageError, match="Both does not have clear, cursor, flatten,"):
+        ReplayBuffer(storage=made("Both", Storage, f"{has} write"))
