@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,83 +24,91 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from tests.support.goal_rows import ACHIEVED, DESIRED, RULE, buffer_of, goal_rows
+from tests.support.refusals import check_refused
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"strategy": "past"}, "no strategy 'past'; expected one of future, final"),
-        ({"ratio": 1.5}, "ratio must be a number from 0 to 1, not 1.5"),
-        ({"strategy": "geometric", "gamma": 1}, "use 'future'"),
-        ({"gamma": 0.9}, "gamma is of the strategy 'geometric', not of 'future'"),
-        ({"rule": 3}, "GoalRule or a function, not 3"),
-        ({"sampler": PrioritizedSampler(9, 0.5, 0.5)}, "PrioritizedSampler draws by priorities"),
-        ({"sampler": 3}, "A sampler is expected"),
-    ],
-)
-def test_arguments_without_a_meaning_are_refused(arguments: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        buffer_of(**arguments)
-
-
-@pytest.mark.parametrize("threshold", [-0.1, float("nan"), float("inf"), "0.5", None])
-def test_a_distance_that_is_none_is_refused(threshold: Any) -> None:
-    with pytest.raises(UsageError, match="a distance from 0 on"):
-        GoalRule.sparse(threshold)
-
-
-@pytest.mark.parametrize(
-    "keys, message",
-    [
-        ({"desired_goal_key": ("observation", "achieved_goal")}, "are both observation.achieved"),
-        ({"desired_goal_key": 3}, "A key is a name, or names"),
-    ],
-)
-def test_keys_that_cannot_be_those_of_goals_are_refused(keys: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        buffer = ReplayBuffer(storage=LazyTensorStorage(9), sampler=HERSampler(RULE, **keys))
-        buffer.extend(goal_rows([4]))
-        buffer.sample(2)
-
-
-def test_a_ratio_set_later_is_checked_too() -> None:
-    sampler = HERSampler(RULE)
-    with pytest.raises(UsageError, match="ratio must be"):
-        sampler.ratio = -1
+def test_arguments_without_a_meaning_are_refused() -> None:
+    no_distance, same = (
+        "a distance from 0 on",
+        {"desired_goal_key": ("observation", "achieved_goal")},
+    )
+    keyed = partial(buffer_of, goal_rows([4]))
+    check_refused(
+        UsageError,
+        [
+            (
+                "no strategy 'past'; expected one of future, final",
+                partial(buffer_of, strategy="past"),
+            ),
+            ("ratio must be a number from 0 to 1, not 1.5", lambda: buffer_of(ratio=1.5)),
+            ("ratio must be", lambda: setattr(HERSampler(RULE), "ratio", -1)),
+            ("use 'future'", lambda: buffer_of(strategy="geometric", gamma=1)),
+            ("gamma is of the strategy 'geometric', not of 'future'", lambda: buffer_of(gamma=0.9)),
+            ("GoalRule or a function, not 3", lambda: buffer_of(rule=3)),
+            (
+                "PrioritizedSampler draws by priorities",
+                lambda: buffer_of(sampler=PrioritizedSampler(9, 0.5, 0.5)),
+            ),
+            ("A sampler is expected", lambda: buffer_of(sampler=3)),
+            ("are both observation.achieved", lambda: keyed(**same).sample(2)),
+            ("A key is a name, or names", lambda: keyed(desired_goal_key=3).sample(2)),
+            *(
+                (no_distance, partial(GoalRule.sparse, threshold))
+                for threshold in (-0.1, float("nan"), float("inf"), "0.5", None)
+            ),
+        ],
+    )
 
 
 def without(key: Any) -> TensorDict:
     return goal_rows([4]).exclude(key)
 
 
-@pytest.mark.parametrize(
-    "rows, message",
-    [
-        (without(("next", *ACHIEVED)), "do not have next.observation.achieved_goal as one tensor"),
-        (without(DESIRED), "do not have observation.desired_goal"),
-        (without(("next", "terminated")), "do not have next.terminated"),
-        (goal_rows([4]).update({DESIRED: torch.zeros(4, 2)}), "cannot be a goal: observation.des"),
-        (goal_rows([4]).update({DESIRED: torch.zeros(4, 1)}), "is torch.float64 .* torch.float32"),
-        (
-            goal_rows([4]).update({("next", "terminated"): torch.zeros(4, 1)}),
-            "next.terminated is torch.float32, which is no flag",
-        ),
-        (goal_rows([4]).update({"relabelled": torch.zeros(4)}), "The rows have relabelled"),
-    ],
-)
-def test_rows_without_goals_are_refused(rows: TensorDict, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        buffer_of(rows, ratio=1).sample(8)
+def test_rows_without_goals_are_refused() -> None:
+    def sample(rows: TensorDict, **arguments: Any) -> Callable[[], Any]:
+        return lambda: buffer_of(rows, ratio=1, **arguments).sample(8)
+
+    def changed(**entries: torch.Tensor) -> TensorDict:
+        keys: dict[str, Any] = {"desired": DESIRED, "terminated": ("next", "terminated")}
+        return goal_rows([4]).update({keys.get(name, name): x for name, x in entries.items()})
+
+    def of_itself(achieved: Any, desired: Any, batch: Any) -> Any:
+        return achieved
+
+    goals_alone, won = goal_rows([4]), {"success_key": ("next", "won")}
+    flags = "next.terminated is torch.float32, which is no flag"
+    check_refused(
+        UsageError,
+        [
+            (
+                "do not have next.observation.achieved_goal as one tensor",
+                sample(without(("next", *ACHIEVED))),
+            ),
+            ("do not have observation.desired_goal", sample(without(DESIRED))),
+            ("do not have next.terminated", sample(without(("next", "terminated")))),
+            ("cannot be a goal: observation.des", sample(changed(desired=torch.zeros(4, 2)))),
+            ("is torch.float64 .* torch.float32", sample(changed(desired=torch.zeros(4, 1)))),
+            (flags, sample(changed(terminated=torch.zeros(4, 1)))),
+            ("The rows have relabelled", sample(changed(relabelled=torch.zeros(4)))),
+            ("do not have next.won as one tensor", sample(goals_alone, rule=RULE, **won)),
+            ("does not say what is a success", sample(goals_alone, rule=of_itself, **won)),
+            ("no dataset whose rule is known", sample(goals_alone, rule=None)),
+            (
+                "Give it a truncated_key",
+                sample(goals_alone, sampler=SliceSampler(slice_len=2, truncated_key=None)),
+            ),
+        ],
+    )
 
 
-@pytest.mark.parametrize("key", [("next", *ACHIEVED), DESIRED, ("next", "reward")])
 @pytest.mark.parametrize("storage", [ListStorage, LazyStackStorage])
-def test_rows_of_a_list_some_of_which_lack_a_goal_are_refused(storage: Any, key: Any) -> None:
-    buffer = ReplayBuffer(storage=storage(9), sampler=HERSampler(RULE, ratio=1))
-    buffer.extend(goal_rows([4]))
-    buffer.extend(without(key))
-    with pytest.raises(UsageError, match=r"do not have|missing from some rows|Rows differ"):
-        buffer.sample(50)
+def test_rows_of_a_list_some_of_which_lack_a_goal_are_refused(storage: Any) -> None:
+    for key in (("next", *ACHIEVED), DESIRED, ("next", "reward")):
+        buffer = ReplayBuffer(storage=storage(9), sampler=HERSampler(RULE, ratio=1))
+        buffer.extend(goal_rows([4]))
+        buffer.extend(without(key))
+        with pytest.raises(UsageError, match=r"do not have|missing from some rows|Rows differ"):
+            buffer.sample(50)
 
 
 @pytest.mark.parametrize("storage", [ListStorage, LazyTensorStorage])
@@ -110,18 +120,6 @@ def test_goals_of_several_tensors_are_refused(storage: Any) -> None:
     buffer.extend(rows)
     with pytest.raises(UsageError, match="one tensor"):
         buffer.sample(8)
-
-
-@pytest.mark.parametrize(
-    "rule, message",
-    [
-        (RULE, "do not have next.won as one tensor"),
-        (lambda achieved, desired, batch: achieved, "does not say what is a success"),
-    ],
-)
-def test_a_success_that_is_asked_for_must_be_there(rule: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        buffer_of(goal_rows([4]), rule=rule, success_key=("next", "won")).sample(8)
 
 
 def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
@@ -137,38 +135,21 @@ def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
     assert found.view(-1).sort().values.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    "returned, message",
-    [
+def test_rewards_of_another_form_are_refused() -> None:
+    for returned, words in (
         (torch.zeros(3), r"must be torch.float32 \[8, 1\]"),
         (torch.zeros(8, 2), r"it returned torch.float32 \[8, 2\]"),
         (torch.zeros(8, dtype=torch.complex64), "complex64"),
         ("much", "is none"),
-    ],
-)
-def test_rewards_of_another_form_are_refused(returned: Any, message: str) -> None:
-    buffer = buffer_of(goal_rows([4]), rule=lambda achieved, desired, batch: returned, ratio=1)
-    with pytest.raises(UsageError, match=message):
-        buffer.sample(8)
+    ):
+        rule = lambda *_, found=returned: found  # noqa: E731
+        buffer = buffer_of(goal_rows([4]), rule=rule, ratio=1)
+        check_refused(UsageError, [(words, partial(buffer.sample, 8))])
 
 
-@pytest.mark.parametrize(
-    "rows, message",
-    [([1, 2, 3], "do not have"), ([goal_rows([2])] * 3, r"batch size of its own, \[2\]")],
-)
-def test_rows_that_are_no_single_steps_are_refused(rows: list[Any], message: str) -> None:
-    buffer = ReplayBuffer(storage=ListStorage(9), sampler=HERSampler(RULE))
-    buffer.extend(rows)
-    with pytest.raises(UsageError, match=message):
-        buffer.sample(2)
-
-
-def test_a_buffer_of_no_dataset_needs_a_rule() -> None:
-    with pytest.raises(UsageError, match="no dataset whose rule is known"):
-        buffer_of(goal_rows([4]), rule=None).sample(8)
-
-
-def test_slices_whose_ends_are_not_marked_are_refused() -> None:
-    buffer = buffer_of(goal_rows([4]), sampler=SliceSampler(slice_len=2, truncated_key=None))
-    with pytest.raises(UsageError, match="Give it a truncated_key"):
-        buffer.sample(4)
+def test_rows_that_are_no_single_steps_are_refused() -> None:
+    several: list[Any] = [goal_rows([2])] * 3
+    for rows, words in (([1, 2, 3], "do not have"), (several, r"batch size of its own, \[2\]")):
+        buffer = ReplayBuffer(storage=ListStorage(9), sampler=HERSampler(RULE))
+        buffer.extend(rows)
+        check_refused(UsageError, [(words, partial(buffer.sample, 2))])
