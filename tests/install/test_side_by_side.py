@@ -33,6 +33,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from tests.catalogue.conftest import clear
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Fault, Origin, Stall
+from tests.support.told import Told
 
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 FILES = {
@@ -41,16 +42,6 @@ FILES = {
     "d4rl/maze2d-medium-v0": "maze2d/maze2d-medium-sparse.hdf5",
 }
 IDS = [*FILES, "demo/pong"]  # whose frames are parts
-
-
-class Told(Silent):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def published(origin: Origin, folder: Path) -> None:

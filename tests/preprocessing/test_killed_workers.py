@@ -15,16 +15,8 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
 from datasets_cli.preprocessing.functions import Function
-from datasets_cli.progress import Silent
 from datasets_cli.store.manifest import read_manifest
-
-
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
+from tests.support.told import Told
 
 
 def dies_at(first_actions: list[bytes], marks: Path, times: int = 1) -> Function:
@@ -54,7 +46,7 @@ def files(dataset: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_workers_are_told_and_change_no_byte(count: int, door: str, tmp_path: Path) -> None:
-    fatal, told = random.sample(starts(door, 50), count), Notes()
+    fatal, told = random.sample(starts(door, 50), count), Told()
     options: dict[str, Any] = {"per": "transition", "chunksize": 50}
     found = datasets_cli.preprocess(
         door, dies_at(fatal, tmp_path), "out", num_workers=2, progress=told, **options

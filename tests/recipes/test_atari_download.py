@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -51,13 +50,6 @@ Capture = pytest.CaptureFixture[str]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Logger:
     """The logs of a run: checkpoints 0 to 3, each of 40 rows."""
     return record(tmp_path_factory.mktemp("atari") / "run", EPISODES, CAPACITY)
-
-
-@pytest.fixture
-def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
-    with Origin() as origin:
-        monkeypatch.setattr("datasets_cli.sources.buckets.HOST", origin.url)
-        yield origin
 
 
 def path_of(file: Path) -> str:

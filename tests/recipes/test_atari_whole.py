@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote
@@ -33,13 +33,6 @@ Capture = pytest.CaptureFixture[str]
 
 def names_of(numbers: Collection[int]) -> list[str]:
     return [filename(what, number) for number in numbers for what in (COUNT, *STORES)]
-
-
-@pytest.fixture
-def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[Origin]:
-    with Origin() as origin:
-        monkeypatch.setattr("datasets_cli.sources.buckets.HOST", origin.url)
-        yield origin
 
 
 @pytest.mark.parametrize(("steps", "num_logs"), [(395, 50), (400, 51)])

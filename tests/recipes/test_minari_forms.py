@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ import pytest
 
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.sources.http import Http
 from datasets_cli.store.dataset import Dataset, open_dataset
+from tests.recipes.test_minari import HUB, Pages, assert_same
 from tests.support import minari_files as files
-from tests.support.minari_values import Rows, by_minari, expected, texts_by_minari
+from tests.support.minari_values import by_minari, expected, texts_by_minari
 from tests.support.origin import Origin
 
 RECIPE = load_recipe("minari")
 ID = f"minari/{files.NAME}"
-HUB = "https://huggingface.co/"
 
 Install = Callable[..., Dataset]
 
@@ -77,15 +77,6 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     name = getattr(request, "param", "arrow")
     monkeypatch.setattr(files, "DATA_FORMAT", name)
     return str(name)
-
-
-def assert_same(found: Rows, right: Rows) -> None:
-    assert found.keys() == right.keys()
-    for key, values in right.items():
-        assert found[key].dtype == values.dtype, key
-        assert found[key].shape == values.shape, key
-        same = found[key].numpy().tobytes() == values.numpy().tobytes()  # as bytes, for NaN
-        assert same, key
 
 
 def assert_is_minari_s(dataset: Dataset) -> None:
@@ -259,21 +250,6 @@ def test_without_pyarrow_the_extra_is_named(
 
 
 # The files at the publisher
-
-
-class Pages:
-    """A web of these JSON documents and no other."""
-
-    def __init__(self, documents: dict[str, Any]) -> None:
-        self.documents = {HUB + path: document for path, document in documents.items()}
-
-    def json(self, url: str) -> Any:
-        if url not in self.documents:
-            raise AccessError(f"{url}: 404")
-        return self.documents[url]
-
-    def pages(self, url: str) -> Iterator[Any]:
-        yield self.json(url)
 
 
 API = "api/datasets/farama-minari/mine"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,8 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.openml_files import OpenML
-from tests.support.origin import Origin
 
 Columns = dict[str, np.ndarray]
-
-
-@pytest.fixture
-def site() -> Iterator[OpenML]:
-    with Origin() as origin:
-        yield OpenML(origin)
 
 
 @pytest.fixture

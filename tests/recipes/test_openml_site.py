@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,13 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.moved import moved
 from tests.support.openml_files import OpenML, table
-from tests.support.origin import Fault, Origin, redirect
+from tests.support.origin import Fault, redirect
 
 Capture = pytest.CaptureFixture[str]
 
 RECIPE = load_recipe("openml")
 IRIS = "data/v1/download/61/iris.arff"
 SMALL = table("1,a\n2,b\n", {"x": "real", "y": "{a,b}"}, "y")
-
-
-@pytest.fixture
-def site() -> Iterator[OpenML]:
-    with Origin() as origin:
-        yield OpenML(origin)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,13 +19,6 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support import openml_files as files
 from tests.support.openml_files import OpenML
-from tests.support.origin import Origin
-
-
-@pytest.fixture
-def site() -> Iterator[OpenML]:
-    with Origin() as origin:
-        yield OpenML(origin)
 
 
 @pytest.fixture

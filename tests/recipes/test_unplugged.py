@@ -28,31 +28,16 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import write_manifest
 from tests.store.test_compact import assert_same, everything
 from tests.support import unplugged_files as files
+from tests.support.told import Told
 from tests.support.unplugged_files import Rows, Shards, cut, episodes, expected, in_shards
+from tests.support.user_recipe import recipe_of
 
-RECIPE = Recipe(
-    family="test",
-    version=1,
-    title="",
-    licence="",
-    citation="",
-    homepage="",
-    datasets=lambda web: [CatalogueEntry("run")],
-    resources=lambda name, web: [],
+RECIPE = recipe_of(
+    "run",
     blocks=unplugged.blocks,
     deferred_frames=unplugged.deferred_frames,
     describe=unplugged.describe,
 )
-
-
-class Notes(Silent):
-    """Keeps what people are told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 Install = Callable[..., Dataset]
@@ -184,7 +169,7 @@ def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_say
     monkeypatch.setattr("datasets_cli.recipes.atari_dqn.unplugged_episode.MAX_EPISODE_STEPS", 139)
     some = episodes()[1:3]
     assert (len(some[0].actions), some[0].terminated) == (139, True)
-    progress = Notes()
+    progress = Told()
     dataset = install(in_shards(some), progress=progress)
     assert_same(everything(dataset), expected([cut(some[0], 139), some[1]]))
     assert dataset.manifest.metadata["episodes_at_step_limit"] == 1
@@ -214,7 +199,7 @@ def test_the_episodes_numbers_and_returns_lie_beside_the_data(install: Install) 
 def test_episodes_out_of_their_order_are_kept_and_named(install: Install) -> None:
     some = episodes()[1:4]
     shards = [[files.features_of(episode, 0, 5 - n) for n, episode in enumerate(some)]]
-    progress = Notes()
+    progress = Told()
     assert_same(everything(install(shards, progress=progress)), expected(some))
     assert "not the order of their numbers: see run_2-00000-of-00050, record 1" in progress.notes[0]
 
@@ -225,7 +210,7 @@ def test_frames_in_png_files_of_another_mode_are_converted_and_counted(install: 
     frames = shards[2][0]["observations"]
     frames[0], frames[1] = (in_mode(some[1].frames[step], "P") for step in (0, 1))
     frames[5] = in_mode(some[1].frames[5], "RGB")
-    progress = Notes()
+    progress = Told()
     assert_same(everything(install(shards, progress=progress)), expected(some))
     assert [note for note in progress.notes if ": unchecked: " not in note] == [
         "test/run: 3 frames are not 8-bit grey PNG files, and are converted to the greys they show "

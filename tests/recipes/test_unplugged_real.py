@@ -12,7 +12,7 @@ from datasets_cli.config import Config
 from datasets_cli.install.conversion.staging import stage
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Silent
-from datasets_cli.recipe import CatalogueEntry, Recipe
+from datasets_cli.recipe import CatalogueEntry
 from datasets_cli.recipes.atari_dqn import unplugged_reader
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.raw_file import verify
@@ -24,18 +24,12 @@ from tests.store.test_compact import everything
 from tests.support.paths import TEST_DATA
 from tests.support.unplugged_files import Rows
 from tests.support.unplugged_records import Features, read_run
+from tests.support.user_recipe import recipe_of
 from tests.support.values import assert_same
 
 ASTERIX = TEST_DATA / "rl_unplugged" / "asterix_run_1-00000-of-00001"
-RECIPE = Recipe(
-    family="test",
-    version=1,
-    title="",
-    licence="",
-    citation="",
-    homepage="",
-    datasets=lambda web: [CatalogueEntry("asterix")],
-    resources=lambda name, web: [],
+RECIPE = recipe_of(
+    "asterix",
     blocks=unplugged_reader.blocks,
     deferred_frames=unplugged_reader.deferred_frames,
     describe=unplugged_reader.describe,

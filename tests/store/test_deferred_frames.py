@@ -24,6 +24,7 @@ from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import write_manifest
 from tests.store.test_compact import Rows, assert_same, everything
 from tests.support.frame_parts import NUM_STEPS, Part, broken, killed, read, shots
+from tests.support.user_recipe import recipe_of
 
 FLAGS = "....T.c||..T...T.."
 """A step each: T terminated, | truncated, c cut off, and the end of the source."""
@@ -43,15 +44,8 @@ def recipe(parts: Sequence[Part], reader: Any = read) -> Recipe:
             }
             yield Block(columns)
 
-    return Recipe(
-        family="test",
-        version=1,
-        title="",
-        licence="",
-        citation="",
-        homepage="",
-        datasets=lambda web: [CatalogueEntry("steps")],
-        resources=lambda name, web: [],
+    return recipe_of(
+        "steps",
         blocks=blocks,
         deferred_frames=lambda source: DeferredFrames(("observation",), (36, 36), parts, reader),
     )

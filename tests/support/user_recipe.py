@@ -1,4 +1,10 @@
-"""A recipe of a user's own, as text."""
+"""Recipes of a user's own: as text, and of the functions that a test is about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datasets_cli.recipe import CatalogueEntry, Recipe
 
 RECIPE = """
 import numpy as np
@@ -14,3 +20,16 @@ RECIPE = Recipe(
         ("action",): np.zeros(3), ("next", "reward"): np.ones(3)}})]),
 )
 """
+
+
+def recipe_of(name: str, **functions: Any) -> Recipe:
+    """Return a recipe of one dataset, ``test/NAME``, of which nothing else is said."""
+    words = dict.fromkeys(("title", "licence", "citation", "homepage"), "")
+    return Recipe(
+        family="test",
+        version=1,
+        datasets=lambda web: [CatalogueEntry(name)],
+        resources=lambda name, web: [],
+        **words,
+        **functions,
+    )

@@ -13,27 +13,16 @@ from hypothesis import strategies as st
 
 from datasets_cli.replay.keeping import dump as dumping
 from tests.support.covering import covering
-from tests.support.parity import CAPACITY, Calls, calls, full_rows, kept, ours, same, theirs
+from tests.support.parity import Calls, calls, kept, ours, same, theirs
 from tests.support.torchrl_trees import trees  # noqa: F401
+from tests.torchrl.test_parity import SAMPLERS as ALL_SAMPLERS
+from tests.torchrl.test_parity import STORAGES as ALL_STORAGES
 from tests.torchrl.test_parity_priorities import same_priorities
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-STORAGES: dict[str, Any] = {
-    "memory": lambda library: library.LazyTensorStorage(CAPACITY),
-    "files": lambda library: library.LazyMemmapStorage(CAPACITY),
-    "tensors": lambda library: library.TensorStorage(full_rows()),
-    "memory of 2": lambda library: library.LazyTensorStorage(2 * CAPACITY, ndim=2),
-    "files of 2": lambda library: library.LazyMemmapStorage(2 * CAPACITY, ndim=2),
-}
-SAMPLERS: dict[str, Any] = {
-    "random": lambda library: library.RandomSampler(),
-    "epoch": lambda library: library.SamplerWithoutReplacement(),
-    "slices": lambda library: library.SliceSampler(slice_len=2),
-    "slices once": lambda library: library.SliceSamplerWithoutReplacement(slice_len=1),
-    "priorities": lambda library: library.PrioritizedSampler(2 * CAPACITY, 0.7, 0.5),
-    "slices by priority": lambda library: library.PrioritizedSliceSampler(
-        2 * CAPACITY, 0.7, 0.5, slice_len=2
-    ),
+STORAGES = {name: make for name, make in ALL_STORAGES.items() if name != "list"}
+SAMPLERS = {
+    name: make for name, make in ALL_SAMPLERS.items() if name not in ("in order", "whole batches")
 }
 
 

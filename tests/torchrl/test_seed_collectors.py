@@ -9,6 +9,7 @@ prints is compared as keys, shapes, element types and batch sizes, which are all
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -94,55 +95,38 @@ def test_single_transitions_are_flattened_by_a_transform() -> None:
     assert memory.sample(3).shape == oracle.sample(3).shape == (150,)
 
 
+def memory_of(size: int, ndim: int = 1) -> ReplayBuffer:
+    return ReplayBuffer(
+        storage=LazyTensorStorage(size, ndim=ndim),
+        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
+    )
+
+
 def test_slices_of_one_environment() -> None:
     N, policy = 200, None  # noqa: N806
     env = make_env()
     # Single environment: no need for a multi-dimensional buffer
-    memory = ReplayBuffer(
-        storage=LazyTensorStorage(N),
-        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
-    )
+    memory = memory_of(N)
     collector = SyncDataCollector(env, policy, frames_per_batch=N, total_frames=-1)
-    for data in collector:
-        memory.extend(data)
-        break
-    check_slices(memory, data)
-    collector.shutdown()
+    check_slices(memory, collector)
 
 
 def slices_of_several_processes() -> None:
     """The examples of the page whose environments or collectors are processes."""
     N, policy = 200, None  # noqa: N806
     # Batched environments: a multi-dim buffer is required
-    memory = ReplayBuffer(
-        storage=LazyTensorStorage(N, ndim=2),
-        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
-    )
+    memory = memory_of(N, ndim=2)
     env = ParallelEnv(4, make_env)
     collector = SyncDataCollector(env, policy, frames_per_batch=N, total_frames=-1)
-    for data in collector:
-        memory.extend(data)
-        break
-    check_slices(memory, data)
-    collector.shutdown()
+    check_slices(memory, collector)
     # MultiSyncDataCollector + regular env: behaves like a ParallelEnv if cat_results="stack"
-    memory = ReplayBuffer(
-        storage=LazyTensorStorage(N, ndim=2),
-        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
-    )
+    memory = memory_of(N, ndim=2)
     collector = MultiSyncDataCollector(
         [make_env] * 4, policy, frames_per_batch=N, total_frames=-1, cat_results="stack"
     )
-    for data in collector:
-        memory.extend(data)
-        break
-    check_slices(memory, data)
-    collector.shutdown()
+    check_slices(memory, collector)
     # MultiSyncDataCollector + parallel env: the ndim must be adapted accordingly
-    memory = ReplayBuffer(
-        storage=LazyTensorStorage(N, ndim=3),
-        sampler=SliceSampler(num_slices=4, trajectory_key=("collector", "traj_ids")),
-    )
+    memory = memory_of(N, ndim=3)
     collector = MultiSyncDataCollector(
         [ParallelEnv(2, make_env)] * 4,
         policy,
@@ -150,20 +134,20 @@ def slices_of_several_processes() -> None:
         total_frames=-1,
         cat_results="stack",
     )
-    for data in collector:
-        memory.extend(data)
-        break
-    check_slices(memory, data)
-    collector.shutdown()
+    check_slices(memory, collector)
     print("all three")
 
 
-def check_slices(memory: ReplayBuffer, data: TensorDict) -> None:
+def check_slices(memory: ReplayBuffer, collector: Any) -> None:
+    """Check slices of the first batch of a collector that never ends."""
+    data = next(iter(collector))
+    memory.extend(data)
     assert len(memory) == data.numel() == 200
     slices = memory.sample(16).reshape(4, 4)
     joined = slices["next", "observation"][:, :-1] == slices["observation"][:, 1:]
     assert bool(joined.all())
     assert all(len(ids.unique()) == 1 for ids in slices["collector", "traj_ids"])
+    collector.shutdown()
 
 
 def test_slices_of_several_environments_and_collectors() -> None:
