@@ -20,7 +20,7 @@ import reprlib
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -62,9 +62,11 @@ def whole(least: int, most: int, shown: str) -> Check:
     return Check(f"a whole number from {least} to {shown}", lambda n: least <= n < most)
 
 
-def has_fields_of(kind: type) -> Check:
-    """Return the check of an object that stays one, and has what a dataclass would be made of."""
-    return Check("an object", lambda value: _attributes(kind, value) is not None)
+def has(needed: Mapping[str, Any], **others: Any) -> Check:
+    """Return the check of an object that has values by hints; it stays one, with all else in it."""
+    hints = {**needed, **others}
+    known = [_Field(name, name, name in needed, _shape(hint)) for name, hint in hints.items()]
+    return Check("an object", lambda value: _attributes(known, value) is not None)
 
 
 def decode(kind: type[T], value: object, where: str = "") -> T:
@@ -122,8 +124,7 @@ def _shape(hint: Any) -> _Shape:
         return _PLAIN[hint]
     if shape := _GENERIC.get(typing.get_origin(hint)):
         return shape(*typing.get_args(hint))
-    make = getattr(hint, "from_json", lambda value: hint(**_attributes(hint, value)))
-    return _Shape((dict,), "an object", make)
+    return _Shape((dict,), "an object", getattr(hint, "from_json", partial(_dataclass, hint)))
 
 
 def _annotated(hint: Any, check: Check) -> _Shape:
@@ -172,9 +173,17 @@ def _mapping(_: Any, hint: Any) -> _Shape:
     return _Shape((dict,), "an object", None if hint is Any else make)
 
 
-def _attributes(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
-    """Return what a dataclass is made of, from an object of JSON."""
-    known, names = _fields(kind)
+class _Field(NamedTuple):
+    """A field: its name in JSON, empty where its value's own names stand there, and in Python."""
+
+    name: str
+    attribute: str
+    is_needed: bool
+    shape: _Shape
+
+
+def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of fields, from an object of JSON."""
     all_made: dict[str, Any] = {}
     name = ""
     try:
@@ -191,24 +200,29 @@ def _attributes(kind: Any, value: dict[str, Any]) -> dict[str, Any]:
                 raise WrongValue("", expected)
     except WrongValue as error:
         raise error.below(name) from None
-    if names and (unknown := [name for name in value if name not in names]):
-        raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
     return all_made
 
 
+def _dataclass(kind: Any, value: dict[str, Any]) -> Any:
+    """Return the dataclass that an object of JSON is."""
+    known = _fields(kind)
+    made = _attributes(known, value)
+    if getattr(kind, "CLOSED", False):
+        names = [field.name for field in known]
+        if unknown := [name for name in value if name not in names]:
+            raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
+    return kind(**made)
+
+
 @cache
-def _fields(kind: Any) -> tuple[list[tuple[str, str, bool, _Shape]], list[str]]:
-    """Return name, attribute, whether it is needed, and shape of each field, and the names that an
-    object may have, none for any. A field whose value's own names stand in JSON has no name.
-    """
+def _fields(kind: Any) -> list[_Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
-    known = [
-        ("" if is_spread else name, path, needed[path], _shape(hints[path]))
+    return [
+        _Field("" if is_spread else name, path, needed[path], _shape(hints[path]))
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]
-    return known, [name for name, *_ in known] if getattr(kind, "CLOSED", False) else []
 
 
 def _digits(value: str) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.checked_json import Check, WrongValue, decode, has_fields_of, is_deeper, whole
+from datasets_cli.checked_json import Check, WrongValue, decode, has, is_deeper, whole
 from datasets_cli.json_form import JsonForm, encode
 
 Size = Annotated[int, whole(0, 2**48, "2**48")]
@@ -48,7 +48,7 @@ class Document(JsonForm):
     placed: tuple[Placed, ...]
     numbers: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     options: Closed = field(default_factory=Closed)
-    entry: Annotated[Mapping[str, Any], has_fields_of(Leaf)] = field(
+    entry: Annotated[Mapping[str, Any], has({"key": Names}, shape=tuple[Size, ...])] = field(
         default_factory=lambda: {"key": ["a"]}
     )
     notes: list[str] = field(default_factory=list)

@@ -24,7 +24,7 @@ from datasets_cli.store.manifest_entries import (
     Metadata,
     Parent,
     Recipe,
-    Resources,
+    Resource,
     Statistics,
     Successors,
 )
@@ -76,7 +76,7 @@ class Manifest(JsonForm):
     num_trajectories: Count
     columns: tuple[Column, ...]
     files: Files
-    resources: Resources = ()
+    resources: tuple[Resource, ...] = ()
     recipe: Recipe = field(default_factory=dict)
     successors: Successors = field(default_factory=dict)
     metadata: Metadata = field(default_factory=dict)
