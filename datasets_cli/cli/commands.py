@@ -7,36 +7,52 @@ from typing import ClassVar
 from datasets_cli.cli.parser.group import Entry, Group
 
 
-def _entry(place: str, *examples: str) -> Entry:
-    return Entry(f"datasets_cli.cli.{place}", examples)
+def _entry(place: str, about: str, *examples: str) -> Entry:
+    return Entry(f"datasets_cli.cli.{place}", about, examples)
 
 
-class Commands(Group):
+class Rlds(Group):
     """``rlds`` itself: each command is imported when it is asked for."""
 
     groups: ClassVar = {
         "Datasets": {
             "list": _entry(
                 "catalogue:list_datasets",
+                "List every known dataset and its state",
                 "rlds list",
                 "rlds list 'hopper-*'",
                 "rlds list --installed",
             ),
-            "info": _entry("catalogue:info", "rlds info hopper-medium-v2"),
+            "info": _entry(
+                "catalogue:info",
+                "Show what is known about a dataset, installed or not",
+                "rlds info hopper-medium-v2",
+            ),
             "download": _entry(
                 "download:download",
+                "Download, verify and install datasets",
                 "rlds download hopper-medium-v2",
                 "rlds download 'hopper-*-v2' --dry-run",
             ),
-            "path": _entry("installed:path", 'cd "$(rlds path hopper-medium-v2)"'),
+            "path": _entry(
+                "installed:path",
+                "Print the folder of an installed dataset",
+                'cd "$(rlds path hopper-medium-v2)"',
+            ),
             "verify": _entry(
-                "installed:verify", "rlds verify", "rlds verify hopper-medium-v2 --deep"
+                "installed:verify",
+                "Check installed datasets against their manifests",
+                "rlds verify",
+                "rlds verify hopper-medium-v2 --deep",
             ),
             "convert": _entry(
-                "installed:convert", "rlds convert hopper-medium-v2 --layout compact"
+                "installed:convert",
+                "Change the layout of an installed dataset",
+                "rlds convert hopper-medium-v2 --layout compact",
             ),
             "delete": _entry(
                 "installed:delete",
+                "Delete installed datasets and what is left of their downloads",
                 "rlds delete hopper-medium-v2",
                 "rlds delete 'derived/*' --dry-run",
             ),
@@ -44,6 +60,7 @@ class Commands(Group):
         "Data of your own": {
             "preprocess": _entry(
                 "preprocess:preprocess",
+                "Map a function, or transforms, over datasets in parallel",
                 "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
                 "rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 "
                 "--out good",
@@ -52,18 +69,46 @@ class Commands(Group):
             ),
             "record": _entry(
                 "record:record",
+                "Record episodes of a gymnasium environment into a dataset",
                 "rlds record CartPole-v1 --episodes 100 --out cartpole-random",
                 "rlds record CartPole-v1 --policy mycode:act --steps 50000 --out cartpole-mine",
             ),
-            "data": _entry("data:data", "rlds data", "rlds data train --json"),
+            "data": _entry(
+                "data:data",
+                "Show the data that rlds.toml declares",
+                "rlds data",
+                "rlds data train --json",
+            ),
         },
         "The disk": {
-            "scan": _entry("upkeep:scan", "rlds scan", "rlds scan /data/minari"),
-            "repair": _entry("upkeep:repair", "rlds repair", "rlds repair 'd4rl/*' --dry-run"),
-            "prune": _entry("upkeep:prune", "rlds prune --dry-run", "rlds prune --older-than 0"),
-            "du": _entry("upkeep:du", "rlds du"),
+            "scan": _entry(
+                "upkeep:scan",
+                "Find raw files on this disk that can be installed without a download",
+                "rlds scan",
+                "rlds scan /data/minari",
+            ),
+            "repair": _entry(
+                "upkeep:repair",
+                "Verify installed datasets, and install those again that are damaged",
+                "rlds repair",
+                "rlds repair 'd4rl/*' --dry-run",
+            ),
+            "prune": _entry(
+                "upkeep:prune",
+                "Delete what killed work left",
+                "rlds prune --dry-run",
+                "rlds prune --older-than 0",
+            ),
+            "du": _entry(
+                "upkeep:du", "Show how much of the disk each installed dataset takes", "rlds du"
+            ),
         },
         "To try it": {
-            "demo": _entry("demo:demo", "rlds demo", "rlds demo --keep"),
+            "demo": _entry(
+                "demo:demo",
+                "Run the main job end to end on small data that ships with rlds",
+                "rlds demo",
+                "rlds demo --keep",
+            ),
         },
     }

@@ -13,7 +13,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from datasets_cli.cli.commands import Commands
+from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.interrupts import Interrupted, interruptible
 from datasets_cli.cli.parser.completion import VARIABLE, complete
 from datasets_cli.cli.parser.help import help_width
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="rlds",
-    cls=Commands,
+    cls=Rlds,
     help="Download, verify, convert and sample datasets for offline reinforcement learning.",
     epilog="Begin with: rlds list, or rlds demo",
     rich_markup_mode=None,

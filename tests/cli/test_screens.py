@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import datasets_cli
-from datasets_cli.cli.commands import Commands
+from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
@@ -22,7 +22,7 @@ from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
 WIDTHS = (40, 60, 80, 120)
-ENTRIES = {name: each for group in Commands.groups.values() for name, each in group.items()}
+ENTRIES = {name: each for group in Rlds.groups.values() for name, each in group.items()}
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
@@ -272,6 +272,7 @@ def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
         assert main([name, "-h"]) == 0
         text = capsys.readouterr().out
         assert entry.examples[0].split()[0] in text.partition("Examples:")[2]
+        assert entry.about in " ".join(text.partition("\n\n")[2].split())
         assert "<str>" not in text and "list[" not in text
 
 

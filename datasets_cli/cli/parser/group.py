@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from datasets_cli.cli.parser.command import Command
-from datasets_cli.cli.parser.help import first_sentence, write_options, write_pairs
+from datasets_cli.cli.parser.help import write_options, write_pairs
 from datasets_cli.cli.parser.values import convert_lazily
 from datasets_cli.errors import UsageError
 
@@ -33,24 +32,21 @@ OTHER_WORDS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A command that is not imported yet: ``module:function``, and examples of calls."""
+    """A command that is not imported yet."""
 
-    place: str
+    place: str  # module:function
+    about: str  # how its help begins
     examples: tuple[str, ...]
-
-    @cached_property
-    def function(self) -> Callable[..., None]:
-        """The function that the command calls."""
-        module, _, name = self.place.partition(":")
-        function: Callable[..., None] = getattr(import_module(module), name)
-        return function
 
     def build(self, name: str) -> Any:
         """Return typer's command."""
+        module, _, function = self.place.partition(":")
         alone = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        alone.command(name, cls=Command, epilog="\n".join(self.examples))(self.function)
+        alone.command(name, cls=Command, epilog="\n".join(self.examples))(
+            getattr(import_module(module), function)
+        )
         return typer.main.get_command(alone)
 
 
@@ -105,10 +101,15 @@ class Group(TyperGroup):
         """Write the commands in their groups, each with what it does."""
         longest = max(map(len, self.commands))
         for title, group in self.groups.items():
-            rows = [
-                (name.ljust(longest), first_sentence(each.function)) for name, each in group.items()
-            ]
+            rows = [(name.ljust(longest), each.about) for name, each in group.items()]
             write_pairs(formatter, title, rows)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the commands and global options that a word may become."""
+        entries = [item for group in self.groups.values() for item in group.items()]
+        found = [CompletionItem(name, help=each.about) for name, each in entries]
+        options = super(TyperGroup, self).shell_complete(ctx, incomplete)
+        return [*(item for item in found if item.value.startswith(incomplete)), *options]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, or say which was meant."""

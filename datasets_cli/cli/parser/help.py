@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import textwrap
 from collections.abc import Iterable
@@ -47,12 +46,6 @@ def write_examples(formatter: Any, examples: Iterable[str]) -> None:
     with formatter.section("Examples"):
         for example in examples:
             formatter.write(_wrapped(example, formatter.width, "      "))
-
-
-def first_sentence(function: Any) -> str:
-    """Return what a command does, in as few words as its docstring begins with."""
-    text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-    return text.partition(";")[0].partition(":")[0].rstrip(".")
 
 
 def _wrapped(text: str, width: int, rest: str) -> str:
