@@ -47,6 +47,19 @@ def part_of(options: Any, kind: type[Options]) -> Options:
     return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
+def parameters_of(kind: type) -> list[inspect.Parameter]:
+    """Return what a dataclass takes: keywords that are its own before those of its bases."""
+    places = {
+        name: place
+        for place, each in reversed([*enumerate(kind.__mro__)])
+        for name in inspect.get_annotations(each)
+    }
+    parameters = inspect.signature(kind).parameters.values()
+    by_place = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    keywords = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    return [*by_place, *sorted(keywords, key=lambda each: places[each.name])]
+
+
 def argument_docs(kind: type) -> dict[str, str]:
     """Return what the docstrings of a dataclass and its bases say of each field, as lines."""
     found: dict[str, str] = {}
@@ -82,7 +95,7 @@ class _Taking(Generic[P, Options]):
         make: Any = self.kind
         own = inspect.signature(body)
         *first, _ = own.parameters.values()
-        taken = _own_first(make)
+        taken = parameters_of(make)
         signature = own.replace(parameters=[*first, *taken])
 
         @functools.wraps(body)
@@ -120,19 +133,6 @@ class _Constructor:
     def __set_name__(self, owner: type, name: str) -> None:
         owner.__doc__ = _with_arguments(owner.__doc__, self.arguments)
         setattr(owner, name, self.call)
-
-
-def _own_first(kind: type) -> list[inspect.Parameter]:
-    """Return what a dataclass takes: keywords that are its own before those of its bases."""
-    places = {
-        name: place
-        for place, each in reversed([*enumerate(kind.__mro__)])
-        for name in inspect.get_annotations(each)
-    }
-    parameters = inspect.signature(kind).parameters.values()
-    by_place = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
-    keywords = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-    return [*by_place, *sorted(keywords, key=lambda each: places[each.name])]
 
 
 def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:

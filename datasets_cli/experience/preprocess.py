@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.options import part_of
+from datasets_cli.parallel.engine import EngineOptions, Workers
 from datasets_cli.parallel.tasks import PoolExecutor
-from datasets_cli.preprocessing.options import Per, PreprocessOptions
+from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress_bars import Bars
@@ -23,7 +24,7 @@ from datasets_cli.store.dataset import Dataset, open_dataset
 
 
 @dataclass(frozen=True)
-class ReplayPreprocessOptions:
+class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
     """What ``ExperienceReplay.preprocess`` takes.
 
     Args:
@@ -34,19 +35,9 @@ class ReplayPreprocessOptions:
             all cores where that is worth starting processes for.
         dest: folder of the new dataset; it must not hold anything but the same result, which is
             then returned.
-        chunksize: rows that ``fn`` takes at once, at least, to the next end of a trajectory; by
-            default about 8 MiB of them, at most 65,536.
-        num_chunks: the number of chunks instead, at most.
-        num_frames: only the first ``num_frames`` rows.
-        per: ``"trajectory"``, or ``"transition"`` where ``fn`` looks at rows alone: then chunks end
-            anywhere, and have exactly ``chunksize`` rows.
         pbar: show a progress bar.
-        executor: where to run instead of local processes.
-        engine: ``"local"``, or ``"dask"`` or ``"ray"`` for the workers of a cluster, which must see
-            both folders and have the same versions.
-        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
-        pool: the same; a pool of ``multiprocessing``, which waits for ever for a worker that was
-            killed.
+        pool: where to work instead; a pool of ``multiprocessing``, which waits for ever for a
+            worker that was killed, or an executor.
         max_tasks_per_child: None; a pool may replace its processes.
         worker_threads: 1, in each worker.
         index_with_generator: given for compatibility; chunks are made when they are read.
@@ -61,14 +52,7 @@ class ReplayPreprocessOptions:
     num_workers: int | None = None
     _: KW_ONLY
     dest: str | os.PathLike[str]
-    chunksize: int | None = None
-    num_chunks: int | None = None
-    num_frames: int | None = None
-    per: Per = "trajectory"
     pbar: bool = False
-    executor: Executor | None = None
-    engine: Engine = "local"
-    address: str | None = None
     pool: Pool | Executor | None = None
     max_tasks_per_child: int | None = None
     worker_threads: int = 1
@@ -97,25 +81,15 @@ class ReplayPreprocessOptions:
         executor = self.executor
         if self.pool is not None:
             executor = self.pool if isinstance(self.pool, Executor) else PoolExecutor(self.pool)
-        return Workers(
-            num_workers=self.num_workers,
-            engine=self.engine,
-            address=self.address,
-            executor=executor,
-        )
+        options = vars(part_of(self, EngineOptions)) | {"executor": executor}
+        return Workers(num_workers=self.num_workers, **options)
 
     def reading(self) -> PreprocessOptions:
         """Return what is read, in which chunks; a generator draws the seed."""
         seed = self.seed or 0
         if self.generator is not None:
             seed = int(torch.randint(2**62, (), generator=self.generator))
-        return PreprocessOptions(
-            num_frames=self.num_frames,
-            per=self.per,
-            chunksize=self.chunksize,
-            num_chunks=self.num_chunks,
-            seed=seed,
-        )
+        return PreprocessOptions(**vars(part_of(self, ChunkOptions)), seed=seed)
 
 
 def preprocess_rows(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ColumnsCall(RootOptions, PreprocessOptions):
+class ColumnsCall(PreprocessOptions, RootOptions):
     """What ``preprocess_columns`` takes.
 
     Args:
@@ -38,7 +38,7 @@ class ColumnsCall(RootOptions, PreprocessOptions):
 
 
 @dataclass(frozen=True)
-class PreprocessCall(Workers, ColumnsCall):
+class PreprocessCall(ColumnsCall, Workers):
     """What ``preprocess`` takes.
 
     Args:
@@ -50,7 +50,7 @@ class PreprocessCall(Workers, ColumnsCall):
 
 
 @dataclass(frozen=True)
-class RunCall(RootOptions, Workers):
+class RunCall(Workers, RootOptions):
     """What ``run_plan`` takes.
 
     Args:

@@ -23,22 +23,31 @@ PROCESSES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workers:
-    """Who does parallel work; nothing is started before ``pool``.
+class EngineOptions:
+    """What does parallel work.
 
     Args:
-        num_workers: processes, this process where 0. Where None it begins in this process, and
-            uses all cores where that is worth starting processes for.
         engine: what does the work: processes of this machine, or the workers of a cluster of
             ``"dask"`` or ``"ray"``; these must see the cache root and have the same versions.
         address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
         executor: where to work instead; its workers must see the cache root.
     """
 
-    num_workers: int | None = field(default=0, metadata=PROCESSES)
     engine: Engine = "local"
     address: str | None = field(default=None, metadata={"metavar": "ADDRESS"})
     executor: Executor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers(EngineOptions):
+    """Who does parallel work; nothing is started before ``pool``.
+
+    Args:
+        num_workers: processes, this process where 0. Where None it begins in this process, and
+            uses all cores where that is worth starting processes for.
+    """
+
+    num_workers: int | None = field(default=0, metadata=PROCESSES)
 
     def __post_init__(self) -> None:
         if self.num_workers is not None:

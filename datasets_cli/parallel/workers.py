@@ -68,7 +68,7 @@ def source_digest(module: ModuleType) -> str | None:
 
 
 def is_stale(module: ModuleType) -> bool:
-    """Tell whether a function of a module is not the one that its file has now."""
+    """Return whether a function of a module is not the one that its file has now."""
     text = _text_of(module)
     if text is None:
         return False
@@ -245,7 +245,7 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
 
 
 def _is_installed(file: Path) -> bool:
-    """Tell whether a file is of Python, of an installed package or of this one."""
+    """Return whether a file is of Python, of an installed package or of this one."""
     homes = [Path(sysconfig.get_path("stdlib")), Path(datasets_cli.__file__).parent]
     is_package = {"site-packages", "dist-packages"} & set(file.parts)
     return bool(is_package) or any(file.resolve().is_relative_to(home) for home in homes)

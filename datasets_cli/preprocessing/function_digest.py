@@ -201,7 +201,7 @@ def _is_known_by_name(thing: Any) -> bool:
 
 
 def _is_pythons_own(name: str) -> bool:
-    """Tell whether a module of Python's library is Python's: a user's file may have its name."""
+    """Return whether a module of Python's library is Python's: a user's file may have its name."""
     path = getattr(sys.modules.get(name), "__file__", None)
     if path is None:
         return True  # built in

@@ -13,18 +13,39 @@ Per = Literal["trajectory", "transition"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreprocessOptions:
-    """What of a dataset ``preprocess`` reads, in which chunks, and the seed of what is drawn.
+class ChunkOptions:
+    """How many rows are read, and how many of them a function takes at once.
 
     Args:
-        where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
-        max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
         num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
         per: chunks are whole trajectories, or, with ``"transition"``, any rows, for a function that
             looks at rows alone; then they have exactly ``chunksize`` rows.
         chunksize: rows that a function takes at once, at least, to the next end of a trajectory;
             by default about 8 MiB of them, at most 65,536.
         num_chunks: the number of chunks instead, at most.
+    """
+
+    num_frames: int | None = None
+    per: Per = "trajectory"
+    chunksize: int | None = None
+    num_chunks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.per not in get_args(Per):
+            raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
+        if self.chunksize is not None and self.num_chunks is not None:
+            raise UsageError("Give chunksize or num_chunks, not both.")
+        for name in ("num_frames", "chunksize", "num_chunks"):
+            _check_number(name, getattr(self, name), least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(ChunkOptions):
+    """What of a dataset ``preprocess`` reads, in which chunks, and the seed of what is drawn.
+
+    Args:
+        where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
+        max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
         seed: seeds torch for every chunk, so that random functions repeat, and draws
             ``max_trajectories``.
 
@@ -36,30 +57,16 @@ class PreprocessOptions:
 
     where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
     max_trajectories: int | None = None
-    num_frames: int | None = None
-    per: Per = "trajectory"
-    chunksize: int | None = None
-    num_chunks: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.where, str | None):
             raise UsageError(f"where is {self.where!r}; expected text.")
-        if self.per not in get_args(Per):
-            raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
-        if self.chunksize is not None and self.num_chunks is not None:
-            raise UsageError("Give chunksize or num_chunks, not both.")
-        for name in ("num_frames", "chunksize", "num_chunks", "max_trajectories"):
-            if getattr(self, name) is not None:
-                self._check_number(name, least=1)
-        self._check_number("seed", least=0)
-
-    def _check_number(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, Integral) or isinstance(value, bool):
-            raise UsageError(f"{name} is {value!r}; expected a whole number.")
-        if value < least:
-            raise UsageError(f"{name} is {value}; expected {least} or more.")
+        _check_number("max_trajectories", self.max_trajectories, least=1)
+        if self.seed is None:
+            raise UsageError("seed is None; expected a whole number.")
+        _check_number("seed", self.seed, least=0)
 
     @property
     def chooses(self) -> bool:
@@ -75,3 +82,13 @@ class PreprocessOptions:
         if self.num_chunks is not None:
             return -(-num_rows // self.num_chunks)  # rounded up
         return min(self.chunksize or default, num_rows)
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    """Check a whole number that may be None."""
+    if value is None:
+        return
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r}; expected a whole number.")
+    if int(value) < least:
+        raise UsageError(f"{name} is {value}; expected {least} or more.")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.options import parameters_of
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
@@ -141,11 +142,10 @@ def preprocess_command(
     input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
 ) -> str:
     """Return a call of ``rlds preprocess`` with a function, or with the steps of a pipeline."""
-    defaults = {each.name: each.default for each in fields(PreprocessOptions)}
     chosen = {
-        name: options[name]
-        for name, default in defaults.items()
-        if options.get(name) not in (None, default)
+        each.name: options[each.name]
+        for each in parameters_of(PreprocessOptions)
+        if options.get(each.name) not in (None, each.default)
     }
     words = ["rlds", "preprocess", input, "--out", id.removeprefix("derived/")]
     for name, value in {**({"fn": fn} if isinstance(fn, str) else fn), **chosen}.items():

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 from datasets_cli.catalogue.names import is_glob
 from datasets_cli.errors import UsageError
-from datasets_cli.options import part_of
+from datasets_cli.options import parameters_of, part_of
 from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline
 
 NAME = "{name}"
-DEFAULTS = {field.name: field.default for field in fields(PreprocessOptions)}
+DEFAULTS = {each.name: each.default for each in parameters_of(PreprocessOptions)}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class PreprocessStep(PreprocessOptions):
 
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as JSON values: what ``rlds.toml`` has."""
-        options = vars(self.options)
+        options = {name: getattr(self, name) for name in DEFAULTS}
         return {
             "input": list(self.input) if isinstance(self.input, tuple) else self.input,
             **({"fn": self.fn} if isinstance(self.fn, str) else {}),

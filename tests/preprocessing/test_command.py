@@ -35,17 +35,17 @@ def derived(function: Any = FUNCTION, **parent: Any) -> Manifest:
     [
         (
             derived(),
-            f"{MADE} --fn my.code:half --num-frames 3 --per transition --chunksize 2 --seed 7",
+            f"{MADE} --fn my.code:half --seed 7 --num-frames 3 --per transition --chunksize 2",
         ),
         (
             derived(**VIEW, where="return > 3"),
-            f"{MADE} --fn my.code:half --where 'return > 3' --num-frames 3 "
-            "--per transition --chunksize 2 --seed 7",
+            f"{MADE} --fn my.code:half --where 'return > 3' --seed 7 --num-frames 3 "
+            "--per transition --chunksize 2",
         ),
         (
             derived({**FUNCTION, "pipeline": {"n_step": 2, "normalise": True, "cast": ["a", "b"]}}),
-            f"{MADE} --n-step 2 --normalise --cast a --cast b --num-frames 3 "
-            "--per transition --chunksize 2 --seed 7",
+            f"{MADE} --n-step 2 --normalise --cast a --cast b --seed 7 --num-frames 3 "
+            "--per transition --chunksize 2",
         ),
         (derived(**VIEW), ""),
         *(

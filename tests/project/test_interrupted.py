@@ -89,7 +89,7 @@ def test_a_run_of_another_folder_is_listed_and_is_no_error(
 def test_a_function_that_was_edited_does_not_go_on(work: Path, here: Path, module: str) -> None:
     (here / f"{module}.py").write_text(GATED + "# edited")
     (task,) = plan_preprocess().tasks
-    command = f"rlds preprocess demo/iris --out x --fn {module}:gated --per transition --seed 3"
+    command = f"rlds preprocess demo/iris --out x --fn {module}:gated --seed 3 --per transition"
     assert task.state == "left" and command in task.reason
     assert run_plan(plan_preprocess()).datasets == ()
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from datasets_cli.options import argument_docs
+from datasets_cli.options import argument_docs, parameters_of
 
 Given = dict[str, Any]
 """The options that a user gave, by the names of their fields."""
@@ -72,8 +72,9 @@ def _without_nothing(given: Given) -> Given:
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each field whose values can be typed."""
     hints, docs = typing.get_type_hints(kind), argument_docs(kind)
-    flags = {each.name: _flag(each) for each in fields(kind)}
-    for each in fields(kind):
+    known = {each.name: each for each in fields(kind)}
+    flags = {name: _flag(each) for name, each in known.items()}
+    for each in (known[parameter.name] for parameter in parameters_of(kind)):
         typed = _typed(hints[each.name])
         if typed is not None:
             about = _help(docs.get(each.name, ""), flags)

@@ -81,7 +81,7 @@ class KnownColumns:
 
 
 def _has_channels_last(column: Column, owner: str) -> bool:
-    """Tell whether frames are ``[H, W, C]``, rather than ``[H, W]``, ``[C, H, W]`` or a stack."""
+    """Return whether frames are ``[H, W, C]``, rather than ``[H, W]``, ``[C, H, W]`` or a stack."""
     if len(column.shape) == 2 or column.shape[-1] > MOST_CHANNELS:
         return False
     if column.shape[0] <= MOST_CHANNELS:
