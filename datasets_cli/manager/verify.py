@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from datasets_cli.catalogue.selection import as_list, select_installed, together
 from datasets_cli.config import Config, Root, choose_config
@@ -18,6 +17,7 @@ from datasets_cli.errors import (
     UsageError,
 )
 from datasets_cli.install.installed import condition_of, installed_id
+from datasets_cli.json_form import JsonForm
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.audit.report import DeepReport
@@ -27,7 +27,7 @@ NOT_INSTALLED = "not installed"
 
 
 @dataclass(frozen=True)
-class VerifiedDataset:
+class VerifiedDataset(JsonForm):
     """What came of comparing an installed dataset with its manifest.
 
     Args:
@@ -42,6 +42,8 @@ class VerifiedDataset:
         report: what reading every value found out; None where that was not asked for.
     """
 
+    JSON = "id ok state error? files=num_files? opened=_opened? deep=report?"
+
     id: str
     num_files: int | None = None
     unverified: tuple[str, ...] = ()
@@ -55,19 +57,9 @@ class VerifiedDataset:
         """Whether every file is as the manifest says."""
         return self.error is None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        if self.error is not None:
-            error = self.error.to_json()
-            return {"id": self.id, "ok": False, "state": self.state, "error": error}
-        found = {
-            "id": self.id,
-            "ok": True,
-            "state": self.state,
-            "files": self.num_files,
-            "opened": self.opened,
-        }
-        return found | ({} if self.report is None else {"deep": self.report.to_json()})
+    @property
+    def _opened(self) -> bool | None:
+        return self.opened if self.ok else None
 
 
 def verify(
