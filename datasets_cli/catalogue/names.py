@@ -7,6 +7,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from datasets_cli.catalogue.entries import catalogue, catalogues
 from datasets_cli.catalogue.registry import families, load_recipe
@@ -29,7 +30,7 @@ class Resolved:
     name: str
     entry: CatalogueEntry | None
 
-    @property
+    @cached_property
     def id(self) -> str:
         """``family/name``."""
         return f"{self.recipe.family}/{self.name}"

@@ -157,8 +157,8 @@ def flush(path: Path) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a path that is no regular file is, as messages say it; "" for a regular file."""
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
+    """Return what a path that is no regular file is, as messages say it."""
+    return _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
 
 
 def open_regular(path: Path | str) -> BufferedReader:
@@ -180,7 +180,8 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 def open_descriptor(path: Path | str) -> int:
     """Open a regular file as ``open_regular`` does, and return a descriptor to be closed."""
-    _check_kind(path, os.lstat(path).st_mode)
+    if not stat.S_ISREG(mode := os.lstat(path).st_mode):
+        raise _not_regular(path, kind_of(mode))
     try:
         descriptor = os.open(path, _REGULAR_ONLY)
     except OSError as error:
@@ -189,16 +190,12 @@ def open_descriptor(path: Path | str) -> int:
         raise _not_regular(path, "no longer a regular file") from error
     try:
         # Another file may have taken the path since lstat; this is the one that is open.
-        _check_kind(path, os.fstat(descriptor).st_mode)
+        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
+            raise _not_regular(path, kind_of(mode))
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _check_kind(path: Path | str, mode: int) -> None:
-    if kind := kind_of(mode):
-        raise _not_regular(path, kind)
 
 
 def _not_regular(path: Path | str, kind: str) -> DamagedDataset:

@@ -111,8 +111,8 @@ def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]
             yield f"{field.filename}: is not listed, and the frames are in it"
         if field.dictionary not in manifest.files:
             found = _look_at(folder / field.dictionary)
-            if found and (kind := kind_of(found.st_mode)):
-                yield f"{field.dictionary}: is {kind}"
+            if found and not stat.S_ISREG(found.st_mode):
+                yield f"{field.dictionary}: is {kind_of(found.st_mode)}"
 
 
 def _problems_of_text(manifest: Manifest) -> list[str]:
@@ -138,8 +138,8 @@ def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str
     found = _look_at(f"{folder}/{name}")
     if found is None:
         return "is missing"
-    if kind := kind_of(found.st_mode):
-        return f"is {kind}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"is {kind_of(found.st_mode)}"
     return "" if found.st_size == size else f"expected {size} bytes, found {found.st_size}"
 
 

@@ -31,7 +31,7 @@ class JoinedRows:
         )
         self._keys = [key for key, _ in leaves_in(first.arrays(0, 0))]
         self._plan = TreePlan([*self._keys, (key,)])
-        self._slots = [self._plan.slot(name) for name in [*self._keys, (key,)]]
+        self._slots = [self._plan.slots[name] for name in [*self._keys, (key,)]]
 
     def join(
         self, blocks: Sequence[GatheredRows], order: np.ndarray, member: np.ndarray

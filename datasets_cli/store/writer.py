@@ -13,7 +13,7 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.compact.records import is_frame
-from datasets_cli.store.schema.columns import Column, Key, column_of
+from datasets_cli.store.schema.columns import Column, Key
 from datasets_cli.store.schema.texts import TextColumn, is_text
 from datasets_cli.store.ted.writer import TedWriter, Written, describe_files
 from datasets_cli.store.text.writer import TextWriter
@@ -50,8 +50,9 @@ class DatasetWriter:
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
         """Write rows ``[n, ...]`` after the last ones."""
-        self._numbers.write({key: values for key, values in rows.items() if not is_text(values)})
-        if text := {key: values for key, values in rows.items() if is_text(values)}:
+        text = {key: values for key, values in rows.items() if is_text(values)}
+        self._numbers.write({key: rows[key] for key in rows if key not in text})
+        if text:
             try:
                 self._text.write(text)
             except SourceError as error:
@@ -92,6 +93,5 @@ def _writer_of(layout: str) -> type[CompactWriter | TedWriter]:
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:
     """Return the layout for rows ``[n, ...]`` where no layout was chosen: compact for frames."""
-    numbers = {key: values for key, values in rows.items() if not is_text(values)}
-    frames = any(is_frame(column_of(key, values)) for key, values in numbers.items())
-    return "compact" if frames else "ted"
+    has_frames = any(is_frame(values.dtype.name, values.shape[1:]) for values in rows.values())
+    return "compact" if has_frames else "ted"

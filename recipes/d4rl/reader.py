@@ -137,23 +137,18 @@ def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
     )
 
 
-def _arrays(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """Return every dataset of a file that is not empty, by its path."""
+def _arrays(group: h5py.Group, parent: str = "") -> dict[str, h5py.Dataset]:
+    """Return every dataset below a group that is not empty, by its path."""
     found: dict[str, h5py.Dataset] = {}
-    for path, item in _walk(file):
-        found[path] = item
-        if len(found) > limit("arrays"):
-            raise SourceError(beyond("arrays", inf, Path(file.filename).name))
-    return found
-
-
-def _walk(group: h5py.Group, parent: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
-    """Yield every dataset below a group that is not empty, with its path."""
+    most = limit("arrays")
     for name, item in group.items():
         if isinstance(item, h5py.Dataset) and item.shape is not None:
-            yield parent + name, item
+            found[parent + name] = item
         elif isinstance(item, h5py.Group):
-            yield from _walk(item, f"{parent}{name}/")
+            found |= _arrays(item, f"{parent}{name}/")
+        if len(found) > most:
+            raise SourceError(beyond("arrays", inf, Path(group.file.filename).name))
+    return found
 
 
 def _key(path: str) -> Key:

@@ -53,7 +53,7 @@ class HDF5Check:
             if isinstance(item, h5py.h5g.GroupID):
                 self.check_group(item, path, nesting + 1)
             elif isinstance(item, h5py.h5d.DatasetID):
-                _check_dataset(item, _short(path))
+                _check_dataset(item, path)
 
     def _links(self, group: h5py.h5g.GroupID, where: str) -> list[tuple[bytes, int, int]]:
         """Return name, kind and address of each link of a group."""
@@ -86,7 +86,7 @@ def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
     layout = made.get_layout()
     if layout == h5py.h5d.VIRTUAL or made.get_external_count():
         raise SourceError(
-            f"{path} keeps its data in another file. Expected data inside the file itself."
+            f"{_short(path)} keeps its data in another file. Expected data inside the file itself."
         )
     if layout == h5py.h5d.CHUNKED:
-        check_chunks(item, made.get_chunk(), path)
+        check_chunks(item, made.get_chunk(), _short(path))

@@ -22,7 +22,7 @@ from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.schema.columns import TRAJECTORY_END, Key, column_of
+from datasets_cli.store.schema.columns import TRAJECTORY_END, Key
 from datasets_cli.store.schema.texts import is_text
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
@@ -169,7 +169,7 @@ def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
     if (
         key == TRAJECTORY_END
         or is_text(rows)
-        or (layout != "ted" and is_frame(column_of(key, rows)))
+        or (layout != "ted" and is_frame(rows.dtype.name, rows.shape[1:]))
     ):
         return 0
     return int(math.prod(rows.shape[1:]) * rows.dtype.itemsize)

@@ -115,7 +115,7 @@ class TensorDictForm:
         self.nodes = dict(nodes or {})
         self.leaves = (*self.keys, *self.values)
         self._plan = TreePlan(self.leaves)
-        self._places = [self._plan.slot(key) for key in self.leaves]
+        self._places = [self._plan.slots[key] for key in self.leaves]
         self._root = self.nodes.get((), Node(()))
         self.is_plain = not self.nodes or self.nodes == {(): Node(())}
         # The deepest first, because each is put into the one that holds it.

@@ -16,7 +16,7 @@ from datasets_cli.replay.encoding.json_files import open_file, wrong
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.schema.bits import TYPE_NAMES
 from datasets_cli.store.schema.columns import MOST_DIMENSIONS
-from datasets_cli.store.schema.mapping import map_descriptor
+from datasets_cli.store.schema.mapping import READ_ONLY
 
 DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}
 """Element types by their name in ``meta.json``; those that this version of torch has."""
@@ -88,7 +88,7 @@ def shape_of(path: Path, shape: Any) -> list[int]:
 
 def _bytes(path: Path, descriptor: int, size: int, mapped: bool) -> mmap.mmap | bytearray:
     if mapped:
-        return map_descriptor(descriptor, size)
+        return mmap.mmap(descriptor, size, **READ_ONLY)
     check_memory(size, str(path))
     content = bytearray(size)
     view, done = memoryview(content), 0

@@ -65,7 +65,7 @@ class MappedStorage(Storage):
         leaves = self._map.apply(dict(flat(block.tree(0, len(block)))), len(block), None)
         if self._plan is None:
             self._plan = TreePlan(leaves)
-        slots = [self._plan.slot(key) for key in leaves]
+        slots = [self._plan.slots[key] for key in leaves]
         return GatheredLeaves(self._plan, slots, [*map(to_array, leaves.values())], len(index))
 
     def scalar_column(self, key: Key) -> torch.Tensor:

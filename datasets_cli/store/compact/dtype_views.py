@@ -69,7 +69,7 @@ class DtypeViews:
             if gap := offset - end:
                 sizes.append(gap // item)
             shape = None if len(column.shape) == 1 else (-1, *column.shape)
-            leaves.append((len(sizes), shape, *self._plan.slot(key)))
+            leaves.append((len(sizes), shape, *self._plan.slots[key]))
             sizes.append(column.row_bytes // item)
             end = offset + column.row_bytes
         return DtypeView(torch_dtype(dtype), begin, end, sizes, leaves)

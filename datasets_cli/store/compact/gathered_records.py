@@ -26,7 +26,7 @@ class PairFields:
             found.append((field.column.key, dtype, field.offset))
             if field.successor:  # the same field of the pair's second record
                 found.append((field.successor, dtype, record.size + field.offset))
-        self.slots = [(str(number), *plan.slot(key)) for number, (key, _, _) in enumerate(found)]
+        self.slots = [(str(number), *plan.slots[key]) for number, (key, _, _) in enumerate(found)]
         self.dtype = np.dtype(
             {
                 "names": [name for name, _, _ in self.slots],

@@ -91,7 +91,7 @@ class CompactRows:
         self._views = DtypeViews(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
-        self._episode = self._plan.slot(EPISODE) if EPISODE in made else None
+        self._episode = self._plan.slots[EPISODE] if EPISODE in made else None
         self._frames = [
             (
                 FrameReader(
@@ -100,8 +100,8 @@ class CompactRows:
                     field.column.shape,
                     has_dictionary=field.dictionary in files.listed,
                 ),
-                self._plan.slot(field.column.key),
-                self._plan.slot(field.successor) if field.successor else None,
+                self._plan.slots[field.column.key],
+                self._plan.slots[field.successor] if field.successor else None,
             )
             for field in record.frames
         ]
@@ -231,7 +231,7 @@ class CompactRows:
         others = []
         for field in record.constants:
             column, value = field.column, field.value
-            slot, dtype = self._plan.slot(column.key), torch_dtype(column.dtype)
+            slot, dtype = self._plan.slots[column.key], torch_dtype(column.dtype)
             moved = bits_dtype(dtype)
             if any(value) or moved != dtype:
                 row = torch.frombuffer(bytearray(value), dtype=moved) if value else torch.empty(0)

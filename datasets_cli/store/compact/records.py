@@ -15,6 +15,7 @@ made from the row map; frames are compressed beside the records.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -101,9 +102,9 @@ class Record(JsonForm):
         )
 
 
-def is_frame(column: Column) -> bool:
-    """Tell whether a column's rows are frames, to be compressed one by one."""
-    return column.dtype == "uint8" and column.row_bytes >= FRAME_BYTES
+def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:
+    """Return whether rows of an element type and shape are frames, to be compressed one by one."""
+    return dtype == "uint8" and math.prod(shape) >= FRAME_BYTES
 
 
 def row_map_dtype(num_records: int) -> str:

@@ -124,7 +124,7 @@ class CompactWriter:
         return {
             key: SharedFrames(self.folder, self.id, column, _successor(column, columns))
             for key, column in columns.items()
-            if is_frame(column)
+            if is_frame(column.dtype, column.shape)
             and not (key[0] == "next" and _successor(columns.get(key[1:]), columns))
         }
 

@@ -7,6 +7,8 @@ of these are moved as their *bits*, a view as signed integers of the same width.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -27,6 +29,7 @@ TYPE_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, nam
 """The name of each element type that this version of torch has."""
 
 
+@cache
 def torch_dtype(name: str) -> torch.dtype:
     """Return torch's element type of a name."""
     found = getattr(torch, name, None)
@@ -48,6 +51,7 @@ def type_name(dtype: torch.dtype) -> str:
     return TYPE_NAMES[dtype]
 
 
+@cache
 def bits_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the type as which rows of a type are moved: itself, or integers of its width."""
     return dtype if dtype in MOVABLE else _INTEGERS[ITEM_BYTES[type_name(dtype)]]

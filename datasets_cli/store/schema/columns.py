@@ -168,6 +168,7 @@ def show_key(key: Key) -> str:
     return ".".join(key)
 
 
+@lru_cache(4096)
 def escape_key(key: Key) -> Key:
     """Return the names that a leaf's key has on the disk, in ``meta.json`` and before encoding.
 

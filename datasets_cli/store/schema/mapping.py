@@ -74,8 +74,11 @@ def can_page_lock(is_asked: bool) -> bool:
     return is_asked
 
 
-# A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
-_NO_DESCRIPTOR: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+READ_ONLY: dict[str, Any] = {"access": mmap.ACCESS_READ}
+"""How an open file is mapped; the descriptor may then be closed."""
+if sys.version_info >= (3, 13):
+    # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
+    READ_ONLY["trackfd"] = False
 
 with warnings.catch_warnings():
     # torch warns, once in a process, that it cannot forbid writes into a read-only mapping. To
@@ -126,16 +129,11 @@ def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> to
     return torch.frombuffer(mapping, dtype=dtype).view(shape)
 
 
-def map_descriptor(descriptor: int, size: int = 0) -> mmap.mmap:
-    """Map the first bytes of an open file read-only; the descriptor may then be closed."""
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
-
-
 def map_bytes(path: Path | str) -> mmap.mmap:
     """Map a whole file read-only."""
     descriptor = open_descriptor(path)  # a file object would cost more than the mapping
     try:
-        return map_descriptor(descriptor)
+        return mmap.mmap(descriptor, 0, **READ_ONLY)
     except ValueError as error:
         raise damaged(path, f"{path} is empty") from error
     finally:

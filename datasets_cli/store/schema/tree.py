@@ -20,18 +20,15 @@ class TreePlan:
     def __init__(self, keys: Iterable[Key]) -> None:
         self._nodes: dict[Key, int] = {(): 0}
         self._links: list[tuple[int, int, str]] = []
-        self._slots: dict[Key, Slot] = {}
+        self.slots: dict[Key, Slot] = {}
+        """Which of the dicts that ``new`` gives holds a key, and under which name."""
         for key in keys:
             for depth in range(1, len(key)):
                 if key[:depth] not in self._nodes:
                     self._nodes[key[:depth]] = len(self._nodes)
                     parent = self._nodes[key[: depth - 1]]
                     self._links.append((parent, self._nodes[key[:depth]], key[depth - 1]))
-            self._slots[key] = self._nodes[key[:-1]], key[-1]
-
-    def slot(self, key: Key) -> Slot:
-        """Return which of the dicts that ``new`` gives holds a key, and under which name."""
-        return self._slots[key]
+            self.slots[key] = self._nodes[key[:-1]], key[-1]
 
     def new(self) -> list[Tree]:
         """Return the linked, empty dicts; the first is the root."""
@@ -72,6 +69,6 @@ def grow_tree(leaves: Mapping[Key, Any]) -> Tree:
     plan = TreePlan(leaves)
     nodes = plan.new()
     for key, leaf in leaves.items():
-        node, name = plan.slot(key)
+        node, name = plan.slots[key]
         nodes[node][name] = leaf
     return nodes[0]

@@ -98,7 +98,7 @@ class LeafRows:
             dtype = self._dtypes[column.key]
             moved = bits_dtype(dtype)
             self._bits[column.key] = files.load(column.filename, moved, (num_rows, *column.shape))
-            self._leaves.append((None if moved == dtype else dtype, *self._plan.slot(column.key)))
+            self._leaves.append((None if moved == dtype else dtype, *self._plan.slots[column.key]))
         self._slots = [(node, name) for _, node, name in self._leaves]
         self._array_types = [
             None if dtype is None else numpy_dtype(column.dtype)
