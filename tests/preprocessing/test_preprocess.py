@@ -13,9 +13,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, ReplayBuffer
+from datasets_cli import ExperienceReplay, ReplayBuffer, preprocess
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.preprocessing import origin
+from datasets_cli.store import manifest
 from datasets_cli.store.check import check_digests
 
 
@@ -48,6 +49,22 @@ def test_every_value_is_the_functions_of_its_row(replay: ExperienceReplay, tmp_p
     assert torch.equal(storage.column(("squared",)), replay["action"] ** 2)
     assert torch.equal(storage.offsets, replay.storage.offsets)
     assert storage.dataset.keys == (("squared",),)
+
+
+def test_a_run_in_this_process_reads_one_manifest(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, folders = manifest._from_document, []
+
+    def counted(document: dict[str, Any]) -> Any:
+        folders.append(document["id"])
+        return read(document)
+
+    monkeypatch.setattr(manifest, "_from_document", counted)
+    preprocess(door, noisy, "noisy")  # in several chunks
+    assert folders == [door]
+    preprocess(door, noisy, "noisy")
+    assert folders == [door, door, "derived/noisy"]
 
 
 def test_the_bytes_are_the_same_for_every_number_of_workers_and_engine(
