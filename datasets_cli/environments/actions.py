@@ -57,7 +57,7 @@ class Actions:
     ) -> None:
         self._space = space
         self._parts = [_Part(leaf, (*batch, *leaf.shape)) for leaf in leaves]
-        self._is_tree = bool(leaves[0].path)
+        self._is_tree = isinstance(space, spaces.Dict | spaces.Tuple)
         self.check = check
         self.outside = Outside()
 

@@ -43,6 +43,7 @@ TAKEN: list[tuple[spaces.Space[Any], bool, list[Any]]] = [
     (FLOATS, False, [[2 + 3e-6, -2 - 3e-6], [1, -2]]),
     (FREE, False, [[1e30, -1e30]]),
     (BYTES, False, [[100], [0]]),
+    (spaces.Box(0, 1, (1,), np.bool_), False, [[True], [0]]),
 ]
 
 

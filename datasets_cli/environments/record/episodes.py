@@ -6,6 +6,7 @@ the one that the environment returned for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,8 +116,10 @@ class Episodes:
 
     def _room(self) -> int:
         """Return how many steps of all environments there is room for."""
-        values = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in self._observations)
-        return max(1, min(ROOM_STEPS, ROOM_BYTES // (2 * values * self._options.num_envs)))
+        step_bytes = sum(
+            2 * math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in self._observations
+        )
+        return max(1, min(ROOM_STEPS, ROOM_BYTES // max(1, step_bytes * self._options.num_envs)))
 
     def _pieces_of(self, rows: Rows, taken: int) -> Iterator[Piece]:
         columns, ids = self._columns(rows, taken), rows.ids[:, :taken]
