@@ -161,7 +161,7 @@ def known_ids(root: CacheRoot) -> list[str]:
 
 
 def is_glob(text: str) -> bool:
-    """Tell whether a text is a pattern rather than a name."""
+    """Return whether a text is a pattern rather than a name."""
     return any(character in text for character in "*?[")
 
 

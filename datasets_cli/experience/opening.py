@@ -32,7 +32,9 @@ def open_rows(
         with raised_limits(dict(config.limits)):
             rows = reopen_storage(folder, options, accept)
     except PermissionError as error:
-        raise DamagedDataset(f"{folder} cannot be read: {error.strerror}.") from error
+        raise DamagedDataset(
+            f"{folder} cannot be read: {error.strerror}. See its permissions."
+        ) from error
     warn_if_unverified(rows.dataset.manifest)
     return rows
 

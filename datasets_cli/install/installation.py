@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved, resolve
@@ -50,20 +49,17 @@ class Installation:
         self._config = config
         self._root = CacheRoot(config.root)
         self._install_options = install_options
-        self._given_http = http
+        self._http = http
         self._room = room or Room()
         self._lock_progress = progress
         self._progress = reporting_to(progress)
 
-    @cached_property
-    def _http(self) -> Http:
-        # What is read from a folder needs no network, whose code takes long to import.
-        from datasets_cli.sources.http import Http
-
-        return self._given_http or Http(self._config)
-
     def _web(self) -> Http:
-        """Return the network, for who may need it."""
+        """Return the network, which what is read from a folder does not need."""
+        if self._http is None:
+            from datasets_cli.sources.http import Http
+
+            self._http = Http(self._config)
         return self._http
 
     def plan(self, text: str) -> Plan:
@@ -127,7 +123,7 @@ class Installation:
             resolved = resolve(manifest.id, self._root, unlisted=True, web=self._web)
         except UnknownDataset:  # its recipe is gone, or it was derived
             resolved = None
-        check_source(manifest, resolved, self._install_options, self._http)
+        check_source(manifest, resolved, self._install_options, self._web())
 
     def _resolve(self, text: str) -> Resolved:
         return resolve(

@@ -74,7 +74,7 @@ def is_there(text: str, config: Config, install_options: InstallOptions) -> bool
 
 
 def is_installed(root: CacheRoot, id: str) -> bool:
-    """Tell whether a committed dataset has this id."""
+    """Return whether a committed dataset has this id."""
     return has_manifest(root.dataset(id))
 
 

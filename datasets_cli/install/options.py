@@ -48,7 +48,7 @@ class InstallOptions:
 
 
 def _is_place(source: str) -> bool:
-    """Tell whether a text can be a folder, or is a URL of a kind that is fetched."""
+    """Return whether a text can be a folder, or is a URL of a kind that is fetched."""
     if "://" not in source:
         return bool(source.strip())
     try:

@@ -142,7 +142,7 @@ class _File:
         return digests.hex()["sha256"]
 
     def _is_known(self, response: requests.Response) -> bool:
-        """Tell whether the server says that the file is the one that was read there before."""
+        """Return whether the server says that the file is the one that was read there before."""
         known = self.installed.get("validator")
         sent = (response.headers.get("ETag"), response.headers.get("Last-Modified"))
         return (

@@ -29,7 +29,7 @@ class Folder:
         return sorted(path.name for path in self.path.glob("*") if path.is_file())
 
     def has(self, filename: str) -> bool:
-        """Tell whether a file of that name is there."""
+        """Return whether a file of that name is there."""
         return (self.path / filename).is_file()
 
     def file(self, filename: str) -> Path:
@@ -71,7 +71,7 @@ class Address:
         """Return None: what is below a URL cannot be listed."""
 
     def has(self, filename: str) -> bool:
-        """Tell whether a file of that name is there."""
+        """Return whether a file of that name is there."""
         return self.http.has(self.url(filename))
 
     def json(self, filename: str) -> Any:

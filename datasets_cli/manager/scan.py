@@ -165,7 +165,7 @@ class _Names:
 
 
 def _ends(folder: Path, id: str) -> bool:
-    """Tell whether a path ends in the name of an id, without its family."""
+    """Return whether a path ends in the name of an id, without its family."""
     name = Path(id.partition("/")[2])
     return folder.parts[-len(name.parts) :] == name.parts
 

@@ -45,7 +45,7 @@ def stage(
 
 
 def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
-    """Tell whether a worker converts the dataset as a whole, beside what others convert."""
+    """Return whether a worker converts the dataset as a whole, beside what others convert."""
     # Frames that are read apart have workers of their own.
     is_small = sum(file.size for file in files) < WORTH_A_WORKER
     return (
