@@ -2,12 +2,11 @@
 
 PATH/offline/    a dump of that buffer: of a dataset a reference
 PATH/online/     a dump of that buffer: all rows
-PATH/share.json  the fraction, and what is carried; it is there exactly when the others are
+PATH/share.json  the fraction, and what is carried
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,37 +19,29 @@ from datasets_cli.replay.encoding.json_files import SETTINGS_BYTES, read_state, 
 from datasets_cli.replay.ensembles.pair import NAMES
 from datasets_cli.replay.ensembles.persistence import all_or_none
 from datasets_cli.replay.ensembles.shares import OfflineShare
-from datasets_cli.replay.keeping.dump import PARTIAL
+from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, new_dump, open_dump
 
 SHARE = "share.json"
 
 
 def dump_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, folder: Path) -> None:
     """Write two buffers and their share; see ``OfflineToOnline.dumps``."""
-    made = folder / PARTIAL
-    shutil.rmtree(made, ignore_errors=True)  # of a dump that was killed
-    try:
+    with new_dump(folder, PAIR_PARTS.__contains__) as made:
         for name, buffer in zip(NAMES, buffers, strict=True):
-            buffer.dumps(made / name)
+            buffer.persistence.write(made / name)
         write_state(made / SHARE, share.state())
-        (folder / SHARE).unlink(missing_ok=True)  # until all is in its place
-        for name in NAMES:
-            shutil.rmtree(folder / name, ignore_errors=True)
-            (made / name).rename(folder / name)
-        (made / SHARE).rename(folder / SHARE)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def load_pair(buffers: Sequence[ReplayBuffer], share: OfflineShare, folder: Path) -> None:
     """Read what ``dump_pair`` wrote; see ``OfflineToOnline.loads``."""
-    state = read_state(folder / SHARE, SETTINGS_BYTES)
+    dump = open_dump(folder)
+    state = read_state(dump / SHARE, SETTINGS_BYTES)
     plan_share = partial(share.plan_restore, state, str(folder))
     _change(
         buffers,
         plan_share,
         [
-            partial(buffer.persistence.plan_load, folder / name)
+            partial(buffer.persistence.plan_load, dump / name)
             for name, buffer in zip(NAMES, buffers, strict=True)
         ],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,17 +12,28 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.keeping.draws import GENERATOR, read_generator, write_generator
+from datasets_cli.replay.keeping.draws import read_generator, write_generator
+from datasets_cli.replay.keeping.dump_folder import (
+    GENERATOR,
+    SEAL,
+    is_member,
+    new_dump,
+    open_dump,
+)
 from datasets_cli.replay.keeping.state import generator_in
 
 
 def dump_members(buffers: Sequence[ReplayBuffer], generator: torch.Generator, folder: Path) -> None:
     """Write members into folders of their own; see ``ReplayBufferEnsemble.dumps``."""
-    for number, buffer in enumerate(buffers):
-        buffer.dumps(folder / str(number))
-    shutil.rmtree(folder / GENERATOR, ignore_errors=True)  # of an older dump
-    if generator is not torch.default_generator:
-        write_generator(folder, generator, generator.get_state())
+
+    def is_part(name: str) -> bool:
+        return name == GENERATOR or (is_member(name) and (folder / name / SEAL).exists())
+
+    with new_dump(folder, is_part) as made:
+        for number, buffer in enumerate(buffers):
+            buffer.persistence.write(made / str(number))
+        if generator is not torch.default_generator:
+            write_generator(made, generator, generator.get_state())
 
 
 def load_members(
@@ -31,10 +41,11 @@ def load_members(
 ) -> None:
     """Read what ``dump_members`` wrote; see ``ReplayBufferEnsemble.loads``."""
     is_own = generator is not torch.default_generator
-    state = read_generator(folder, generator) if is_own else None
+    dump = open_dump(folder)
+    state = read_generator(dump / GENERATOR, generator) if is_own else None
     with all_or_none(buffers) as plans:
         for number, buffer in enumerate(buffers):
-            plans.append(buffer.persistence.plan_load(folder / str(number), tensorclass))
+            plans.append(buffer.persistence.plan_load(dump / str(number), tensorclass))
     if state is not None:
         generator.set_state(state)
 

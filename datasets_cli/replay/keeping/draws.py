@@ -25,6 +25,7 @@ from datasets_cli.replay.encoding.json_files import (
 )
 from datasets_cli.replay.encoding.read_folder import read_tensordict
 from datasets_cli.replay.encoding.write_folder import plan_files, write_files
+from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.samplers.epoch import given_epoch
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
@@ -61,8 +62,6 @@ def wrong_state(
     return kind(f"{what} is not the state of a {type(part).__name__}: {reason} {remedy}")
 
 
-SAMPLER = "sampler"
-GENERATOR = "rng_state"
 AGAIN = "Dump the buffer again."
 
 
@@ -87,10 +86,9 @@ def write_generator(folder: Path, generator: torch.Generator, state: torch.Tenso
     write_files(folder / GENERATOR, list(files.items()))
 
 
-def read_generator(folder: Path, generator: torch.Generator) -> torch.Tensor | None:
-    """Return the state that the folder of a dump has for a generator, uint8 ``[n]``."""
+def read_generator(path: Path, generator: torch.Generator) -> torch.Tensor | None:
+    """Return the state that a folder has for a generator, uint8 ``[n]``."""
     # None where there is none, or only that of a generator on another kind of device.
-    path = folder / GENERATOR
     if not os.path.lexists(path):
         return None
     check_folder(path)

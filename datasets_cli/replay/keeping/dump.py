@@ -5,15 +5,12 @@ PATH/writer/metadata.json where the next row goes
 PATH/dataset.json         in place of these two: id, content and rows of the buffer's dataset
 PATH/sampler/             priorities, or the position in an epoch
 PATH/rng_state/           the state of the generator
-PATH/buffer_metadata.json the batch size; it is there exactly when all of the others are
-
-A dump is written into PATH/.partial, and moved from there when it is whole.
+PATH/buffer_metadata.json the batch size
 """
 
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +26,13 @@ from datasets_cli.replay.encoding.json_files import write_state
 from datasets_cli.replay.encoding.structures import to_numbered
 from datasets_cli.replay.encoding.write_folder import as_tensordict, plan_files, write_files
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
-from datasets_cli.replay.keeping.draws import GENERATOR, SAMPLER, write_draws
+from datasets_cli.replay.keeping.draws import write_draws
+from datasets_cli.replay.keeping.dump_folder import (
+    DATASET,
+    ROWS,
+    SEAL,
+    WRITER,
+)
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.writers.protocol import Writer
@@ -37,41 +40,28 @@ from datasets_cli.replay.writers.protocol import Writer
 Hook = Callable[[Any], Any]
 """Takes rows that are written or were read, and returns others."""
 
-ROWS = "storage"
 ROWS_META = "storage_metadata.json"
-WRITER = "writer"
 WRITER_META = "metadata.json"
-DATASET = "dataset.json"
 STRUCTURE = "structure"  # of rows that are no TensorDicts, among the counts
 EMPTY = "empty"
-PARTS = (ROWS, SAMPLER, WRITER, GENERATOR, DATASET)
-SEAL = "buffer_metadata.json"
-PARTIAL = ".partial"
-TORCHRLS_OWN = ("transform.t", "prefetch.pkl")
 
 
-def dump(reader: BatchReader, writer: Writer, path: str | Path, hooks: list[Hook]) -> None:
-    """Write the rows there are, or the name of their dataset, and where the draws stand."""
-    # Nothing of an older dump is left, nor anything else touched that is in the folder. A dump that
-    # is killed leaves the older one, or none.
+def plan_dump(reader: BatchReader, writer: Writer, hooks: list[Hook]) -> Callable[[Path], None]:
+    """Return what writes the rows, or their dataset's name, and the draws into a new folder."""
     dataset = dataset_of(reader.storage)
     rows, structure = (None, None) if dataset else _rows_of(reader.storage, hooks)
     files = [] if rows is None else list(plan_files(rows))  # refuses before anything is written
-    folder = Path(path)
-    partial = folder / PARTIAL
-    shutil.rmtree(partial, ignore_errors=True)  # of a dump that was killed
-    partial.mkdir(parents=True)
-    try:
+
+    def write(folder: Path) -> None:
         if dataset:
-            write_state(partial / DATASET, dataset)
+            write_state(folder / DATASET, dataset)
         else:
-            write_files(partial / ROWS, files)
-            _write_counts(reader.storage, writer, rows, structure, partial)
-        write_draws(reader, partial, dumps_global=bool(dataset))
-        write_state(partial / SEAL, {"batch_size": reader.batch_size})
-        _put_in_place(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            write_files(folder / ROWS, files)
+            _write_counts(reader.storage, writer, rows, structure, folder)
+        write_draws(reader, folder, dumps_global=bool(dataset))
+        write_state(folder / SEAL, {"batch_size": reader.batch_size})
+
+    return write
 
 
 def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Any]:
@@ -130,15 +120,3 @@ def _write_counts(
         is_whole = steps * width == len(storage)  # a hook may leave rows out
         state["cursor"] = state["cursor"] // width if is_whole else steps
     write_state(folder / WRITER / WRITER_META, state)
-
-
-def _put_in_place(folder: Path) -> None:
-    """Move a dump that is whole to where an older one, ours or TorchRL's, may be."""
-    (folder / SEAL).unlink(missing_ok=True)
-    for name in (*PARTS, *TORCHRLS_OWN):
-        old = folder / name
-        is_folder = old.is_dir() and not old.is_symlink()
-        shutil.rmtree(old) if is_folder else old.unlink(missing_ok=True)
-    for name in (*PARTS, SEAL):
-        if (folder / PARTIAL / name).exists():
-            (folder / PARTIAL / name).rename(folder / name)

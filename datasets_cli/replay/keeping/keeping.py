@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.keeping.dump import Hook, dump
+from datasets_cli.replay.keeping.dump import Hook, plan_dump
+from datasets_cli.replay.keeping.dump_folder import BUFFER_PARTS, new_dump
 from datasets_cli.replay.keeping.load import plan_load
 from datasets_cli.replay.keeping.state import plan_restore, rows_state
 from datasets_cli.replay.rows.reader import BatchReader
@@ -26,7 +27,17 @@ class Persistence:
     def dump(self, path: str | Path) -> None:
         """Write the buffer into a folder; see ``ReplayBuffer.dumps``."""
         with self._reader.lock:
-            dump(self._reader, self._row_writer.writer, path, self.save_hooks)
+            write = self._plan_dump()
+            with new_dump(Path(path), BUFFER_PARTS.__contains__) as folder:
+                write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Write the buffer into a new folder, which is a part of another dump."""
+        with self._reader.lock:
+            self._plan_dump()(folder)
+
+    def _plan_dump(self) -> Callable[[Path], None]:
+        return plan_dump(self._reader, self._row_writer.writer, self.save_hooks)
 
     def plan_load(self, path: str | Path, tensorclass: Any = None) -> Callable[[], None]:
         """Return what does as ``ReplayBuffer.loads``; all that may be refused is refused here."""

@@ -27,17 +27,23 @@ from datasets_cli.replay.encoding.read_folder import read_tensordict
 from datasets_cli.replay.encoding.structures import from_numbered, to_numbered
 from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset
-from datasets_cli.replay.keeping.draws import SAMPLER, read_generator, read_sampler
+from datasets_cli.replay.keeping.draws import read_generator, read_sampler
 from datasets_cli.replay.keeping.dump import (
-    DATASET,
     EMPTY,
-    ROWS,
     ROWS_META,
-    SEAL,
     STRUCTURE,
-    WRITER,
     WRITER_META,
     Hook,
+)
+from datasets_cli.replay.keeping.dump_folder import (
+    DATASET,
+    GENERATOR,
+    ROWS,
+    SAMPLER,
+    SEAL,
+    WRITER,
+    DumpFolder,
+    open_dump,
 )
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
@@ -134,26 +140,26 @@ def plan_load(
     # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
     # writer kept are computed from the rows again. A generator continues where it was dumped;
     # torch's global one does only for a dataset.
-    folder = Path(path)
+    folder = open_dump(Path(path))
     seal = read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
     size = seal.get("batch_size")
     if size is not None and (type(size) is not int or size < 1):
         raise wrong(folder / SEAL, "batch_size", "a whole number from 1 on, or null", size)
     # TorchRL, which dumps rows, may have written over a dump of a dataset.
     if os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS):
-        check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(folder))
-        generator = read_generator(folder, reader.generator)
+        check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(path))
+        generator = read_generator(folder / GENERATOR, reader.generator)
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
         put: Callable[[], None] = reader.sampler.on_clear
     else:
         if not reader.storage.is_writable:
             raise ImmutableError(
-                f"{folder} holds rows; the rows of this buffer are a dataset, which is never "
+                f"{path} holds rows; the rows of this buffer are a dataset, which is never "
                 "written. Load it into a buffer with a storage of its own, such as "
                 "LazyTensorStorage."
             )
         is_own = reader.generator is not torch.default_generator
-        generator = read_generator(folder, reader.generator) if is_own else None
+        generator = read_generator(folder / GENERATOR, reader.generator) if is_own else None
         drawn, put = _plan_rows(reader, writer, folder, hooks, tensorclass)
 
     def restore() -> None:
@@ -168,7 +174,7 @@ def plan_load(
 
 
 def _plan_rows(
-    reader: BatchReader, writer: Writer, folder: Path, hooks: list[Hook], tensorclass: Any
+    reader: BatchReader, writer: Writer, folder: DumpFolder, hooks: list[Hook], tensorclass: Any
 ) -> tuple[StateDict | None, Callable[[], None]]:
     """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
     storage = writable(reader)
@@ -187,13 +193,13 @@ def _plan_rows(
     num_steps, room = len(rows), -(-storage.max_size // width)
     if num_steps > room:
         raise UsageError(
-            f"{folder} has {num_steps * width} rows; the storage has room for {room * width}."
+            f"{folder.path} has {num_steps * width} rows; the storage has room for {room * width}."
         )
     oldest = oldest_step(state, num_steps) if num_steps == len(dumped) else 0
     shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
     if isinstance(writer, TensorDictMaxValueWriter):
         ranks = ranks_of(state, folder / WRITER, num_steps)
-        state["ranks"] = _ranks(writer, rows, folder) if ranks is None else ranks
+        state["ranks"] = _ranks(writer, rows, folder.path) if ranks is None else ranks
     else:
         state["cursor"] = (num_steps if num_steps < room else oldest) * width
         state.setdefault("write_count", num_steps * width)
@@ -202,7 +208,7 @@ def _plan_rows(
     try:
         columns = _columns(storage, rows, structure, tensorclass)
     except UsageError as error:
-        raise UsageError(f"{folder} has other rows than the buffer. {error}") from error
+        raise UsageError(f"{folder.path} has other rows than the buffer. {error}") from error
     columns = [_rolled(column, shift * width) for column in columns]
     put = partial(replace_rows, reader, writer, columns, state)
     is_whole = num_steps == len(dumped)

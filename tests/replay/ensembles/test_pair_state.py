@@ -167,7 +167,7 @@ def test_a_dump_that_stops_within_leaves_the_older_one(
     def stop(path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(getattr(both, stops_at), "dumps", stop)
+    monkeypatch.setattr(getattr(both, stops_at).persistence, "write", stop)
     with pytest.raises(KeyboardInterrupt):
         both.dumps(tmp_path)
     found = pair(0)
