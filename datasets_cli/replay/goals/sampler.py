@@ -18,7 +18,7 @@ from datasets_cli.replay.goals.relabel import relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.rows.row_numbers import unravel_rows
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.samplers.protocol import Info, KindSampler, Sampler, check_kind
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.samplers.slicing import MASK
 from datasets_cli.replay.samplers.windows import slice_begins
@@ -31,7 +31,7 @@ GOAL_ROW = ("goal_row",)
 _GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
 
 
-class HERSampler(Sampler):
+class HERSampler(KindSampler):
     """Draws rows as another sampler does, and gives a share of them goals that were reached.
 
         trajectory       s0 a0 s1 a1 s2 a2 s3        row 1 is (s1, a1, s2)
@@ -65,6 +65,8 @@ class HERSampler(Sampler):
     Attributes:
         sampler: the one that draws the rows.
     """
+
+    kind = "rows with goals"
 
     def __init__(
         self,
@@ -225,11 +227,12 @@ class HERSampler(Sampler):
 
     def state_dict(self) -> StateDict:
         """Return where the other sampler stands; goals are drawn from the buffer's generator."""
-        return self.sampler.state_dict()
+        return {"kind": self.kind, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was taken."""
-        self.sampler.load_state_dict(state)
+        check_kind(self.kind, state)
+        self.sampler.load_state_dict(state["sampler"])
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_prepared": None}  # worked out again from the storage

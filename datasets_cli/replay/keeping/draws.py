@@ -117,7 +117,8 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
         state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
     else:
         state = read_state(folder / STATE) if os.path.lexists(folder / STATE) else None
-    if state is None or not state.keys() >= sampler.state_dict().keys():
+    own = sampler.state_dict()
+    if state is None or state.get("kind") != own.get("kind") or not state.keys() >= own.keys():
         return None
     try_state(sampler, state, str(folder), DamagedDataset, AGAIN)
     return state
@@ -145,4 +146,4 @@ def _read_epoch(folder: Path) -> StateDict | None:
         return None
     if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():
         raise wrong(folder, "len_storage", "a whole number", count)
-    return given_epoch(order, int(count))
+    return {"kind": SamplerWithoutReplacement.kind} | given_epoch(order, int(count))

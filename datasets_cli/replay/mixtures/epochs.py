@@ -14,7 +14,7 @@ from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.orders.mixed import MixedOrder
 from datasets_cli.replay.orders.order import Order
 from datasets_cli.replay.samplers.distributed import SharedRows
-from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.samplers.protocol import Info, check_kind
 from datasets_cli.replay.storages.protocol import Storage
 
 EpochEnd = Literal["all", "first", "last"]
@@ -65,6 +65,8 @@ class EpochMix:
 class MixtureEpochs(SharedRows):
     """Draws rows of the members without replacement, in epochs shared among processes."""
 
+    kind = "epochs of rows of a mixture"
+
     def __init__(
         self, mix: EpochMix, num_replicas: int | None, rank: int | None, seed: int, drop_last: bool
     ) -> None:
@@ -97,6 +99,7 @@ class MixtureEpochs(SharedRows):
         """Continue in the middle of the epoch that ``state`` names, with as many processes or
         not.
         """
+        check_kind(self.kind, state)
         self.mix.check_state(state)
         super().load_state_dict(state)
 

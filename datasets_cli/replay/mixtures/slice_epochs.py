@@ -13,7 +13,7 @@ from datasets_cli.replay.mixtures.slices import windows_by_member
 from datasets_cli.replay.mixtures.uniform import mixture_of
 from datasets_cli.replay.orders.order import Order
 from datasets_cli.replay.samplers.distributed import SharedEpochs
-from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.samplers.protocol import Info, check_kind
 from datasets_cli.replay.samplers.slices import Sliced
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.storages.protocol import Storage
@@ -22,6 +22,7 @@ from datasets_cli.replay.storages.protocol import Storage
 class MixtureSliceEpochs(Sliced, SharedEpochs):
     """Draws a random slice of trajectories, which are drawn without replacement in epochs."""
 
+    kind = "epochs of slices of a mixture"
     # The epochs are shared among processes as those of `MixtureEpochs` are.
 
     def __init__(
@@ -60,6 +61,7 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue in the middle of the epoch that ``state`` names."""
+        check_kind(self.kind, state)
         self.mix.check_state(state)
         super().load_state_dict(state)
 

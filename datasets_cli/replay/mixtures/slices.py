@@ -13,7 +13,7 @@ from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.uniform import draw_members, mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, check_kind
 from datasets_cli.replay.samplers.slices import Sliced
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import SliceWindows
@@ -40,6 +40,8 @@ def windows_by_member(
 
 class WeightedSlices(Sliced, AheadSampler):
     """Draws a member by its weight, then a slice of it as ``UniformSlices`` does."""
+
+    kind = "weighted slices"
 
     def __init__(self, weights: Weights, slicing: Slicing) -> None:
         self.weights = weights
@@ -89,8 +91,9 @@ class WeightedSlices(Sliced, AheadSampler):
 
     def state_dict(self) -> StateDict:
         """Return the weights: what is drawn next is in the generator's state."""
-        return {"weights": self.weights.state()}
+        return super().state_dict() | {"weights": self.weights.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was taken."""
+        check_kind(self.kind, state)
         self.weights.check_state(state)

@@ -13,12 +13,14 @@ from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.orders.mixed import bounds_reached
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler, check_kind
 from datasets_cli.replay.storages.protocol import Storage
 
 
-class WeightedRows(AheadSampler):
+class WeightedRows(KindSampler, AheadSampler):
     """Draws a member by its weight, then a row of it uniformly, with replacement."""
+
+    kind = "weighted rows"
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -47,10 +49,11 @@ class WeightedRows(AheadSampler):
 
     def state_dict(self) -> StateDict:
         """Return the weights: what is drawn next is in the generator's state."""
-        return {"weights": self.weights.state()}
+        return super().state_dict() | {"weights": self.weights.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was taken."""
+        check_kind(self.kind, state)
         self.weights.check_state(state)
 
 

@@ -11,6 +11,7 @@ from datasets_cli.replay.orders.blocks import BlockOrder, SharedParts, WindowOrd
 from datasets_cli.replay.orders.order import Order, StorageOrder
 from datasets_cli.replay.orders.permutation import random_words
 from datasets_cli.replay.samplers.distributed import SharedRows
+from datasets_cli.replay.samplers.protocol import check_kind
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
@@ -39,6 +40,8 @@ class BlockShuffleSampler(SharedRows):
     Raises:
         UsageError: the rank is not below the number of replicas, or a block or a window is empty.
     """
+
+    kind = "shared epochs of blocks"
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class BlockShuffleSampler(SharedRows):
         Raises:
             UsageError: a number is out of its range, or the blocks or windows have other sizes.
         """
+        check_kind(self.kind, state)
         theirs = state["block_len"], state["window"]
         if theirs != (self.block_len, self.window):
             raise UsageError(

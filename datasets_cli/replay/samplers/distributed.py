@@ -14,11 +14,11 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import Order, Share, StorageOrder
 from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler, check_kind
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class SharedEpochs(Sampler):
+class SharedEpochs(KindSampler):
     """What samplers have in common whose epochs are shared among processes."""
 
     def __init__(
@@ -80,7 +80,7 @@ class SharedEpochs(Sampler):
 
         It may be loaded where there are fewer or more of them: they share what is left.
         """
-        return {
+        return super().state_dict() | {
             "seed": self.seed,
             "epoch": self.epoch,
             "done": self._done,
@@ -91,8 +91,9 @@ class SharedEpochs(Sampler):
         """Continue in the middle of the epoch that ``state`` names.
 
         Raises:
-            UsageError: a number is out of its range.
+            UsageError: a number is out of its range, or it is of another kind of sampler.
         """
+        check_kind(self.kind, state)
         seed = whole_number("seed", state["seed"])
         epoch, done = (whole_number(name, state[name], 0) for name in ("epoch", "done"))
         if max(abs(seed), epoch, done) >= 2**62:
@@ -188,6 +189,8 @@ class DistributedSampler(SharedRows):
         UsageError: the rank is not below the number of replicas.
     """
 
+    kind = "shared epochs of rows"
+
     def __init__(
         self,
         num_replicas: int | None = None,
@@ -198,19 +201,6 @@ class DistributedSampler(SharedRows):
         drop_last: bool = False,
     ) -> None:
         super().__init__(num_replicas, rank, shuffle, seed, drop_last)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names.
-
-        Raises:
-            UsageError: a number is out of its range, or the epoch is one of blocks.
-        """
-        if "block_len" in state:  # the rest of another order has rows that were drawn
-            raise UsageError(
-                "The state is of an epoch in blocks. Load it into a BlockShuffleSampler with "
-                f"block_len={state['block_len']} and window={state.get('window')}."
-            )
-        super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:
         if not self.shuffle:

@@ -11,7 +11,7 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import ListedOrder, Order, Share, StorageOrder
 from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.samplers.protocol import KindSampler, check_kind
 from datasets_cli.replay.storages.protocol import NO_ROWS
 
 
@@ -115,7 +115,7 @@ class Epoch:
         self._given, self._items = given, None
 
 
-class EpochSampler(Sampler):
+class EpochSampler(KindSampler):
     """What samplers without replacement have in common: an epoch, and how far it is."""
 
     def __init__(self, drop_last: bool, shuffle: bool) -> None:
@@ -128,10 +128,11 @@ class EpochSampler(Sampler):
 
     def state_dict(self) -> StateDict:
         """Return the epoch's seed and position."""
-        return self._epoch.state_dict()
+        return super().state_dict() | self._epoch.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue in the middle of the epoch that ``state`` names."""
+        check_kind(self.kind, state)
         self._epoch.load_state_dict(state)
         self.ran_out = self._epoch.ran_out
 

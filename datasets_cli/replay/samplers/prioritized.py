@@ -31,6 +31,8 @@ class PrioritizedSampler(Prioritized):
         UsageError: an argument is out of its range.
     """
 
+    kind = "rows by priority"
+
     def __init__(
         self,
         max_capacity: int,

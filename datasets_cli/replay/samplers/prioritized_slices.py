@@ -27,6 +27,8 @@ class PrioritizedSlices(Sliced, Prioritized):
     own error, or the highest of its slice.
     """
 
+    kind = "slices by priority"
+
     def __init__(
         self,
         slicing: Slicing,

@@ -19,11 +19,11 @@ from datasets_cli.replay.samplers.priority_files import (
     read_priorities,
     write_priorities,
 )
-from datasets_cli.replay.samplers.protocol import Info, PrioritySampler
+from datasets_cli.replay.samplers.protocol import Info, KindSampler, PrioritySampler, check_kind
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 
 
-class Prioritized(PrioritySampler):
+class Prioritized(KindSampler, PrioritySampler):
     """What prioritised samplers have in common: priorities, and how they change."""
 
     priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]
@@ -162,7 +162,7 @@ class Prioritized(PrioritySampler):
 
     def state_dict(self) -> StateDict:
         """Return what it takes to continue with the same draws; one priority for each row."""
-        return {
+        return super().state_dict() | {
             "alpha": self.alpha,
             "beta": self.beta,
             "eps": self.eps,
@@ -174,8 +174,10 @@ class Prioritized(PrioritySampler):
         """Continue where ``state`` was taken.
 
         Raises:
-            UsageError: it has more rows than this capacity, or a number is out of its range.
+            UsageError: it has more rows than this capacity, or a number is out of its range, or it
+                is of another kind of sampler.
         """
+        check_kind(self.kind, state)
         priorities = torch.as_tensor(state["priorities"])
         highest = torch.as_tensor(state["max_priority"], dtype=torch.float64)
         if (
@@ -211,7 +213,8 @@ class Prioritized(PrioritySampler):
             FileNotFoundError: nothing was written there.
             UsageError: they were written with another capacity.
         """
-        self.load_state_dict(read_priorities(Path(path), self.max_capacity, self._rounds_up))
+        state = read_priorities(Path(path), self.max_capacity, self._rounds_up)
+        self.load_state_dict({"kind": self.kind} | state)
 
     def _start(self, alpha: float, eps: float) -> None:
         self.priorities = priorities_on(self.device, self.max_capacity, alpha, eps)

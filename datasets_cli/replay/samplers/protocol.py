@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.encoding.json_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
@@ -80,8 +81,32 @@ class Sampler(Protocol):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken."""
-        return
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: the state is of another kind of sampler.
+        """
+        if state:
+            raise UsageError(f"A {type(self).__name__} keeps no state; found {', '.join(state)}.")
+
+
+class KindSampler(Sampler, Protocol):
+    """A sampler whose state names its kind: the way of drawing, and what is drawn."""
+
+    kind: ClassVar[str]
+
+    def state_dict(self) -> StateDict:
+        """Return the kind; what is drawn next is in the generator's state."""
+        return {"kind": self.kind}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was taken.
+
+        Raises:
+            UsageError: the state is of another kind of sampler.
+        """
+        if state:  # TorchRL's samplers without a state have an empty one
+            check_kind(self.kind, state)
 
 
 class AheadSampler(Sampler, Protocol):
@@ -139,6 +164,15 @@ class PrioritySampler(Sampler, Protocol):
             FileNotFoundError: nothing was written there.
         """
         self.load_state_dict(read_state(path / STATE))
+
+
+def check_kind(kind: str, state: Mapping[str, Any]) -> None:
+    """Check that a state is of a kind of sampler."""
+    if (given := state.get("kind")) != kind:
+        raise UsageError(
+            f"The state is of a sampler of {given or 'an unknown kind'}, not of {kind}. Load it "
+            "into a sampler of that kind, or begin without this state."
+        )
 
 
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:

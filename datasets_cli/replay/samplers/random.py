@@ -12,12 +12,14 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer
 from datasets_cli.replay.samplers.epoch import EpochSampler
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class RandomSampler(AheadSampler):
+class RandomSampler(KindSampler, AheadSampler):
     """Draws rows uniformly, with replacement."""
+
+    kind = "uniform rows"
 
     def __init__(self) -> None:
         """Take no argument: otherwise a protocol's own signature would be shown, of any."""
@@ -51,6 +53,8 @@ class SamplerWithoutReplacement(EpochSampler, AheadSampler):
             is shorter where ``batch_size`` does not divide the rows.
         shuffle: draw in random order; in storage order otherwise.
     """
+
+    kind = "epochs of rows"
 
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
         super().__init__(drop_last, shuffle)  # written out, so that messages name this class

@@ -14,6 +14,8 @@ from datasets_cli.replay.storages.protocol import Storage
 class SliceEpochs(Sliced, EpochSampler):
     """Draws one random slice of every trajectory, each trajectory once an epoch."""
 
+    kind = "epochs of slices"
+
     def __init__(self, slicing: Slicing, *, drop_last: bool = False, shuffle: bool = True) -> None:
         super().__init__(drop_last, shuffle)
         self.slicing = slicing

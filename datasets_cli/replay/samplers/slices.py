@@ -6,14 +6,14 @@ from collections.abc import Hashable
 
 import torch
 
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler
+from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
 
-class Sliced(Sampler):
+class Sliced(KindSampler):
     """What samplers of slices have in common: they say how slices are cut."""
 
     has_slices = True
@@ -68,6 +68,8 @@ class UniformSlices(Sliced, AheadSampler):
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
     """
 
+    kind = "uniform slices"
+
     def __init__(self, slicing: Slicing) -> None:
         self.slicing = slicing
 
@@ -112,16 +114,14 @@ class UniformSlices(Sliced, AheadSampler):
         return slicing.cut(storage, windows, drawn.view(-1), uniform.view(-1))
 
 
-class SlicePerRow(Sliced):
+class SlicePerRow(UniformSlices):
     """Draws a slice for each row of a batch."""
 
-    def __init__(self, slicing: Slicing) -> None:
-        self.slicing = slicing
-        self._slices = UniformSlices(slicing)
+    kind = "a uniform slice for each row"
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
         """Return row numbers int64 ``[B * slice_len]``; see ``UniformSlices.sample``."""
         assert self.slice_len is not None
-        return self._slices.sample(storage, batch_size * self.slice_len, generator)
+        return super().sample(storage, batch_size * self.slice_len, generator)

@@ -1,0 +1,106 @@
+"""States of samplers: each names its kind, and no other kind of sampler takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    BlockShuffleSampler,
+    DistributedSampler,
+    HERSampler,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    Sampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorStorage,
+    UsageError,
+)
+from datasets_cli.replay.mixtures.epochs import EpochMix, MixtureEpochs
+from datasets_cli.replay.mixtures.slice_epochs import MixtureSliceEpochs
+from datasets_cli.replay.mixtures.slices import WeightedSlices
+from datasets_cli.replay.mixtures.uniform import WeightedRows
+from datasets_cli.replay.mixtures.weights import Weights
+from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.torchrl.cat_frames import CatFrames
+from tests.replay.samplers.test_protocol import Derived
+
+ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
+
+
+WEIGHTS = Weights([1, 2], ["first", "second"])
+MIX = EpochMix(WEIGHTS, "first")
+CUT = Slicing(slice_len=2)
+
+
+KINDS: dict[str, Callable[[], Sampler]] = {
+    "random": RandomSampler,
+    "epochs": SamplerWithoutReplacement,
+    "shared": lambda: DistributedSampler(1, 0),
+    "blocks": lambda: BlockShuffleSampler(2, 2),
+    "slices": lambda: SliceSampler(slice_len=2),
+    "slice epochs": lambda: SliceSamplerWithoutReplacement(slice_len=2),
+    "slice a row": lambda: CatFrames(2, -1).make_rb_transform_and_sampler(2)[1],
+    "priorities": lambda: PrioritizedSampler(9, 0.5, 0.5),
+    "slice priorities": lambda: PrioritizedSliceSampler(9, 0.5, 0.5, slice_len=2),
+    "goals": HERSampler,
+    "goals of epochs": lambda: HERSampler(sampler=SamplerWithoutReplacement()),
+    "weights": lambda: WeightedRows(WEIGHTS),
+    "slices by weight": lambda: WeightedSlices(WEIGHTS, CUT),
+    "epochs of a mixture": lambda: MixtureEpochs(MIX, 1, 0, 0, False),
+    "slice epochs of a mixture": lambda: MixtureSliceEpochs(MIX, CUT, 1, 0, 0, False),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_is_taken_by_its_own_kind_of_sampler_alone(kind: str) -> None:
+    state, before = KINDS[kind]().state_dict(), torch.get_rng_state()
+    taken = []
+    for other, make in KINDS.items():
+        sampler = make()
+        unchanged = repr(sampler.state_dict())
+        try:
+            sampler.load_state_dict(state)
+            taken.append(other)
+        except UsageError as error:
+            assert "The state is of a sampler of" in str(error)
+        assert repr(sampler.state_dict()) == unchanged
+    assert taken == [kind]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_sampler_without_a_state_refuses_one() -> None:
+    Derived().load_state_dict(Derived().state_dict())
+    with pytest.raises(UsageError, match="Derived keeps no state; found kind"):
+        Derived().load_state_dict(RandomSampler().state_dict())
+
+
+def test_an_empty_state_is_one_of_torchrls_samplers_that_keep_none() -> None:
+    for kind, make in KINDS.items():
+        if kind in ("random", "slices", "slice a row"):
+            make().load_state_dict({})
+        else:
+            with pytest.raises(UsageError, match="unknown kind"):
+                make().load_state_dict({})
+
+
+@pytest.mark.parametrize(("first", "second"), [("epochs", "shared"), ("shared", "epochs")])
+def test_a_buffer_refuses_the_draws_of_another_sampler(first: str, second: str) -> None:
+    one, other = (
+        ReplayBuffer(storage=TensorStorage(ROWS), sampler=KINDS[kind](), batch_size=3, seed=0)
+        for kind in (first, second)
+    )
+    one.sample()
+    state, before = one.state_dict(), repr(other.state_dict())
+    with pytest.raises(UsageError, match="The state's sampler is not the state of a"):
+        other.load_state_dict(state)
+    assert repr(other.state_dict()) == before
+    json.dumps(state["sampler"])
