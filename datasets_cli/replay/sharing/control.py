@@ -1,4 +1,4 @@
-"""The control file: the numbers by which processes that share rows agree."""
+"""The control file: the numbers by which processes that share rows agree, and what they count."""
 
 from __future__ import annotations
 
@@ -8,15 +8,76 @@ import secrets
 import shutil
 import tempfile
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.sharing.counters import KEY, NUM_NUMBERS
-from datasets_cli.replay.sharing.lock import rows_are_gone
-from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.replay.sharing.process import rows_are_gone, this_process
+
+SEQUENCE, FORM, OTHERS, KEY, FIRST_ROW, END_ROW = range(6)
+"""Places of numbers in the shared control file; the counters follow, twice.
+
+- ``SEQUENCE``: raised by two with every change; odd while rows are being written.
+- ``FORM``: 1 once the form of the rows is known, and their files are there.
+- ``OTHERS``: 1 once a second process may read the rows.
+- ``KEY``: tells the control file of one storage from that of the next in its folder.
+- ``FIRST_ROW``: the first row that the write under way touches.
+- ``END_ROW``: the row after the last one that it touches.
+"""
+
+_FIRST, _NUM_COUNTERS = 6, 5
+NUM_NUMBERS = _FIRST + 2 * _NUM_COUNTERS
+
+
+@dataclass
+class Counters:
+    """What one process counts."""
+
+    num_rows: int = 0
+    cursor: int = 0
+    revision: int = 0
+    write_count: int = 0
+    clears: int = 0
+
+
+def _counter(place: int) -> property:
+    def read(counters: SharedCounters) -> int:
+        numbers = counters.numbers
+        found: int = numbers[_FIRST + numbers[SEQUENCE] // 2 % 2 * _NUM_COUNTERS + place]
+        return found
+
+    def write(counters: SharedCounters, value: int) -> None:
+        numbers = counters.numbers
+        numbers[_FIRST + (numbers[SEQUENCE] // 2 + 1) % 2 * _NUM_COUNTERS + place] = value
+
+    return property(read, write)
+
+
+class SharedCounters:
+    """The same counters in memory that several processes share; they change all at once."""
+
+    # There are two sets of them. `SEQUENCE // 2` says which one counts: it is odd or even. Values
+    # are set in the other one, so that raising `SEQUENCE` to the next even number, which is one
+    # store, makes all of them count.
+
+    num_rows, cursor, revision, write_count, clears = map(_counter, range(5))
+
+    def __init__(self, numbers: memoryview) -> None:
+        self.numbers = numbers
+
+    def begin(self) -> None:
+        """Begin a change: what is not set from here on stays as it is."""
+        turn = self.numbers[SEQUENCE] // 2 % 2
+        old, new = (_FIRST + which * _NUM_COUNTERS for which in (turn, 1 - turn))
+        self.numbers[new : new + _NUM_COUNTERS] = self.numbers[old : old + _NUM_COUNTERS]
+
+    def end(self) -> None:
+        """Make what was set count."""
+        self.numbers[SEQUENCE] = (self.numbers[SEQUENCE] // 2 + 1) * 2
+
 
 SUBFOLDER = ".sharing"
-"""In the folder of the rows: the control file, the form of the rows, and the journal."""
+"""In the folder of the rows: the control file, and the form of the rows."""
 
 _BYTES = 8 * NUM_NUMBERS
 _PREFIX = "rlds-"

@@ -1,11 +1,16 @@
-"""Processes: which one this is, and what learns that it was forked."""
+"""Processes: which one this is, what learns that it was forked, and a lock between several."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import threading
 import weakref
+from pathlib import Path
 from typing import Protocol
+
+from datasets_cli.errors import UsageError
 
 _names: dict[int, str] = {}  # by the number of the process; a forked one has its parent's too
 
@@ -39,3 +44,74 @@ def _tell_parts() -> None:
 
 
 os.register_at_fork(after_in_child=_tell_parts)
+
+
+class ProcessLock:
+    """A lock between processes and their threads; who holds it may take it again."""
+
+    # The kernel frees it when its process dies. `store.lock` saves work, so that it may be missing,
+    # and it looks for its turn twenty times a second; rows depend on this one, thousands of times.
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+        self._begin()
+        tell_after_fork(self)
+
+    def __enter__(self) -> bool:
+        """Take the lock; tell whether it was not held before."""
+        self._threads.acquire()
+        try:
+            if not self._depth:
+                self._lock_file()
+        except BaseException:
+            self._threads.release()
+            raise
+        self._depth += 1
+        return self._depth == 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if not self._depth and self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._threads.release()
+
+    def after_fork(self) -> None:
+        """Be free in a new process, which has no thread that could free it."""
+        self._close()  # a copy of the descriptor would hold the lock together with the parent
+        self._begin()
+
+    def __del__(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _begin(self) -> None:
+        self._threads = threading.RLock()
+        self._depth = 0
+
+    def _lock_file(self) -> None:
+        """Lock the file, which each process opens for itself."""
+        try:
+            if self._file is None:
+                self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except FileNotFoundError as error:
+            raise rows_are_gone(self.path.parent.parent) from error
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} cannot be locked ({error}), which keeps processes from writing to "
+                "the same rows at once. Choose a scratch_dir on a local disk."
+            ) from error
+
+
+def rows_are_gone(folder: Path) -> UsageError:
+    """Return the error of rows whose files were deleted."""
+    return UsageError(
+        f"The shared rows in {folder} are gone: the process that made their storage has ended, or "
+        "let go of it. Keep the buffer there for as long as others use it, or give "
+        "LazyMemmapStorage a scratch_dir, which stays."
+    )

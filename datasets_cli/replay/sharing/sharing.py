@@ -11,24 +11,19 @@ from typing import Any, TypeVar
 import torch
 
 from datasets_cli.replay.sharing.control import (
+    END_ROW,
+    FIRST_ROW,
+    FORM,
+    OTHERS,
+    SEQUENCE,
     SUBFOLDER,
+    SharedCounters,
     check_memory,
     make_control,
     open_control,
 )
-from datasets_cli.replay.sharing.counters import (
-    FIRST_ROW,
-    FORM,
-    JOURNAL,
-    OTHERS,
-    SEQUENCE,
-    SharedCounters,
-)
-from datasets_cli.replay.sharing.files import make_files
-from datasets_cli.replay.sharing.form_file import Form, SharedForm, read_form, write_form
-from datasets_cli.replay.sharing.journal import Journal, Span
-from datasets_cli.replay.sharing.lock import ProcessLock
-from datasets_cli.replay.sharing.process import tell_after_fork
+from datasets_cli.replay.sharing.files import Form, SharedForm, make_files, read_form, write_form
+from datasets_cli.replay.sharing.process import ProcessLock, tell_after_fork
 from datasets_cli.store.schema.columns import Column
 
 logger = logging.getLogger(__name__)
@@ -36,6 +31,9 @@ logger = logging.getLogger(__name__)
 _TRIES = 3
 
 Found = TypeVar("Found")
+
+Span = slice | torch.Tensor
+"""Rows: consecutive ones, or numbered int64 ``[n]``."""
 
 
 class Sharing:
@@ -46,8 +44,7 @@ class Sharing:
     # Processors reorder some hundred instructions at most; between a number and a row Python runs
     # thousands.
     # What a killed writer leaves is repaired by the next process that takes the lock: rows that it
-    # was appending do not count, and rows that it was writing over are written once more, from the
-    # journal. Nothing is kept in the journal as long as one process alone knows of the rows.
+    # was appending do not count, and rows that it was writing over are dropped.
     # It is pickled as the folder and a key.
 
     def __init__(self, folder: Path, key: bytes, numbers: memoryview, is_known: bool) -> None:
@@ -58,7 +55,7 @@ class Sharing:
         self._numbers = numbers
         self._lock = ProcessLock(folder / SUBFOLDER / "control")
         self.form: Form | None = None
-        self._journal: Journal | None = None
+        self._width = 1
         self._is_known = is_known
         tell_after_fork(self)
 
@@ -114,17 +111,10 @@ class Sharing:
         # rows: consecutive ones, or numbered int64 `[n]`.
         # columns: of these, `[n, ...]`.
         with self:
-            over = _first(rows) < self.counters.num_rows
-            journal = self._journal if over and self._numbers[OTHERS] else None
-            parts = journal.parts(rows, columns) if journal else [(rows, columns)]
-            for part, its_columns in parts:
-                self.counters.begin()
-                count(part)
-                self._numbers[FIRST_ROW] = _first(part)
-                self._numbers[JOURNAL] = 0  # what is there is of a write that is over
-                if journal:
-                    journal.record(part, its_columns)
-                self._put(part, its_columns)
+            self.counters.begin()
+            count(rows)
+            self._numbers[FIRST_ROW], self._numbers[END_ROW] = _ends(rows)
+            self._put(rows, columns)
 
     @contextmanager
     def changing(self) -> Iterator[SharedCounters]:
@@ -155,9 +145,7 @@ class Sharing:
 
     def _use(self, found: SharedForm) -> None:
         self.columns = [file.map() for file in found.files]
-        path = self.folder / SUBFOLDER / "journal"
-        self._journal = Journal(path, self._numbers, self.columns, found.width)
-        self.form = found.form
+        self.form, self._width = found.form, found.width
 
     def _begin_turn(self) -> None:
         """Be known to the others, and repair what the last writer left if it was killed."""
@@ -188,26 +176,35 @@ class Sharing:
     def _repair(self) -> None:
         """Bring rows and counters into order after a write that did not end."""
         self.find_form()
-        if self._journal and (entry := self._journal.entry()):
-            self._copy(*entry)  # the counters were set before
-        else:
-            num_rows, first = self.counters.num_rows, self._numbers[FIRST_ROW]
-            self.counters.begin()
-            self.counters.revision += 1
-            if first < num_rows:
-                logger.warning(
-                    "%s: a write over rows did not end, and no other process knew of them: the "
-                    "rows from %d on, of %d, are dropped",
-                    *(self.folder, first, num_rows),
-                )
-                self.counters.num_rows = first
+        num_rows, capacity = self.counters.num_rows, len(self.columns[0])
+        first, end = self._numbers[FIRST_ROW], self._numbers[END_ROW]
+        self.counters.begin()
+        self.counters.revision += 1
+        if first < num_rows:
+            # Those that are left move to the front, the oldest first, as where nothing was written
+            # over. A repair that is killed drops all: what moved is not known then.
+            self._numbers[FIRST_ROW], self._numbers[END_ROW] = 0, num_rows
+            oldest = self.counters.cursor * self._width if num_rows == capacity else 0
+            order = (torch.arange(num_rows) + oldest) % num_rows
+            left = order[(order < first) | (order >= end)]
+            for column in self.columns:
+                column[: len(left)] = column[left]
+            self.counters.num_rows = len(left)
+            self.counters.cursor = len(left) // self._width
+            self.counters.clears += 1
+            logger.warning(
+                "%s: a write over the rows %d to %d did not end: they are dropped, and %d rows are "
+                "left",
+                *(self.folder, first, end - 1, len(left)),
+            )
         self.counters.end()
 
 
-def _first(rows: Span) -> int:
+def _ends(rows: Span) -> tuple[int, int]:
+    """Return the first of some rows, and the row after the last one."""
     if isinstance(rows, slice):
-        return int(rows.start)
-    return int(rows.min()) if len(rows) else 0
+        return rows.start, rows.stop
+    return (int(rows.min()), int(rows.max()) + 1) if len(rows) else (0, 0)
 
 
 def make_sharing(folder: Path) -> Sharing:

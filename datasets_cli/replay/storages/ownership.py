@@ -14,8 +14,12 @@ from datasets_cli.replay.encoding.description import describe
 from datasets_cli.replay.encoding.form import TensorDictForm
 from datasets_cli.replay.encoding.row_columns import RowColumns, empty_columns, empty_values
 from datasets_cli.replay.encoding.rows_form import RowsForm
-from datasets_cli.replay.sharing.control import delete_with, temporary_folder
-from datasets_cli.replay.sharing.counters import Counters, SharedCounters
+from datasets_cli.replay.sharing.control import (
+    Counters,
+    SharedCounters,
+    delete_with,
+    temporary_folder,
+)
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 from datasets_cli.store.schema.bits import type_name

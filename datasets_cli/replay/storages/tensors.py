@@ -23,7 +23,7 @@ from datasets_cli.replay.encoding.row_columns import (
 )
 from datasets_cli.replay.encoding.rows_form import RowsForm, rows_form, with_time
 from datasets_cli.replay.encoding.values import Column, tensors_of
-from datasets_cli.replay.sharing.counters import Counters, SharedCounters
+from datasets_cli.replay.sharing.control import Counters, SharedCounters
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.ownership import Ownership
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage

@@ -30,7 +30,6 @@ from datasets_cli import (
 )
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.sharing import control
-from datasets_cli.replay.sharing.journal import Journal
 from datasets_cli.replay.sharing.sharing import Sharing
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
@@ -302,62 +301,79 @@ def test_an_error_of_rows_that_nobody_changed_is_raised() -> None:
         made().sample()
 
 
-def test_large_writes_over_rows_go_through_the_journal_in_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("datasets_cli.replay.sharing.journal.JOURNAL_BYTES", 200)
-    buffer = made()
-    kept: list[int] = []
-    record = Journal.record
-    monkeypatch.setattr(
-        Journal, "record", lambda *given: (kept.append(len(given[2][0])), record(*given))
-    )
-    second = other(buffer)
-    buffer.extend(rows(range(20)))
-    assert not kept  # nothing was written over
-    second.extend(rows(range(20, 40)))
-    assert sum(kept) == 20 and len(kept) > 2
-    assert numbers(buffer) == [*range(20, 40)] and buffer.writer.write_count == 40
-    buffer[torch.tensor([3, 19, 0])] = rows(range(3))
-    assert numbers(second)[3:0:-16] == [0] and numbers(second)[19] == 1 and numbers(second)[0] == 2
-
-
-def test_nothing_is_kept_in_a_journal_as_long_as_nobody_else_reads(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    buffer = made(LazyMemmapStorage)
-    buffer.extend(rows(range(20)))
-    buffer.extend(rows(range(20, 25)))
-    copy_rows = Sharing._copy
-    monkeypatch.setattr(Sharing, "_copy", lambda *_: torch.zeros(2).view(3))
-    with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError):
-        buffer.extend(rows(range(25, 28)))
-    monkeypatch.setattr(Sharing, "_copy", copy_rows)
-    assert "the rows from 5 on, of 20, are dropped" in caplog.text
-    assert numbers(buffer) == [*range(20, 25)]  # what is torn is never read
-    buffer.extend(rows(range(25, 28)))
-    assert numbers(buffer) == [*range(20, 28)]
-
-
-def test_a_journal_of_a_write_that_never_began_is_of_no_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    buffer = made()
-    buffer.extend(rows(range(5)))
-    other(buffer)
+def tear(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    """Let a write end before its rows are there."""
 
     def killed(*_: Any) -> None:
         raise RuntimeError("killed")
 
-    for name, write in [
-        ("_put", lambda: buffer.__setitem__(0, rows(range(50, 51))[0])),  # just after the journal
-        ("_copy", lambda: buffer.extend(rows(range(5, 8)))),
-    ]:
-        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-            patch.setattr(Sharing, name, killed)
-            write()
-        assert numbers(buffer) == [*range(5)]
-    assert buffer.extend(rows(range(5, 6))).tolist() == [5]
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(Sharing, "_copy", killed)
+        write()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_rows_of_a_write_that_did_not_end_are_dropped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    buffer = made(LazyMemmapStorage)
+    second = other(buffer) if is_known else buffer
+    buffer.extend(rows(range(20)))
+    buffer.extend(rows(range(20, 25)))
+    with caplog.at_level(logging.WARNING):
+        tear(monkeypatch, lambda: buffer.extend(rows(range(25, 28))))
+    assert "a write over the rows 5 to 7 did not end" in caplog.text
+    assert "17 rows are left" in caplog.text
+    assert numbers(second) == [*range(8, 25)]  # the oldest first
+    assert second.extend(rows(range(25, 30))).tolist() == [17, 18, 19, 0, 1]
+    assert numbers(buffer) == [28, 29, *range(10, 28)]
+
+
+def test_rows_within_others_are_dropped_and_what_is_torn_at_the_end_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer = made()
+    buffer.extend(rows(range(8)))
+    tear(monkeypatch, lambda: buffer.extend(rows(range(8, 12))))
+    assert numbers(buffer) == [*range(8)]
+    tear(monkeypatch, lambda: buffer.__setitem__(slice(2, 5), rows(range(3))))
+    assert numbers(buffer) == [0, 1, 5, 6, 7] and buffer.writer.cursor == 5
+    assert buffer.extend(rows(range(8, 9))).tolist() == [5]
+
+
+def test_a_repair_that_did_not_end_drops_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = made()
+    buffer.extend(rows(range(20)))
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Sharing, "_copy", lambda *_: 1 / 0)
+        patch.setattr("datasets_cli.replay.sharing.sharing.logger.warning", killed)
+        buffer.extend(rows(range(3)))
+    assert buffer[:].shape == (0,) and len(buffer) == 0
+    assert buffer.extend(rows(range(3))).tolist() == [0, 1, 2]
+
+
+def test_environments_side_by_side_lose_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(8, ndim=2), shared=True)
+    grid = torch.arange(8).view(4, 2).T  # two environments, four steps
+    buffer.extend(TensorDict({"number": grid}, [2, 4]))
+    tear(monkeypatch, lambda: buffer.extend(TensorDict({"number": grid[:, :1]}, [2, 1])))
+    assert buffer[:]["number"].tolist() == [[2, 4, 6], [3, 5, 7]]
+    assert buffer.storage.cursor == 3
+
+
+def test_priorities_and_epochs_begin_again_where_rows_were_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer = made(sampler=SamplerWithoutReplacement())
+    buffer.extend(rows(range(20)))
+    buffer.sample()
+    tear(monkeypatch, lambda: buffer.extend(rows(range(20, 22))))
+    found = torch.cat([batch["number"] for batch in buffer])
+    assert sorted(found.tolist()) == [*range(2, 20)]
 
 
 def test_an_interrupt_waits_until_the_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
