@@ -86,13 +86,7 @@ class Tally:
 
 
 class Soak:
-    """Jobs on one cache root, against one server.
-
-    Args:
-        folder: for the root, and for the files that are served.
-        origin: the server.
-        seed: of everything random but the moments.
-    """
+    """Jobs on one cache root, against one server."""
 
     def __init__(self, folder: Path, origin: Origin, seed: int) -> None:
         self.dice = random.Random(seed)

@@ -19,13 +19,7 @@ LOST = [BrokenExecutor("lost"), BrokenProcessPool("killed"), CancelledError()]
 
 
 class Cluster(Executor):
-    """Runs tasks at once, and has lost all its workers after some of them.
-
-    Args:
-        num_tasks: that it runs.
-        error: of the tasks after them.
-        at_submit: whether it takes no more tasks then.
-    """
+    """Runs tasks at once, and has lost all its workers after some of them."""
 
     def __init__(self, num_tasks: int, error: Exception, at_submit: bool) -> None:
         self.done: list[Any] = []

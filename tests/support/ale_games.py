@@ -30,14 +30,7 @@ class Episode:
 def play(
     game: str, num_steps: int, seed: int = 0, max_episode_steps: int | None = None
 ) -> list[Episode]:
-    """Play a game by a random policy: frame skip 4, sticky actions 0.25, as the DQN Replay runs.
-
-    Args:
-        game: the ROM's name, such as ``pong``.
-        num_steps: steps of all episodes together; the last one is cut off there.
-        seed: of the game and of the policy.
-        max_episode_steps: where an episode is cut off at the latest.
-    """
+    """Play a game by a random policy: frame skip 4, sticky actions 0.25, as the DQN Replay runs."""
     ale = _start(game, seed)
     policy = np.random.default_rng(seed)
     episodes: list[Episode] = []

@@ -19,12 +19,7 @@ DOOR = DEMO_DATA / "d4rl" / "hand_dapg" / "door-v0_demos_clipped.hdf5"
 
 @dataclass(frozen=True)
 class Cut:
-    """The first steps of one published file.
-
-    Args:
-        name: the dataset.
-        path: of the piece.
-    """
+    """The first steps of one published file."""
 
     name: str
     path: Path

@@ -29,13 +29,7 @@ DEMONSTRATIONS = TEST_DATA / "d4rl" / "demonstrations" / "door-v0_demos_clipped.
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which D4RL files are laid out.
-
-    Args:
-        name: a dataset published in this layout.
-        write: writes a small file of it.
-        max_episode_steps: the environment's step limit, where the file has no timeouts.
-    """
+    """One way in which D4RL files are laid out."""
 
     name: str
     write: Callable[[Path], None]

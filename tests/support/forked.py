@@ -16,13 +16,7 @@ import torch
 
 
 class Forked:
-    """A process that does what one started from a shell would: nothing of pytest's is left in it.
-
-    Args:
-        function: called in the process; what it returns is the exit code.
-        folder: the working folder, whose modules can be imported; stderr is a file beside it.
-        environment: variables that it has beside this process's own.
-    """
+    """A process like one that a shell starts: nothing of pytest is left in it."""
 
     def __init__(self, function: Callable[[], int], folder: Path, **environment: str) -> None:
         self._error = folder.with_suffix(f".{time.monotonic_ns()}.stderr")

@@ -25,12 +25,7 @@ _PATH = sys.path[1:]  # all but the folder that Python was started in
 
 
 class Setting:
-    """The environment and streams of a process, which a fork takes where it reads this.
-
-    Args:
-        streams: the descriptors of all three, or of stdout and stderr.
-        environment: the variables.
-    """
+    """The environment and streams of a process, which a fork takes where it reads this."""
 
     def __init__(self, streams: Sequence[int], environment: Mapping[str, str]) -> None:
         self._streams, self._environment = streams, environment
@@ -49,12 +44,7 @@ def _take(environment: dict[str, str], streams: list[Any]) -> None:
 
 
 def run_like_python(popen: Any, arguments: list[str]) -> None:
-    """Do what Python does with its arguments.
-
-    Args:
-        popen: how processes are started here; None spawns them.
-        arguments: a script, ``-``, ``-c`` and a text, or ``-m`` and a module; and those of it.
-    """
+    """Do what Python does with its arguments."""
     if popen is not None:
         SpawnProcess._Popen = staticmethod(popen)  # type: ignore[assignment,method-assign]
     # multiprocessing would start another server.

@@ -25,14 +25,7 @@ def goal_rows(
     cut: Sequence[int] = (),
     dtype: torch.dtype = torch.float64,
 ) -> TensorDict:
-    """Return trajectories whose step in row r achieves the number r; all terminate but some.
-
-    Args:
-        lengths: rows of each trajectory.
-        first: the number of the first row.
-        cut: which trajectories are truncated instead.
-        dtype: of goals.
-    """
+    """Return trajectories whose step in row r achieves the number r; all terminate but some."""
     count = sum(lengths)
     number = torch.arange(first, first + count, dtype=dtype).unsqueeze(1)
     ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0) - 1
@@ -63,13 +56,7 @@ def buffer_of(
 
 
 def trajectories_around(done: Sequence[bool], cursor: int, is_full: bool) -> list[list[int]]:
-    """Return the rows of each trajectory of a ring, walking it from its oldest row on.
-
-    Args:
-        done: which rows end a trajectory.
-        cursor: the row that is written next.
-        is_full: whether the ring is; otherwise row 0 is the oldest.
-    """
+    """Return the rows of each trajectory of a ring, walking it from its oldest row on."""
     count = len(done)
     found: list[list[int]] = [[]]
     for number in range(count):

@@ -71,12 +71,7 @@ def lanes(
 
 
 def check_equal(found: TensorDictBase, expected: TensorDict) -> None:
-    """Assert that rows ``[*batch, T]`` are those of the loop, trajectories too.
-
-    Args:
-        found: of a collector, or of a rollout, which has no numbers of trajectories.
-        expected: of the loop, ``[N, T]`` or ``[T]``.
-    """
+    """Assert that rows ``[*batch, T]`` are those of the loop, trajectories too."""
     assert bool((found.select(*BATCH) == expected.select(*BATCH)).all())
     assert not found["done"].any()
     if "collector" in found:

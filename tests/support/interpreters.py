@@ -36,13 +36,7 @@ class Python(Protocol):
     """A way to run a Python."""
 
     def __call__(self, *arguments: str, folder: Path | None = None, text: str = "") -> Done:
-        """Run it to its end.
-
-        Args:
-            arguments: of Python.
-            folder: the working folder; this process's one if not given.
-            text: on its standard input.
-        """
+        """Run it to its end."""
 
 
 def started(*arguments: str, folder: Path | None = None, text: str = "") -> Done:
@@ -87,14 +81,7 @@ def fork(
     environment: Mapping[str, str] | None = None,
     forks_workers: bool = True,
 ) -> SpawnProcess:
-    """Start a Python as a fork of the server.
-
-    Args:
-        arguments: of Python.
-        streams: descriptors of its stdin, stdout and stderr.
-        environment: its variables; this process's ones if not given.
-        forks_workers: whether processes that it spawns are forks of the server, too.
-    """
+    """Start a Python as a fork of the server."""
     popen = PreloadedPopen if forks_workers else None
     process = _Fork(target=run_like_python, args=(popen, [*arguments]))
     process.setting = Setting(streams, os.environ if environment is None else environment)

@@ -34,11 +34,7 @@ Entry = dict[str, Any]
 
 
 class OpenML:
-    """A server that answers as OpenML does.
-
-    Args:
-        origin: the server.
-    """
+    """A server that answers as OpenML does."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin

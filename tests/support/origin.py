@@ -136,15 +136,7 @@ def closed_port_url() -> str:
 
 
 class Origin:
-    """The server; a context manager.
-
-    Args:
-        tls: whether it speaks https, with ``certificate()``.
-
-    Attributes:
-        requests: all that were answered, in order.
-        sent: bytes of bodies.
-    """
+    """The server; a context manager."""
 
     def __init__(self, *, tls: bool = False) -> None:
         self.requests: list[Request] = []

@@ -11,13 +11,7 @@ import torch
 
 
 class Child:
-    """A process that runs a function.
-
-    Args:
-        method: ``"fork"`` or ``"spawn"``.
-        function: called in the process with its end of a pipe, and the arguments.
-        arguments: of the function.
-    """
+    """A process that runs a function."""
 
     def __init__(self, method: str, function: Callable[..., Any], *arguments: Any) -> None:
         context: Any = multiprocessing.get_context(method)

@@ -25,13 +25,7 @@ def double(rows: TensorDict) -> TensorDict:
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work that is killed until it is left alone.
-
-    Args:
-        kind: ``"download"``, ``"convert"`` or ``"preprocess"``.
-        id: of the dataset that it begins with.
-        layout: that it converts to.
-    """
+    """One piece of work that is killed until it is left alone."""
 
     kind: str
     id: str

@@ -21,12 +21,7 @@ _CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Screen:
-    """What a terminal received.
-
-    Args:
-        raw: every byte as text, with its control codes.
-        code: the exit code.
-    """
+    """What a terminal received."""
 
     raw: str
     code: int | None

@@ -40,13 +40,7 @@ def objects(values: list[str], shape: tuple[int, ...] = ()) -> np.ndarray:
 def steps_of(
     missions: list[str], lengths: tuple[int, ...] = LENGTHS, **more: np.ndarray
 ) -> dict[Key, np.ndarray]:
-    """Return steps of terminated trajectories, with ``observation.mission``.
-
-    Args:
-        missions: one a step; they repeat where there are fewer.
-        lengths: of the trajectories.
-        more: further columns of ``observation``.
-    """
+    """Return steps of terminated trajectories, with ``observation.mission``."""
     num_steps = sum(lengths)
     ends = np.zeros(num_steps, bool)
     ends[np.cumsum(lengths) - 1] = True

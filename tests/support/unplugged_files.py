@@ -93,14 +93,7 @@ def png(frame: np.ndarray) -> bytes:
 
 
 def features_of(episode: Episode, checkpoint: int, number: int, **changes: Any) -> dict[str, Value]:
-    """Return an episode's record: the T frames before its actions, as the runs kept them.
-
-    Args:
-        episode: as the environment saw it.
-        checkpoint: number of the file.
-        number: of the episode in it.
-        changes: features that replace others; None takes one away.
-    """
+    """Return an episode's record: the T frames before its actions, as the runs kept them."""
     steps = len(episode.actions)
     total = np.array([episode.rewards.sum()], np.float32)
     discounts = np.ones(steps, np.float32)
