@@ -12,7 +12,8 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
-from tests.sources.test_download import CUT, DATA, PINNED, REST, Client
+from tests.sources.test_continued import range_of
+from tests.sources.test_download import CUT, DATA, OTHER, PINNED, REST, Client
 from tests.support.origin import Fault, Origin, Stall, closed_port_url, redirect
 
 NOTHING: list[str] = []
@@ -40,44 +41,48 @@ def client(origin: Origin, config: Config, tmp_path: Path) -> Client:
 
 @dataclass(frozen=True)
 class End:
-    """How a download ends.
+    """How a download ends."""
 
-    Args:
-        faults: of the server's first answers; the last one is that of all others too.
-        code: the exit code.
-        words: of the message.
-        names: of the files that stay.
-        fields: of the resource.
-    """
-
-    faults: tuple[Fault, ...]
+    faults: tuple[Fault, ...]  # of the first answers; the last one is that of all others too
     code: int
+    requests: int | None  # None where it depends on the moment of a cut
     words: str
-    names: list[str]
-    fields: Any = None
+    names: list[str]  # of the files that stay
+    fields: Any = None  # of the resource
 
 
 CUT_FIRST = Fault(cut=CUT)
+UNNAMED = range_of(DATA)  # which does not say of which version it is
 ENDS = {
-    "3 a body that stalls": End((CUT_FIRST, Fault(stall=Stall())), 5, "timed out", PART),
-    "4 a length that is too long": End((Fault(longer=10),), 5, "HTTP 416", NOTHING),
+    "3 a body that stalls": End((CUT_FIRST, Fault(stall=Stall())), 5, None, "timed out", PART),
+    "4 a length that is too long": End((Fault(longer=10),), 5, 6, "HTTP 416", NOTHING),
     "5 cut, without a length": End(
-        (Fault(no_length=True, cut=CUT), Fault(no_length=True, cut=0)), 5, "file.bin", PART, PINNED
+        (Fault(no_length=True, cut=CUT), Fault(no_length=True, cut=0)), 5, 3, "file.bin", PART,
+        PINNED,
     ),
-    "6 chunks that are cut": End(TORN, 5, "file.bin", PART),
-    "6 chunks that are cut, of a known size": End(TORN, 5, "file.bin", PART, PINNED),
+    "6 chunks that are cut": End(TORN, 5, None, "file.bin", PART),
+    "6 chunks that are cut, of a known size": End(TORN, 5, None, "file.bin", PART, PINNED),
     "7 a body that is too long": End(
-        (Fault(chunked=1000, body=DATA + b"x" * 9999),), 4, "sends more", NOTHING, PINNED
+        (Fault(chunked=1000, body=DATA + b"x" * 9999),), 4, 1, "sends more", NOTHING, PINNED
     ),
     "10 always another range": End(
         (CUT_FIRST, Fault(shift_range=1), CUT_FIRST, Fault(shift_range=1), CUT_FIRST,
-         Fault(shift_range=1)), 5, "cannot be continued", NOTHING,
+         Fault(shift_range=1)), 5, 6, "cannot be continued", NOTHING,
     ),
-    "16 another encoding": End((Fault(headers={"Content-Encoding": "br"}),), 5, "br", NOTHING),
-    "18 a circle of redirects": End((redirect("/file.bin"),), 5, "more than 10 times", NOTHING),
-    "20 a refusal after a part": End((CUT_FIRST, Fault(status=403)), 6, "HTTP 403", PART),
-    "24 a pause of a day after a part": End((CUT_FIRST, DAY), 5, "is kept", PART),
-    "25 a busy server after a part": End((CUT_FIRST, Fault(status=503)), 5, "HTTP 503", PART),
+    "16 another encoding": End((Fault(headers={"Content-Encoding": "br"}),), 5, 1, "br", NOTHING),
+    "18 a circle of redirects": End((redirect("/file.bin"),), 5, 11, "more than 10 times", NOTHING),
+    "20 a refusal after a part": End((CUT_FIRST, Fault(status=403)), 6, 2, "HTTP 403", PART),
+    "20 a refusal": End((Fault(status=404),), 6, 1, "HTTP 404", NOTHING),
+    "12 another file after a part": End(
+        (CUT_FIRST, Fault(body=OTHER, headers={"ETag": '"2"'}, ignore_range=True)), 4, 2,
+        "expected sha256", NOTHING, PINNED,
+    ),
+    "12 never said of which version": End(
+        (CUT_FIRST, UNNAMED, CUT_FIRST, UNNAMED, CUT_FIRST, UNNAMED), 5, 6,
+        "does not say whether the file is still the same", NOTHING,
+    ),
+    "24 a pause of a day after a part": End((CUT_FIRST, DAY), 5, 2, "is kept", PART),
+    "25 a busy server after a part": End((CUT_FIRST, Fault(status=503)), 5, 3, "HTTP 503", PART),
 }  # fmt: skip
 
 
@@ -95,6 +100,7 @@ def test_a_failure_for_good_has_its_code_and_keeps_what_may_be_continued(
     origin.heal("file.bin")
     origin.always("file.bin", Fault())
     before = len(origin.requests)
+    assert end.requests in (None, before)
     assert client.fetch(**(end.fields or {})).path.read_bytes() == DATA
     continued = origin.ranges("file.bin")[before]
     assert (continued is not None) == (end.names == PART)
