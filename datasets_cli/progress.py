@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -17,6 +18,17 @@ class Progress(Protocol):
 
     def note(self, text: str) -> None:
         """One line that a person should see: a choice made, a field skipped, a known trap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressOptions:
+    """Who is told of the work.
+
+    Args:
+        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+    """
+
+    progress: Progress | None = None
 
 
 class Silent:

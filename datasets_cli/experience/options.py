@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 
 from datasets_cli.errors import UsageError
-from datasets_cli.progress import Progress
+from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.samplers.slicing import SliceOptions
 from datasets_cli.replay.sequences.options import SequenceOptions
@@ -16,7 +16,7 @@ from datasets_cli.replay.writers.protocol import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetOptions(StorageOptions, TensorDictBatchOptions):
+class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     """How a dataset is found, installed, and drawn from.
 
     Args:
@@ -32,7 +32,6 @@ class DatasetOptions(StorageOptions, TensorDictBatchOptions):
         collate_fn: called with the batch, before the transform.
         generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
             torch's global one seeds at the first draw.
-        progress: told of download and conversion.
     """
 
     root: str | os.PathLike[str] | None = None
@@ -41,7 +40,6 @@ class DatasetOptions(StorageOptions, TensorDictBatchOptions):
     source: str | None = None
     replacement: bool = True
     writer: Writer | None = None
-    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,30 +57,6 @@ def _is_place(source: str) -> bool:
     # What follows a space in an address would not be taken for a part of it in messages.
     has_space = source.split() != [source]
     return parts.scheme.lower() in ("http", "https") and bool(parts.netloc) and not has_space
-
-
-def install_options(
-    *,
-    layout: str | None = None,
-    force: bool = False,
-    source: str | os.PathLike[str] | None = None,
-    verify: bool = True,
-    keep_raw: bool = False,
-    options: Mapping[str, str] | None = None,
-    workers: Workers = IN_THIS_PROCESS,
-) -> InstallOptions:
-    """Return the options that a caller's arguments are; ``verify`` is the opposite of
-    accept_any.
-    """
-    return InstallOptions(
-        layout=layout,
-        force=force,
-        source=None if source is None else os.fspath(source),
-        accept_any=not verify,
-        keep_raw=keep_raw,
-        options=options or {},
-        workers=workers,
-    )
 
 
 @dataclass(frozen=True)

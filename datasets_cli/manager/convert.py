@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.installed import check_owner, installed_id
 from datasets_cli.json_form import JsonForm
-from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.manager.path import IdCall
+from datasets_cli.options import takes_fields
+from datasets_cli.progress import Progress, ProgressOptions, reporting_to
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
@@ -53,35 +54,33 @@ class ConvertedDataset(JsonForm):
     unverified: tuple[str, ...] = ()
 
 
-def convert(
-    id: str,
-    layout: str,
-    *,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> ConvertedDataset:
-    """Change the layout of an installed dataset; every value stays the same bit for bit.
+@dataclass(frozen=True)
+class ConvertCall(ProgressOptions, IdCall):
+    """What ``convert`` takes.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique.
         layout: ``"ted"`` or ``"compact"``.
-        progress: told of the rows done; None draws a bar on a terminal.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    layout: str
+
+
+@takes_fields(ConvertCall)
+def convert(call: ConvertCall) -> ConvertedDataset:
+    """Change the layout of an installed dataset; every value stays the same bit for bit.
 
     Raises:
         UsageError: there is no such layout.
         SourceError: ``compact``, and a frame's successor is not the following row's frame.
         DiskFull: no room for a second copy; the old one stays until the new one is committed.
     """
-    config = choose_config(root, config)
+    config, layout = call.chosen_config(), call.layout
     if layout not in LAYOUTS:
         raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
     place = CacheRoot(config.root)
-    id = installed_id(id, config)
+    id = installed_id(call.id, config)
     with (
-        shown(progress) as told,
+        shown(call.progress) as told,
         locked(place.lock(id), id, config.lock_timeout, told),
     ):
         restore(place, id)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from datasets_cli.catalogue.selection import as_list, select_each, select_installed
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.install.installed import condition_of, installed_id, remove
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -33,37 +34,40 @@ class DeletedDataset(JsonForm):
     state: str = "installed"
 
 
-def delete(
-    ids: str | Iterable[str],
-    *,
-    dry_run: bool = False,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[DeletedDataset]:
-    """Delete installed datasets and what is left of their downloads, without asking.
+@dataclass(frozen=True)
+class DeleteCall(RootOptions):
+    """What ``delete`` takes.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them.
         dry_run: delete nothing, and return what would be deleted.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    ids: str | Iterable[str]
+    _: KW_ONLY
+    dry_run: bool = False
+
+
+@takes_fields(DeleteCall)
+def delete(call: DeleteCall) -> list[DeletedDataset]:
+    """Delete installed datasets and what is left of their downloads, without asking.
 
     Raises:
         UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
             is deleted.
     """
-    config = choose_config(root, config)
+    config = call.chosen_config()
     place = CacheRoot(config.root)
     gone = [
         DeletedDataset(
             id,
             folder_size(place.dataset(id)) + folder_size(place.downloads(id)),
-            deleted=not dry_run,
+            deleted=not call.dry_run,
             state=condition_of(place.dataset(id), id).state,
         )
-        for id in select_each(as_list(ids), partial(_installed_ids, config))
+        for id in select_each(as_list(call.ids), partial(_installed_ids, config))
     ]
-    if not dry_run:
+    if not call.dry_run:
         for each in gone:
             remove(each.id, config)
     return gone

@@ -10,12 +10,13 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
+from datasets_cli.options import takes_fields
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -85,20 +86,25 @@ STOPS = (
 )
 
 
-def run_demo(
-    *, keep: bool = False, root: Root = None, config: Config | None = None
-) -> Iterator[DemoResult]:
-    """Yield what comes of installing, verifying and sampling the small datasets that ship with us.
+@dataclass(frozen=True, kw_only=True)
+class DemoCall(RootOptions):
+    """What ``run_demo`` takes.
 
     Args:
         keep: leave them installed under the root, as demo/door-human and so on.
-        root: the cache root; used with ``keep`` alone.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    keep: bool = False
+
+
+@takes_fields(DemoCall)
+def run_demo(call: DemoCall) -> Iterator[DemoResult]:
+    """Yield what comes of installing, verifying and sampling the small datasets that ship with us.
 
     Raises:
         RldsError: something of it failed.
     """
-    return _tour(choose_config(root, config), keep)
+    return _tour(call.chosen_config(), call.keep)
 
 
 def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:

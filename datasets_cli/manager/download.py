@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from datasets_cli.catalogue.entries import catalogues
 from datasets_cli.catalogue.selection import select_known
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import PartialFailure, RldsError, UsageError
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.installed import is_there
-from datasets_cli.install.options import InstallOptions, Plan, install_options
+from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.results import Downloads, FailedDataset, InstalledDataset
+from datasets_cli.options import takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import Bars, PartOfRun, shown
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 
@@ -31,33 +32,38 @@ OnResult = Callable[[Result], None]
 """Called with each dataset as soon as it is installed, or could not be."""
 
 
-def download(
-    ids: str | Iterable[str],
-    *,
-    force: bool = False,
-    layout: str | None = None,
-    source: str | os.PathLike[str] | None = None,
-    verify: bool = True,
-    keep_raw: bool = False,
-    options: Mapping[str, str] | None = None,
-    num_workers: int | None = 0,
-    engine: Engine = "local",
-    address: str | None = None,
-    on_result: OnResult | None = None,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> Downloads:
-    """Download, verify and install datasets that are not installed; return where they all are.
+@dataclass(frozen=True)
+class PlanCall(RootOptions):
+    """What ``plan_download`` takes.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them.
         force: install again what is installed; the good copy stays until the new one is committed.
         layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
         source: a folder or URL that holds the raw files of the one dataset.
+        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
+    """
+
+    ids: str | Iterable[str]
+    _: KW_ONLY
+    force: bool = False
+    layout: str | None = None
+    source: str | os.PathLike[str] | None = None
+    options: Mapping[str, str] | None = None
+
+    def install_options(self) -> InstallOptions:
+        """Return how the datasets are to be installed."""
+        source = None if self.source is None else os.fspath(self.source)
+        return InstallOptions(self.layout, self.force, source, options=self.options or {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DownloadCall(ProgressOptions, PlanCall):
+    """What ``download`` takes.
+
+    Args:
         verify: refuse files whose size or checksum is not the catalogue's.
         keep_raw: keep the downloaded files.
-        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
         num_workers: processes that convert; all cores where None, this process where 0. With them
             several datasets are installed at a time, and parts of one; the bytes are the same.
         engine: what converts: ``"local"``, processes of this machine; or the workers of a cluster
@@ -65,58 +71,52 @@ def download(
             Files are always fetched by this process.
         address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
         on_result: called with each dataset as soon as it is installed, or could not be.
-        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    verify: bool = True
+    keep_raw: bool = False
+    num_workers: int | None = 0
+    engine: Engine = "local"
+    address: str | None = None
+    on_result: OnResult | None = None
+
+    def install_options(self) -> InstallOptions:
+        """Return how the datasets are to be installed, and by whom."""
+        workers = Workers(num_workers=self.num_workers, engine=self.engine, address=self.address)
+        return replace(
+            super().install_options(),
+            accept_any=not self.verify,
+            keep_raw=self.keep_raw,
+            workers=workers,
+        )
+
+
+@takes_fields(DownloadCall)
+def download(call: DownloadCall) -> Downloads:
+    """Download, verify and install datasets that are not installed; return where they all are.
 
     Raises:
         RldsError: the one dataset that was asked for cannot be installed.
         PartialFailure: some of several cannot; ``results`` has the others, and why.
     """
-    config = choose_config(root, config)
-    wanted = install_options(
-        layout=layout,
-        force=force,
-        source=source,
-        verify=verify,
-        keep_raw=keep_raw,
-        options=options,
-        workers=Workers(num_workers=num_workers, engine=engine, address=address),
-    )
-    with shown(progress) as told:
-        return _download_all(_select(ids, config, wanted), config, wanted, on_result, told)
+    config, options = call.chosen_config(), call.install_options()
+    with shown(call.progress) as told:
+        ids = _select(call.ids, config, options)
+        return _download_all(ids, config, options, call.on_result, told)
 
 
-def plan_download(
-    ids: str | Iterable[str],
-    *,
-    force: bool = False,
-    layout: str | None = None,
-    source: str | os.PathLike[str] | None = None,
-    options: Mapping[str, str] | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[Plan]:
+@takes_fields(PlanCall)
+def plan_download(call: PlanCall) -> list[Plan]:
     """Return what ``download`` would do, and do nothing; publishers are asked for sizes.
-
-    Args:
-        ids: as for ``download``, and so are all other arguments.
-        force: install again what is installed.
-        layout: ``"ted"`` or ``"compact"``.
-        source: a folder or URL that holds the raw files of the one dataset.
-        options: of the family.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
 
     Raises:
         RldsError: as ``download``.
     """
     from datasets_cli.sources.http import Http
 
-    config = choose_config(root, config)
-    wanted = install_options(layout=layout, force=force, source=source, options=options)
+    config, options = call.chosen_config(), call.install_options()
     http = Http(config)
-    return [plan_install(id, config, wanted, http) for id in _select(ids, config, wanted)]
+    return [plan_install(id, config, options, http) for id in _select(call.ids, config, options)]
 
 
 def _download_all(

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.config import Config, Root, choose_config
 from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
+from datasets_cli.manager.path import IdCall
+from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option
 from datasets_cli.store.audit.report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.cache_root import CacheRoot, check_id
@@ -57,19 +58,15 @@ class DatasetInfo(DatasetRecord):
     report: DeepReport | None = None
 
 
-def dataset_info(id: str, *, root: Root = None, config: Config | None = None) -> DatasetInfo:
+@takes_fields(IdCall)
+def dataset_info(call: IdCall) -> DatasetInfo:
     """Return everything known about a dataset, installed or not; works offline.
-
-    Args:
-        id: ``family/name``; the family may be left out where the name is unique.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
 
     Raises:
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
         UsageError: the name exists in several families.
     """
-    place = CacheRoot(choose_config(root, config).root)
+    id, place = call.id, CacheRoot(call.chosen_config().root)
     if is_installed(place, check_id(id)):
         known = _known(id, place)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
@@ -11,11 +11,12 @@ from datasets_cli.catalogue.entries import refresh as refresh_entries
 from datasets_cli.catalogue.names import is_glob, match
 from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import as_list, select_known
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.json_form import JsonForm
-from datasets_cli.progress import Progress
+from datasets_cli.options import takes_fields
+from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.cache_root import CacheRoot
@@ -57,17 +58,9 @@ class DatasetRecord(JsonForm):
     problem: str = ""
 
 
-def list_datasets(
-    patterns: str | Iterable[str] = (),
-    *,
-    family: str | None = None,
-    installed: bool = False,
-    refresh: bool = False,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[DatasetRecord]:
-    """Return a record of every known dataset, sorted by id; works offline.
+@dataclass(frozen=True)
+class ListCall(ProgressOptions, RootOptions):
+    """What ``list_datasets`` takes.
 
     Args:
         patterns: globs and words, such as ``"hopper-*"``; all datasets without any. A word finds
@@ -75,43 +68,57 @@ def list_datasets(
         family: only this family.
         installed: only what is installed under the root.
         refresh: ask publishers for their newest catalogues first.
-        progress: told how many datasets a publisher has; None prints that on stderr.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    patterns: str | Iterable[str] = ()
+    _: KW_ONLY
+    family: str | None = None
+    installed: bool = False
+    refresh: bool = False
+
+
+@takes_fields(ListCall)
+def list_datasets(call: ListCall) -> list[DatasetRecord]:
+    """Return a record of every known dataset, sorted by id; works offline.
 
     Raises:
         UsageError: there is no such family.
         NetworkError: with ``refresh``, a publisher does not answer.
     """
-    config = choose_config(root, config)
+    config, family = call.chosen_config(), call.family
     place = CacheRoot(config.root)
     if family is not None and family not in families():
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
-    if refresh:
-        _refresh_all(config, family, progress)
+    if call.refresh:
+        _refresh_all(config, family, call.progress)
     copies = {id: condition_of(place.dataset(id), id) for id in place.installed()}
     known = all_entries(place)
-    ids = sorted(copies if installed else known.keys() | copies.keys())
+    ids = sorted(copies if call.installed else known.keys() | copies.keys())
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
-    if globs := [_as_glob(pattern) for pattern in as_list(patterns)]:
+    if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
     return [DatasetRecord(**record_fields(id, known.get(id), copies.get(id))) for id in ids]
 
 
-def match_datasets(
-    ids: str | Iterable[str], *, root: Root = None, config: Config | None = None
-) -> list[str]:
-    """Return ids with every glob replaced by the known datasets that it matches.
+@dataclass(frozen=True)
+class MatchCall(RootOptions):
+    """What ``match_datasets`` takes.
 
     Args:
         ids: ids, names that resolve to one, or globs such as ``"d4rl/hopper-*"``.
-        root: the cache root, which may hold newer catalogues.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    ids: str | Iterable[str]
+
+
+@takes_fields(MatchCall)
+def match_datasets(call: MatchCall) -> list[str]:
+    """Return ids with every glob replaced by the known datasets that it matches.
 
     Raises:
         UnknownDataset: a glob matches nothing.
     """
-    return select_known(ids, choose_config(root, config))
+    return select_known(call.ids, call.chosen_config())
 
 
 def _refresh_all(config: Config, family: str | None, progress: Progress | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, overload
 
-from datasets_cli.config import Config, Root, RootOptions, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.opening import open_rows
 from datasets_cli.options import part_of, takes_fields
@@ -95,22 +95,25 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
     return open_declared(call.id, DataFile(call.project), config.root, download=True).buffer
 
 
-def declared_datasets(
-    names: str | Iterable[str] = (),
-    *,
-    project: str | os.PathLike[str] = "rlds.toml",
-    download: bool = False,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[DeclaredDataset]:
-    """Return what a project's declared data are, each with the digest that a paper can give.
+@dataclass(frozen=True)
+class DeclaredCall(RootOptions):
+    """What ``declared_datasets`` takes.
 
     Args:
         names: of tables ``[data.NAME]``; all of them by default.
         project: an ``rlds.toml``, or its folder, whose functions are imported.
         download: install datasets that are missing; fail instead by default.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    names: str | Iterable[str] = ()
+    _: KW_ONLY
+    project: str | os.PathLike[str] = "rlds.toml"
+    download: bool = False
+
+
+@takes_fields(DeclaredCall)
+def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
+    """Return what a project's declared data are, each with the digest that a paper can give.
 
     Raises:
         UsageError: there is no such file or table, or it cannot be made of the data.
@@ -118,4 +121,4 @@ def declared_datasets(
     """
     from datasets_cli.project.data import describe_project
 
-    return describe_project(names, project, choose_config(root, config), download=download)
+    return describe_project(call.names, call.project, call.chosen_config(), download=call.download)

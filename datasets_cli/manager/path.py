@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
 from datasets_cli.store.cache_root import CacheRoot
 
 
@@ -48,20 +49,27 @@ class DatasetFolder(JsonForm):
         return str(self.path)
 
 
-def dataset_path(id: str, *, root: Root = None, config: Config | None = None) -> DatasetFolder:
-    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
+@dataclass(frozen=True)
+class IdCall(RootOptions):
+    """One dataset, and where it is looked for.
 
     Args:
         id: ``family/name``; the family may be left out where the name is unique.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    id: str
+
+
+@takes_fields(IdCall)
+def dataset_path(call: IdCall) -> DatasetFolder:
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
 
     Raises:
         DatasetNotInstalled: it is known, but not under this root.
         UnknownDataset: no recipe and no folder has that name.
     """
-    config = choose_config(root, config)
-    id = installed_id(id, config)
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
     folder = CacheRoot(config.root).dataset(id)
     condition = condition_of(folder, id)
     return DatasetFolder(id, folder, condition.state, condition.problem)

@@ -6,15 +6,15 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from datasets_cli.config import Config, Root, RootOptions, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.progress import ProgressOptions
 
 if TYPE_CHECKING:
     from datasets_cli.preprocessing.derived import DerivedColumns, DerivedDataset
     from datasets_cli.preprocessing.task import Mapped
-    from datasets_cli.progress import Progress
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults
     from datasets_cli.project.run import OnPrepared
     from datasets_cli.project.step import PreprocessStep
@@ -38,31 +38,22 @@ class ColumnsCall(PreprocessOptions, RootOptions):
 
 
 @dataclass(frozen=True)
-class PreprocessCall(ColumnsCall, Workers):
-    """What ``preprocess`` takes.
-
-    Args:
-        progress: told of the rows done; None draws a bar on a terminal.
-    """
-
-    _: KW_ONLY
-    progress: Progress | None = None
+class PreprocessCall(ColumnsCall, Workers, ProgressOptions):
+    """What ``preprocess`` takes."""
 
 
 @dataclass(frozen=True)
-class RunCall(Workers, RootOptions):
+class RunCall(ProgressOptions, Workers, RootOptions):
     """What ``run_plan`` takes.
 
     Args:
         plan: what ``plan_preprocess`` returned.
         on_result: called with each dataset as soon as it is made, or could not be.
-        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
     """
 
     plan: PreprocessPlan
     _: KW_ONLY
     on_result: OnPrepared | None = None
-    progress: Progress | None = None
 
 
 @takes_fields(PreprocessCall)
@@ -104,14 +95,9 @@ def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
     return derived_columns(call.id, call.fn, call.out, call.chosen_config(), options=options)
 
 
-def plan_preprocess(
-    step: PreprocessStep | None = None,
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> PreprocessPlan:
-    """Return all preparation that is due here, or what one step is to make; imports no user code.
+@dataclass(frozen=True)
+class PlanCall(RootOptions):
+    """What ``plan_preprocess`` takes.
 
     Args:
         step: a function over one installed dataset or several. Where None, what is due is: the
@@ -119,8 +105,16 @@ def plan_preprocess(
             other arguments or of other data; then interrupted runs of the root; then killed
             conversions whose raw files are complete.
         folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    step: PreprocessStep | None = None
+    _: KW_ONLY
+    folder: str | os.PathLike[str] | None = None
+
+
+@takes_fields(PlanCall)
+def plan_preprocess(call: PlanCall) -> PreprocessPlan:
+    """Return all preparation that is due here, or what one step is to make; imports no user code.
 
     Raises:
         UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
@@ -128,7 +122,7 @@ def plan_preprocess(
     """
     from datasets_cli.project.plan import make_plan
 
-    return make_plan(step, folder, choose_config(root, config))
+    return make_plan(call.step, call.folder, call.chosen_config())
 
 
 @takes_fields(RunCall)

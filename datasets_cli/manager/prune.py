@@ -10,10 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -64,35 +65,38 @@ class Leftover(JsonForm):
         return round(self.age_days, 2)
 
 
-def prune(
-    *,
-    older_than_days: float = 7.0,
-    raw: bool = False,
-    dry_run: bool = False,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[Leftover]:
-    """Delete what killed and abandoned work left, without asking; return it all.
+@dataclass(frozen=True, kw_only=True)
+class PruneCall(RootOptions):
+    """What ``prune`` takes.
 
     Args:
         older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
             only where nothing was written to it for so many days.
         raw: also delete raw files of installed datasets, which ``keep_raw`` kept.
         dry_run: delete nothing, and return what would be deleted, and why the rest stays.
-        root: the cache root.
-        config: the root, instead of ``root``.
+    """
+
+    older_than_days: float = 7.0
+    raw: bool = False
+    dry_run: bool = False
+
+
+@takes_fields(PruneCall)
+def prune(call: PruneCall) -> list[Leftover]:
+    """Delete what killed and abandoned work left, without asking; return it all.
 
     Raises:
         UsageError: a negative age.
     """
     # A copy in the trash whose dataset is not there was being replaced: it is brought back.
-    if not older_than_days >= 0:
-        raise UsageError(f"--older-than {older_than_days:g} is no age. Expected days, 0 or more.")
-    place = CacheRoot(choose_config(root, config).root)
+    days = call.older_than_days
+    if not days >= 0:
+        raise UsageError(f"--older-than {days:g} is no age. Expected days, 0 or more.")
+    place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    found = [_judged(each, place, older_than_days, raw) for each in find_leftovers(place)]
-    return found if dry_run else [_delete(each, place) for each in found]
+    found = [_judged(each, place, days, call.raw) for each in find_leftovers(place)]
+    return found if call.dry_run else [_delete(each, place) for each in found]
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:

@@ -25,7 +25,7 @@ from datasets_cli.install.results import InstalledDataset
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.functions import load_function
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
@@ -40,7 +40,7 @@ CHUNKS = "chunks"
 
 
 @dataclass(frozen=True)
-class RecordCall(RootOptions, Recording):
+class RecordCall(ProgressOptions, RootOptions, Recording):
     """What ``record`` takes.
 
     Args:
@@ -54,7 +54,6 @@ class RecordCall(RootOptions, Recording):
         append: add the episodes to the dataset that is there.
         check_actions: True refuses what is no action, such as NaN, and says at the end how many
             were out of bounds; ``"strict"`` refuses these, too, and False nothing.
-        progress: told of the steps; None draws a bar on a terminal.
     """
 
     out: str
@@ -64,7 +63,6 @@ class RecordCall(RootOptions, Recording):
     layout: str | None = None
     append: bool = False
     check_actions: CheckActions = True
-    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         """Leave the checks to the Recording that is made of it, once there is a root."""

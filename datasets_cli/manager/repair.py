@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.selection import select_installed
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
@@ -24,9 +24,10 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verification import verify
+from datasets_cli.options import takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.origin import command_of
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import Identity, identity, restore
@@ -63,33 +64,35 @@ class RepairedDataset(JsonForm):
         return None if self.error is None else str(self.error)
 
 
-def repair(
-    ids: str | Iterable[str] = "*",
-    *,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[RepairedDataset]:
+@dataclass(frozen=True)
+class RepairCall(ProgressOptions, RootOptions):
+    """What ``repair`` takes.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+        dry_run: only verify.
+    """
+
+    ids: str | Iterable[str] = "*"
+    _: KW_ONLY
+    dry_run: bool = False
+
+
+@takes_fields(RepairCall)
+def repair(call: RepairCall) -> list[RepairedDataset]:
     """Verify installed datasets, and install those again that are damaged.
 
     A sound dataset is not touched, and raw files that are still there and sound are not fetched
     again. A dataset comes back in its layout and from the place that it came from; until then the
     damaged copy stays.
 
-    Args:
-        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
-        dry_run: only verify.
-        progress: told of what happens; None draws bars on a terminal.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
-
     Raises:
         PartialFailure: some are still damaged; ``results`` has every dataset, and why.
         DatasetNotInstalled: one is not there.
     """
-    config = choose_config(root, config)
-    results = [_repair(id, config, dry_run, progress) for id in select_installed(ids, config)]
+    config = call.chosen_config()
+    ids = select_installed(call.ids, config)
+    results = [_repair(id, config, call.dry_run, call.progress) for id in ids]
     failed = [each for each in results if each.outcome == FAILED]
     if failed:
         error = PartialFailure.of(

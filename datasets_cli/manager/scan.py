@@ -17,11 +17,12 @@ from itertools import islice
 from pathlib import Path
 
 from datasets_cli.catalogue.entries import catalogues
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.install.installed import is_installed
 from datasets_cli.install.source_place import Folder
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, is_id
 from datasets_cli.store.check import folder_size
@@ -72,24 +73,27 @@ class FoundData(JsonForm):
     reason: str = ""
 
 
-def scan(
-    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
-    *,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[FoundData]:
-    """Return the data on this disk that is not installed, and the command that installs it.
+@dataclass(frozen=True)
+class ScanCall(RootOptions):
+    """What ``scan`` takes.
 
     Args:
         folders: where to look; by default the caches of Minari, D4RL and TorchRL, and what is in
             the cache root without being a dataset.
-        root: the cache root.
-        config: the root, instead of ``root``.
+    """
+
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = ()
+
+
+@takes_fields(ScanCall)
+def scan(call: ScanCall) -> list[FoundData]:
+    """Return the data on this disk that is not installed, and the command that installs it.
 
     Raises:
         UsageError: a folder does not exist.
     """
-    place = CacheRoot(choose_config(root, config).root)
+    place = CacheRoot(call.chosen_config().root)
+    folders = call.folders
     wanted = [folders] if isinstance(folders, str | os.PathLike) else folders
     tops = [Path(folder).expanduser() for folder in wanted]
     for top in tops:

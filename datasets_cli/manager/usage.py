@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets_cli.catalogue.selection import as_list, select_installed
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import RootOptions
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
+from datasets_cli.options import takes_fields
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -67,23 +68,28 @@ class DiskUsage(JsonForm):
         return datasets + sum(each.size_bytes for each in self.leftovers)
 
 
-def disk_usage(
-    ids: str | Iterable[str] = (), *, root: Root = None, config: Config | None = None
-) -> DiskUsage:
-    """Return what installed datasets take on the disk, and what killed work left there.
+@dataclass(frozen=True)
+class UsageCall(RootOptions):
+    """What ``disk_usage`` takes.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them; all by default.
-        root: the cache root.
-        config: the root, instead of ``root``.
+    """
+
+    ids: str | Iterable[str] = ()
+
+
+@takes_fields(UsageCall)
+def disk_usage(call: UsageCall) -> DiskUsage:
+    """Return what installed datasets take on the disk, and what killed work left there.
 
     Raises:
         UnknownDataset: a glob matches nothing.
         DatasetNotInstalled: one is not there.
     """
-    config = choose_config(root, config)
+    config = call.chosen_config()
     place = CacheRoot(config.root)
-    wanted = as_list(ids)
+    wanted = as_list(call.ids)
     ids_there = [installed_id(id, config) for id in select_installed(wanted or "*", config)]
     found = [_usage(place, id) for id in dict.fromkeys(ids_there)]
     # Raw files of installed datasets are counted with these.

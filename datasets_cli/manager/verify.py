@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from datasets_cli.catalogue.selection import as_list, select_installed, together
-from datasets_cli.config import Config, Root, choose_config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import (
     DamagedDataset,
     DatasetNotInstalled,
@@ -18,7 +18,8 @@ from datasets_cli.errors import (
 )
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
-from datasets_cli.progress import Progress
+from datasets_cli.options import takes_fields
+from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.audit.report import DeepReport
 from datasets_cli.store.cache_root import CacheRoot
@@ -62,25 +63,26 @@ class VerifiedDataset(JsonForm):
         return self.opened if self.ok else None
 
 
-def verify(
-    ids: str | Iterable[str] = "*",
-    *,
-    quick: bool = False,
-    deep: bool = False,
-    progress: Progress | None = None,
-    root: Root = None,
-    config: Config | None = None,
-) -> list[VerifiedDataset]:
-    """Compare every file of installed datasets with their manifests, and open them.
+@dataclass(frozen=True)
+class VerifyCall(ProgressOptions, RootOptions):
+    """What ``verify`` takes.
 
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them; all by default.
         quick: compare sizes only, not the sha256 of every file, and open nothing.
         deep: also read every value: offsets, the rules of the format, frames, NaN. What that finds
             out is kept beside the datasets, and ``dataset_info`` has it.
-        progress: told of the rows read; None draws a bar on a terminal.
-        root: the cache root.
-        config: root, mirrors and offline mode, instead of ``root``.
+    """
+
+    ids: str | Iterable[str] = "*"
+    _: KW_ONLY
+    quick: bool = False
+    deep: bool = False
+
+
+@takes_fields(VerifyCall)
+def verify(call: VerifyCall) -> list[VerifiedDataset]:
+    """Compare every file of installed datasets with their manifests, and open them.
 
     Raises:
         UsageError: ``quick`` and ``deep`` are both asked for.
@@ -88,18 +90,18 @@ def verify(
         PartialFailure: some are not there; ``results`` has every dataset, and the others are done.
         UnknownDataset, DatasetNotInstalled: none is there.
     """
-    config = choose_config(root, config)
-    if quick and deep:
+    config = call.chosen_config()
+    if call.quick and call.deep:
         raise UsageError("quick compares sizes only and deep reads every value. Give one of them.")
     results: dict[str, VerifiedDataset] = {}
-    for text in as_list(ids):
+    for text in as_list(call.ids):
         try:
             for id in select_installed(text, config):
                 known = installed_id(id, config)
                 results[known] = (
                     _verify_sizes(known, config)
-                    if quick
-                    else _verify(known, config, deep, progress)
+                    if call.quick
+                    else _verify(known, config, call.deep, call.progress)
                 )
         except (UnknownDataset, DatasetNotInstalled) as error:
             results[text] = VerifiedDataset(text, error=error, state=NOT_INSTALLED)

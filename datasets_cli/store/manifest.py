@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -180,8 +180,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         raise WrongValue("content", "64 hexadecimal digits")
     manifest = decode(Manifest, document)
     _check_columns(manifest)
-    for name in manifest.files:
-        _check_filename(name)
+    _check_filenames(manifest.files)
     return manifest
 
 
@@ -211,11 +210,12 @@ def _check_keys(keys: list[Key]) -> None:
         )
 
 
-def _check_filename(name: str) -> None:
-    """Refuse a name that no disk takes; ``check_sizes`` refuses one outside the folder."""
-    longest = max(len(part.encode()) for part in name.split("/"))
-    if "\0" in name or longest > MAX_NAME_BYTES or len(name) > MAX_NAME_BYTES * 8:
-        raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
+def _check_filenames(names: Iterable[str]) -> None:
+    """Refuse names that no disk takes; ``check_sizes`` refuses those outside the folder."""
+    for name in names:
+        longest = max(len(part.encode()) for part in name.split("/"))
+        if "\0" in name or longest > MAX_NAME_BYTES or len(name) > MAX_NAME_BYTES * 8:
+            raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
 
 
 def _of_another_version(path: Path, version: int) -> DamagedDataset:

@@ -11,6 +11,7 @@ Slices, ``take``, ``concatenate``, ``zeros`` and ``==`` work on them as on numbe
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ elements (``qint8``). An element of ``float4_e2m1fn_x2`` is a pair of numbers.
 """
 
 
+@lru_cache
 def numpy_dtype(name: str) -> np.dtype:
     """Return the dtype of rows of an element type."""
     import numpy as np
@@ -56,6 +58,7 @@ def row_data(rows: np.ndarray, name: str) -> memoryview:
     return np.ascontiguousarray(rows, numpy_dtype(name)).data
 
 
+@lru_cache
 def element_type(dtype: np.dtype) -> str | None:
     """Return the name of the element type of numpy rows, or None where no leaf can have it."""
     native = dtype.newbyteorder("=")
