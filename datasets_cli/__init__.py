@@ -122,7 +122,7 @@ _LAZY_IMPORTS = {
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.memmap",
     "LazyStackStorage": "replay.storages.lists",
-    "TensorStorage": "replay.storages.given",
+    "TensorStorage": "replay.storages.tensors",
     # samplers
     "PrioritizedSampler": "replay.samplers.prioritized",
     "PrioritizedSliceSampler": "torchrl.slice_samplers",

@@ -49,6 +49,7 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.storages.protocol import WritableStorage
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
@@ -186,7 +187,7 @@ def _plan_rows(
         empty.on_clear()  # a writer of another kind may have been dumped
         return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
     # Our tensor storages copy what they are given; others, and hooks, may write into it.
-    mapped = isinstance(storage, LazyTensorStorage) and not hooks
+    mapped = isinstance(storage, TensorRows) and not hooks
     dumped = read_rows(folder / ROWS, counts, storage.ndim, mapped)
     rows, structure = _hooked(folder / ROWS, dumped, counts.get(STRUCTURE), hooks, storage.ndim)
     width = max(1, math.prod(rows.shape[1 : storage.ndim]))

@@ -20,7 +20,7 @@ from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
-from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
 
@@ -112,7 +112,7 @@ def _counted(storage: WritableStorage, rows: Rows) -> tuple[int, int]:
     if rows is None:
         return 0, 1
     width = 1
-    if isinstance(storage, LazyTensorStorage):
+    if isinstance(storage, TensorRows):
         form = form_of(rows, storage.ndim)
         columns = form.flatten(rows)
         check_leading(form, columns, storage.ndim)

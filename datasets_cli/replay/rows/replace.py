@@ -13,7 +13,7 @@ from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, key
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_numbers import row_numbers
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
-from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.writers.immutable import refuse_to_write
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import RoundRobinWriter
@@ -38,7 +38,7 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     if not rows.numel() and not len(storage):  # which must not take the form of such rows
         raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
     data = data if rows.ndim else storage.one_row(data)
-    if isinstance(storage, LazyTensorStorage) and torch.equal(rows, torch.arange(len(storage))):
+    if isinstance(storage, TensorRows) and torch.equal(rows, torch.arange(len(storage))):
         storage.add_keys(data)
     columns = storage.flatten(data)
     if len(columns[0]) != rows.numel():

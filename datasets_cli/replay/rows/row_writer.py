@@ -16,7 +16,7 @@ from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at,
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import RoundRobinWriter
@@ -45,7 +45,7 @@ class RowWriter:
     def _follow(self) -> bool:
         """Write where the last process did, if the rows are shared and the writer can be."""
         storage = self._reader.storage
-        if not isinstance(storage, LazyTensorStorage) or storage.sharing is None:
+        if not isinstance(storage, TensorRows) or storage.sharing is None:
             return False
         if not isinstance(self.writer, RoundRobinWriter):
             return False

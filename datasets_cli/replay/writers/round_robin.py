@@ -6,7 +6,7 @@ import torch
 
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.protocol import WritableStorage
-from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.torchrl_words import WRITER, takes
 from datasets_cli.replay.writers.protocol import Writer
 
@@ -18,12 +18,12 @@ class RoundRobinWriter(Writer):
     def __init__(self) -> None:
         self._cursor = 0
         self._write_count = 0
-        self._followed: LazyTensorStorage | None = None
+        self._followed: TensorRows | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
 
-    def follow(self, storage: LazyTensorStorage) -> None:
+    def follow(self, storage: TensorRows) -> None:
         """Write from now on where the storage stands, to which other processes write too."""
         self._followed = storage
 

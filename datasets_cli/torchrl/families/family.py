@@ -10,7 +10,7 @@ from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.replay.rows.row_numbers import rows_at
-from datasets_cli.replay.storages.given import TensorStorage
+from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.store.cache_root import CacheRoot
