@@ -178,11 +178,11 @@ from datasets_cli.specs.forms.json_form import spec_from_json as spec_from_json
 from datasets_cli.specs.forms.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
 from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
-from datasets_cli.specs.multi_one_hot import MultiOneHot as MultiOneHot
-from datasets_cli.specs.multi_one_hot import (
+from datasets_cli.specs.non_tensor import NonTensor as NonTensor
+from datasets_cli.specs.one_hot import MultiOneHot as MultiOneHot
+from datasets_cli.specs.one_hot import (
     MultiOneHotDiscreteTensorSpec as MultiOneHotDiscreteTensorSpec,
 )
-from datasets_cli.specs.non_tensor import NonTensor as NonTensor
 from datasets_cli.specs.one_hot import OneHot as OneHot
 from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscreteTensorSpec
 from datasets_cli.specs.spec import TensorSpec as TensorSpec

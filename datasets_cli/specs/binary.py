@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.categorical import check_numbers, counted
 from datasets_cli.specs.leaf import Leaf
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Shape, shape_of
 from datasets_cli.specs.spaces import CategoricalBox
 
 MOST_LISTED = 20  # more values of 0 or 1 have above a million combinations
@@ -51,8 +51,7 @@ class Binary(Leaf):
 
     def rand(self, shape: Shape | None = None) -> torch.Tensor:
         """Return zeros and ones ``[*shape, *self.shape]``, each as likely."""
-        size = (*shape_of(shape), *self.shape)
-        return torch.randint(0, 2, size, dtype=self.dtype, device=self.device)
+        return torch.randint(0, 2, self._size(shape), dtype=self.dtype, device=self.device)
 
     def _holds(self, value: torch.Tensor) -> bool:
         return bool(((value == 0) | (value == 1)).all())
@@ -61,16 +60,8 @@ class Binary(Leaf):
         near = value if value.dtype == torch.bool else value.clamp(0, 1).round()
         return near.to(self.dtype)
 
-    def encode(self, value: Any) -> torch.Tensor:
-        """Return zeros and ones as a tensor ``[*self.shape]``.
-
-        Raises:
-            UsageError: it is of another shape, or something else is in it.
-        """
-        tensor: torch.Tensor = super().encode(value)
-        if tensor is not value:
-            check_numbers(value, 2)
-        return tensor
+    def _check_encoded(self, value: Any) -> None:
+        check_numbers(value, 2)
 
     def cardinality(self) -> int:
         """Return how many values the last dimension has."""
@@ -90,12 +81,6 @@ class Binary(Leaf):
         digits = (numbers.unsqueeze(-1) >> torch.arange(num_items - 1, -1, -1)) & 1
         rows = digits.to(self.dtype).reshape(-1, *(1,) * (self.ndim - 1), *self.shape[-1:])
         return rows.expand(len(numbers), *self.shape)
-
-    def _changed(self, change: Change) -> Self:
-        return self._like_this(shape=after_change(self.shape, change))
-
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> Binary:
-        return self._like_this(device=device, dtype=dtype)
 
 
 BinaryDiscreteTensorSpec = Binary

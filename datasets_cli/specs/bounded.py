@@ -50,13 +50,12 @@ class Bounded(Leaf):
         dtype = known_dtype(dtype)
         if dtype not in ARITHMETIC:
             raise UsageError(f"Values of {dtype} cannot be compared with bounds. Use Unbounded.")
-        bounds = [
-            _bound(_one_of("low", low, "minimum", minimum), dtype),
-            _bound(_one_of("high", high, "maximum", maximum), dtype),
-        ]
-        size = _shape(bounds, shape)
-        super().__init__(size, None, device, dtype, _domain(dtype))
-        low, high = (bound.to(self.device).expand(size).contiguous() for bound in bounds)
+        lowest = _bound("low", low, "minimum", minimum, dtype)
+        highest = _bound("high", high, "maximum", maximum, dtype)
+        size = _shape([lowest, highest], shape)
+        domain = "continuous" if dtype.is_floating_point else "discrete"
+        super().__init__(size, None, device, dtype, domain)
+        low, high = (x.to(self.device).expand(size).contiguous() for x in (lowest, highest))
         if not (low <= high).all():  # false for NaN too
             raise UsageError(f"low must not be above high, and neither NaN: {low} and {high}.")
         self.space = ContinuousBox(low, high)
@@ -79,9 +78,9 @@ class Bounded(Leaf):
         Where one bound is infinite the distance from the other one is exponential, where both are
         the value is normal; both of scale 1.
         """
-        size = torch.Size((*shape_of(shape), *self.shape))
         is_float = self.dtype.is_floating_point
-        values = self._rand_floats(size) if is_float else self._rand_integers(size)
+        draw = self._rand_floats if is_float else self._rand_integers
+        values = draw(self._size(shape))
         return values.clamp(self.low, self.high) if self.dtype != torch.bool else values
 
     def _rand_floats(self, size: torch.Size) -> torch.Tensor:
@@ -116,14 +115,6 @@ class Bounded(Leaf):
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         return clamped(value, self.low, self.high)
 
-    def cardinality(self) -> float:
-        """Return infinity, for whole numbers too."""
-        return float("inf")
-
-    def enumerate(self) -> torch.Tensor:
-        """Refuse to: values between bounds are not counted."""
-        raise UsageError(f"The values of {self} cannot be listed: they are between bounds.")
-
     def _changed(self, change: Change) -> Self:
         low, high = change(self.low), change(self.high)
         return self._like_this(shape=low.shape, space=ContinuousBox(low, high))
@@ -141,31 +132,23 @@ class Bounded(Leaf):
 BoundedTensorSpec = Bounded
 
 
-def _one_of(name: str, value: Any, old_name: str, old_value: Any) -> Any:
+def _bound(
+    name: str, value: Any, old_name: str, old_value: Any, dtype: torch.dtype
+) -> torch.Tensor:
     if (value is None) == (old_value is None):
         found = "neither" if value is None else "both"
         raise UsageError(f"Bounded takes {name}, or {old_name}, which is the same; found {found}.")
-    return old_value if value is None else value
-
-
-def _bound(value: Any, dtype: torch.dtype) -> torch.Tensor:
     # A copy: whoever gave them may change them.
-    return cast(as_tensor(value).clone(), dtype)
+    return cast(as_tensor(old_value if value is None else value).clone(), dtype)
 
 
 def _shape(bounds: list[torch.Tensor], shape: Shape | None) -> torch.Size:
     try:
-        if shape is None:
-            size: torch.Size = torch.broadcast_shapes(*(bound.shape for bound in bounds))
-            return size
-        size = shape_of(shape)
+        sizes = [bound.shape for bound in bounds]
+        size = torch.broadcast_shapes(*sizes) if shape is None else shape_of(shape)
         for bound in bounds:
             bound.expand(size)
     except RuntimeError as error:
         shapes = [tuple(bound.shape) for bound in bounds]
         raise UsageError(f"Bounds of shapes {shapes} do not fit the shape {shape}.") from error
     return size
-
-
-def _domain(dtype: torch.dtype) -> str:
-    return "continuous" if dtype.is_floating_point else "discrete"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.leaf import Leaf
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Shape, shape_of
 from datasets_cli.specs.spaces import CategoricalBox
 from datasets_cli.specs.values import as_tensor
 
@@ -49,19 +49,14 @@ class Categorical(Leaf):
 
     def rand(self, shape: Shape | None = None) -> torch.Tensor:
         """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
-        size = (*shape_of(shape), *self.shape)
+        size = self._size(shape)
         if self.mask is None:
             return torch.randint(0, self.n, size, dtype=self.dtype, device=self.device)
         weights = self.mask.expand(*size, self.n).reshape(-1, self.n).float()
         return torch.multinomial(weights, 1).reshape(size).to(self.dtype)
 
     def _holds(self, value: torch.Tensor) -> bool:
-        if not bool(((value >= 0) & (value < self.n)).all()):
-            return False
-        if self.mask is None:
-            return True
-        mask = self.mask.to(value.device).expand(*value.shape, self.n)
-        return bool(mask.gather(-1, value.long().unsqueeze(-1)).all())
+        return are_allowed(value, self.n, self.mask)
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         # Clamped before it is a whole number: infinity has none.
@@ -73,21 +68,12 @@ class Categorical(Leaf):
             distance.masked_fill(~self.mask.to(value.device), torch.inf).argmin(-1).to(self.dtype)
         )
 
-    def encode(self, value: Any) -> torch.Tensor:
-        """Return the number of a category as a tensor ``[*self.shape]``.
-
-        Raises:
-            UsageError: it is of another shape, not a whole number, or not of a category.
-        """
-        tensor: torch.Tensor = super().encode(value)
-        if tensor is not value:
-            check_numbers(value, self.n)
-        return tensor
+    def _check_encoded(self, value: Any) -> None:
+        check_numbers(value, self.n)
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Return the items ``[..., *B]`` of a tensor ``[..., n]`` at numbers ``[*B]``."""
-        found = tensor_to_index.index_select(-1, index.long().reshape(-1))
-        return found.reshape((*tensor_to_index.shape[:-1], *index.shape))
+        return chosen(tensor_to_index, index.long())
 
     def cardinality(self) -> int:
         """Return how many categories there are, those excluded included."""
@@ -97,14 +83,6 @@ class Categorical(Leaf):
         """Return all numbers ``[n, *self.shape]``, those excluded included."""
         numbers = torch.arange(self.n, device=self.device).to(self.dtype)
         return numbers.reshape(-1, *(1,) * self.ndim).expand(self.n, *self.shape)
-
-    def _changed(self, change: Change) -> Self:
-        mask = None if self.mask is None else change(self.mask)
-        return self._like_this(shape=after_change(self.shape, change), mask=mask)
-
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> Categorical:
-        mask = None if self.mask is None else self.mask.to(device)
-        return self._like_this(device=device, dtype=dtype, mask=mask)
 
 
 DiscreteTensorSpec = Categorical
@@ -119,15 +97,14 @@ def counted(n: Any) -> int:
 
 def check_fits(n: int, dtype: torch.dtype) -> None:
     """Refuse an element type that does not have a number for each category."""
-    most = 1 if dtype == torch.bool else 0 if dtype.is_complex else _most(dtype)
+    if dtype == torch.bool or dtype.is_complex:
+        most = int(dtype == torch.bool)
+    elif dtype.is_floating_point:
+        most = int(2 / torch.finfo(dtype).eps)  # whole numbers up to this are exact
+    else:
+        most = torch.iinfo(dtype).max
     if n - 1 > most:
         raise UsageError(f"{dtype} does not have all numbers from 0 to {n - 1}, one a category.")
-
-
-def _most(dtype: torch.dtype) -> int:
-    if dtype.is_floating_point:
-        return int(2 / torch.finfo(dtype).eps)  # whole numbers up to this are exact
-    return torch.iinfo(dtype).max
 
 
 def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch.Tensor | None:
@@ -146,6 +123,21 @@ def checked_mask(mask: torch.Tensor) -> torch.Tensor:
     if not bool(mask.any(-1).all()):
         raise UsageError("A mask excludes all categories: none is left to draw.")
     return mask
+
+
+def are_allowed(value: torch.Tensor, n: int | torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Return whether all numbers are of categories, from 0 to ``n - 1``, that a mask allows."""
+    if not bool(((value >= 0) & (value < n)).all()):
+        return False
+    if mask is None:
+        return True
+    allowed = mask.to(value.device).expand(*value.shape, -1)
+    return bool(allowed.gather(-1, value.long().unsqueeze(-1)).all())
+
+
+def chosen(tensor: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+    """Return the items ``[..., *B]`` of a tensor ``[..., n]`` at numbers int64 ``[*B]``."""
+    return tensor.index_select(-1, number.reshape(-1)).reshape(tensor.shape[:-1] + number.shape)
 
 
 def check_numbers(value: Any, n: int | np.ndarray) -> None:

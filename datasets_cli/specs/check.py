@@ -41,7 +41,8 @@ def check_env_specs(
     if steps.shape[-1] == 0:
         raise UsageError(f"rollout({NUM_STEPS}) of {type(env).__name__} has no steps to check.")
     specs = dict(_expected(env))
-    _check_keys(set(_leaves(steps)), set(specs))
+    keys = steps.keys(include_nested=True, leaves_only=True)
+    _check_keys({(key,) if isinstance(key, str) else key for key in keys}, set(specs))
     for number, step in enumerate(steps.unbind(-1)):
         for key, spec in specs.items():
             _check_value(key, number, step.get(key), spec, check_dtype)
@@ -61,17 +62,8 @@ def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
     if not hasattr(spec, "keys"):
         yield key, spec
         return
-    for name in spec.keys():  # noqa: SIM118
-        inner = spec[name]
-        if hasattr(inner, "keys"):
-            yield from (((name, *below), leaf) for below, leaf in _entries(inner, ()))
-        else:
-            yield (name,), inner
-
-
-def _leaves(steps: Any) -> Iterator[Key]:
-    for key in steps.keys(include_nested=True, leaves_only=True):
-        yield (key,) if isinstance(key, str) else key
+    for name, inner in spec.items(include_nested=True, leaves_only=True):
+        yield (name,) if isinstance(name, str) else name, inner
 
 
 def _check_keys(found: set[Key], expected: set[Key]) -> None:

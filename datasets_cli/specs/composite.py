@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Change, Shape, shape_of
 from datasets_cli.specs.spec import TensorSpec
 
 Key = str | tuple[str, ...]
@@ -146,17 +147,14 @@ class Composite(TensorSpec):
         return self._made("rand", shape)
 
     def zero(self, shape: Shape | None = None) -> TensorDict:
-        """Return a TensorDict ``[*shape, *self.shape]`` of zeros."""
         return self._made("zero", shape)
 
     def one(self, shape: Shape | None = None) -> TensorDict:
-        """Return a TensorDict ``[*shape, *self.shape]`` of ones."""
         return self._made("one", shape)
 
     def _made(self, method: str, shape: Shape | None) -> TensorDict:
-        before = shape_of(shape)
-        values = {name: getattr(spec, method)(before) for name, spec in self._specs.items()}
-        return TensorDict(values, batch_size=(*before, *self.shape), device=self.device)
+        values = {name: getattr(spec, method)(shape) for name, spec in self._specs.items()}
+        return TensorDict(values, batch_size=self._size(shape), device=self.device)
 
     def is_in(self, value: Any) -> bool:
         """Return whether each entry that has a spec is there and in it; others may be there."""
@@ -165,11 +163,6 @@ class Composite(TensorSpec):
         )
 
     def type_check(self, value: Any) -> None:
-        """Refuse entries of another element type.
-
-        Raises:
-            TypeError: one is, which is named.
-        """
         for key, spec in self.items(include_nested=True, leaves_only=True):
             try:
                 spec.type_check(value[key])
@@ -212,10 +205,7 @@ class Composite(TensorSpec):
 
     def cardinality(self) -> int | float:
         """Return the product of how many values each entry has."""
-        number: int | float = 1
-        for spec in self._specs.values():
-            number *= spec.cardinality()
-        return number
+        return math.prod(spec.cardinality() for spec in self._specs.values())
 
     def enumerate(self) -> TensorDict:
         """Return all combinations of the entries' values, as a TensorDict ``[N, *self.shape]``.
@@ -235,10 +225,9 @@ class Composite(TensorSpec):
 
     def _changed(self, change: Change) -> Self:
         specs = {name: spec._with(change) for name, spec in self._specs.items()}
-        return self._like_this(shape=after_change(self.shape, change), _specs=specs)
+        return super()._changed(change)._like_this(_specs=specs)
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> Composite:
-        """Return this spec on a device, or with an element type for all entries."""
         if destination is None:
             return self
         specs = {name: spec.to(destination) for name, spec in self._specs.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Shape, ends_with, same_but_ones, shape_of
+from datasets_cli.specs.shapes import Shape, ends_with, same_but_ones
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.values import as_tensor, cast, known_device
 
@@ -24,22 +24,21 @@ class Leaf(TensorSpec):
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         """Return the value of this spec that is nearest to one of this shape."""
 
-    @abstractmethod
+    def _check_encoded(self, value: Any) -> None:
+        """Refuse numbers of this shape and element type that are of no category."""
+
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
         """Return this spec on a device, with an element type."""
+        mask = None if self.mask is None else self.mask.to(device)
+        return self._like_this(device=device, dtype=dtype, mask=mask)
 
-    def zero(self, shape: Shape | None = None) -> Any:
-        """Return zeros ``[*shape, *self.shape]``, which need not be in the space."""
-        size = (*shape_of(shape), *self.shape)
-        return torch.zeros(size, dtype=self.dtype, device=self.device)
+    def zero(self, shape: Shape | None = None) -> torch.Tensor:
+        return torch.zeros(self._size(shape), dtype=self.dtype, device=self.device)
 
-    def one(self, shape: Shape | None = None) -> Any:
-        """Return ones ``[*shape, *self.shape]``, which need not be in the space."""
-        size = (*shape_of(shape), *self.shape)
-        return torch.ones(size, dtype=self.dtype, device=self.device)
+    def one(self, shape: Shape | None = None) -> torch.Tensor:
+        return torch.ones(self._size(shape), dtype=self.dtype, device=self.device)
 
     def is_in(self, value: Any) -> bool:
-        """Return whether a value has this shape and element type, and is in the space."""
         return (
             isinstance(value, torch.Tensor)
             and value.dtype == self.dtype
@@ -48,24 +47,10 @@ class Leaf(TensorSpec):
         )
 
     def type_check(self, value: Any) -> None:
-        """Refuse what is of another element type.
-
-        Raises:
-            TypeError: it is.
-        """
         if value.dtype != self.dtype:
             raise TypeError(f"The element type is {value.dtype}, where a spec has {self.dtype}.")
 
     def project(self, value: Any) -> Any:
-        """Return the nearest value of this spec, of its element type.
-
-        Args:
-            value: numbers ``[..., *self.shape]``; returned as they are where they are in it.
-
-        Raises:
-            UsageError: it is of another shape; or NaN, where values are discrete. Continuous ones
-                stay NaN.
-        """
         if self.is_in(value):
             return value
         tensor = as_tensor(value)
@@ -88,8 +73,8 @@ class Leaf(TensorSpec):
                 or too many. A tensor is returned as it is.
 
         Raises:
-            UsageError: it is of another shape, not made of numbers, or not of whole ones that the
-                element type has where it has no others.
+            UsageError: it is of another shape, not made of numbers, not of whole ones that the
+                element type has where it has no others, or a number of no category.
         """
         if isinstance(value, torch.Tensor):
             return value
@@ -99,14 +84,13 @@ class Leaf(TensorSpec):
                 f"A value of shape {tuple(tensor.shape)} cannot be encoded by a spec of shape "
                 f"{tuple(self.shape)}."
             )
+        self._check_encoded(value)
         return tensor.reshape(self.shape)
 
     def to_numpy(self, value: Any) -> Any:
-        """Return a value as an environment takes it: an array of numpy."""
         return value.detach().cpu().numpy()
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> TensorSpec:
-        """Return this spec on a device, or with an element type."""
         if destination is None:
             return self
         if isinstance(destination, torch.dtype):
@@ -116,10 +100,6 @@ class Leaf(TensorSpec):
     def _has_values_of(self, other: Any) -> bool:
         same = (self.dtype, self.space) == (other.dtype, other.space)
         return same and _same_mask(self.mask, other.mask)
-
-    def _lines(self) -> list[str]:
-        names = ("shape", "space", "device", "dtype", "domain")
-        return [f"{name}={getattr(self, name)}" for name in names]
 
 
 def _same_mask(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:

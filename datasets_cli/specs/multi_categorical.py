@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.categorical import (
     Categorical,
+    are_allowed,
     check_fits,
     check_numbers,
     checked_mask,
@@ -20,6 +21,7 @@ from datasets_cli.specs.categorical import (
 from datasets_cli.specs.leaf import Leaf
 from datasets_cli.specs.shapes import Change, Shape, shape_of
 from datasets_cli.specs.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.values import as_tensor
 
 
@@ -68,8 +70,7 @@ class MultiCategorical(Leaf):
         sizes = [item.n for item in self.split()]
         whole: Any = known_mask(mask, (*self.shape[:-1], sum(sizes)), self.device)
         items = [pad(part, (0, max(sizes) - part.shape[-1])) for part in whole.split(sizes, -1)]
-        by_item = torch.stack(items, -2)
-        return checked_mask(by_item)
+        return checked_mask(torch.stack(items, -2))
 
     def given_mask(self) -> torch.Tensor | None:
         """Return the mask as the class takes it, ``[*shape[:-1], sum of nvec]``, if there is one.
@@ -89,7 +90,7 @@ class MultiCategorical(Leaf):
 
     def rand(self, shape: Shape | None = None) -> torch.Tensor:
         """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
-        size = (*shape_of(shape), *self.shape)
+        size = self._size(shape)
         sizes = _one_row(self.nvec)
         if self.mask is None and sizes is not None:
             options: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
@@ -99,10 +100,7 @@ class MultiCategorical(Leaf):
         return drawn.reshape(size).to(self.dtype)
 
     def _holds(self, value: torch.Tensor) -> bool:
-        if not bool(((value >= 0) & (value < self.nvec.to(value.device))).all()):
-            return False
-        allowed = self._allowed(value.device).expand(*value.shape, -1)
-        return bool(allowed.gather(-1, value.long().unsqueeze(-1)).all())
+        return are_allowed(value, self.nvec.to(value.device), self.mask)
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         wide = value.long() if value.dtype == torch.bool else value
@@ -113,16 +111,8 @@ class MultiCategorical(Leaf):
         distance = (torch.arange(most, device=value.device) - near).abs().double()
         return distance.masked_fill(~allowed, torch.inf).argmin(-1).to(self.dtype)
 
-    def encode(self, value: Any) -> torch.Tensor:
-        """Return numbers of categories as a tensor ``[*self.shape]``.
-
-        Raises:
-            UsageError: they are of another shape, not whole numbers, or not of a category.
-        """
-        tensor: torch.Tensor = super().encode(value)
-        if tensor is not value:
-            check_numbers(np.reshape(value, self.shape), self.nvec.cpu().numpy())
-        return tensor
+    def _check_encoded(self, value: Any) -> None:
+        check_numbers(np.reshape(value, self.shape), self.nvec.cpu().numpy())
 
     def split(self) -> tuple[Categorical, ...]:
         """Return the spec of each item of the last dimension.
@@ -162,12 +152,10 @@ class MultiCategorical(Leaf):
 
     def _changed(self, change: Change) -> Self:
         nvec = change(self.nvec)
-        mask = None if self.mask is None else change(self.mask)
-        return self._like_this(shape=nvec.shape, space=_space(nvec), nvec=nvec, mask=mask)
+        return super()._changed(change)._like_this(space=_space(nvec), nvec=nvec)
 
-    def _moved(self, device: torch.device, dtype: torch.dtype) -> MultiCategorical:
-        mask = None if self.mask is None else self.mask.to(device)
-        return self._like_this(device=device, dtype=dtype, nvec=self.nvec.to(device), mask=mask)
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
+        return super()._moved(device, dtype)._like_this(nvec=self.nvec.to(device))
 
 
 MultiDiscreteTensorSpec = MultiCategorical

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Shape
 from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.values import known_device
@@ -50,16 +50,10 @@ class NonTensor(TensorSpec):
 
     def rand(self, shape: Shape | None = None) -> NonTensorData:
         """Return the example, as a batch ``[*shape, *self.shape]``."""
-        size = (*shape_of(shape), *self.shape)
+        size = self._size(shape)
         return NonTensorData(self.example_data, batch_size=size, device=self.device)
 
-    def zero(self, shape: Shape | None = None) -> NonTensorData:
-        """Return the example, as a batch ``[*shape, *self.shape]``."""
-        return self.rand(shape)
-
-    def one(self, shape: Shape | None = None) -> NonTensorData:
-        """Return the example, as a batch ``[*shape, *self.shape]``."""
-        return self.rand(shape)
+    zero = one = rand
 
     def is_in(self, value: Any) -> bool:
         """Return whether a value, or each of a batch of them, is in the space."""
@@ -88,17 +82,6 @@ class NonTensor(TensorSpec):
         """Return the value as an environment takes it, without what a TensorDict puts around it."""
         return _plain(value)
 
-    def cardinality(self) -> float:
-        """Return infinity."""
-        return float("inf")
-
-    def enumerate(self) -> Any:
-        """Refuse to: values of any type are not counted."""
-        raise UsageError(f"The values of {self} cannot be listed.")
-
-    def _changed(self, change: Change) -> Self:
-        return self._like_this(shape=after_change(self.shape, change))
-
     def to(self, destination: str | torch.device | torch.dtype | None) -> NonTensor:
         """Return this spec on a device; an element type changes nothing."""
         if destination is None or isinstance(destination, torch.dtype):
@@ -106,12 +89,10 @@ class NonTensor(TensorSpec):
         return self._like_this(device=known_device(destination))
 
     def _has_values_of(self, other: Any) -> bool:
-        same = (self.space, self.example_data) == (other.space, other.example_data)
-        return bool(same)
+        return bool(self.space == other.space and self.example_data == other.example_data)
 
     def _lines(self) -> list[str]:
-        names = ("shape", "space", "device", "dtype", "domain", "example_data")
-        return [f"{name}={getattr(self, name)}" for name in names]
+        return [*super()._lines(), f"example_data={self.example_data}"]
 
 
 def _plain(value: Any) -> Any:
@@ -120,6 +101,6 @@ def _plain(value: Any) -> Any:
 
 def _leaves(value: Any) -> list[Any]:
     plain = _plain(value)
-    return (
-        [leaf for each in plain for leaf in _leaves(each)] if isinstance(plain, list) else [plain]
-    )
+    if not isinstance(plain, list):
+        return [plain]
+    return [leaf for each in plain for leaf in _leaves(each)]

@@ -1,16 +1,121 @@
-"""One of several categories, as a vector with a one at its place."""
+"""One-hot vectors: of one category, or of several, one vector after the other."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 import torch
+from torch.nn.functional import one_hot
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.categorical import Categorical, counted
-from datasets_cli.specs.shapes import Shape, shape_of
-from datasets_cli.specs.spaces import CategoricalBox
-from datasets_cli.specs.vectors import CategoryVectors, refuse_register
+from datasets_cli.specs.categorical import Categorical, check_numbers, chosen, counted
+from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.multi_categorical import MultiCategorical
+from datasets_cli.specs.shapes import Change, Shape, ends_with, keeps_last, shape_of
+from datasets_cli.specs.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.values import as_tensor
+
+Numbers = Categorical | MultiCategorical
+
+
+class CategoryVectors(Leaf):
+    """Categories as one-hot vectors, one after the other in the last dimension."""
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        sizes: Sequence[int],
+        shape: torch.Size,
+        dtype: torch.dtype,
+        mask: torch.Tensor | None,
+    ) -> None:
+        super().__init__(shape, numbers.space, numbers.device, dtype, "discrete")
+        self.mask = mask
+        self._numbers = numbers
+        self._sizes = [*sizes]
+
+    @abstractmethod
+    def _join(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the numbers of the vectors as a value of ``_numbers``."""
+
+    @abstractmethod
+    def _split(self, numbers: torch.Tensor) -> Iterable[torch.Tensor]:
+        """Return a value of ``_numbers`` as the number of each vector."""
+
+    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+        """Return vectors ``[*shape, *self.shape]``, each that the mask allows as likely."""
+        return self._vectors(self._numbers.rand(shape))
+
+    def _vectors(self, numbers: torch.Tensor) -> torch.Tensor:
+        items = zip(self._split(numbers), self._sizes, strict=True)
+        vectors = [one_hot(item.long(), n) for item, n in items]
+        return (torch.cat(vectors, -1) if vectors[1:] else vectors[0]).to(self.dtype)
+
+    def _holds(self, value: torch.Tensor) -> bool:
+        if not bool(((value == 0) | (value == 1)).all()):
+            return False
+        has_one = all(bool((part.sum(-1) == 1).all()) for part in value.split(self._sizes, -1))
+        return has_one and self._numbers.is_in(self.to_categorical(value))
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        allowed = value.double()
+        if self.mask is not None:
+            allowed = allowed.masked_fill(~self.mask.to(value.device), -torch.inf)
+        return self._vectors(self.to_categorical(allowed))
+
+    def encode(self, value: Any) -> torch.Tensor:
+        """Return the vectors of numbers of categories, which may have dimensions before theirs.
+
+        Raises:
+            UsageError: a number is not one of a category, or there are more or fewer of them.
+        """
+        numbers = as_tensor(value).to(self.device)
+        if not ends_with(numbers.shape, self._numbers.shape):
+            raise UsageError(
+                f"Numbers of shape {tuple(numbers.shape)} cannot be encoded by a spec of shape "
+                f"{tuple(self.shape)}, whose numbers are of shape {tuple(self._numbers.shape)}."
+            )
+        for item, n in zip(self._split(numbers), self._sizes, strict=True):
+            check_numbers(item, n)
+        return self._vectors(numbers)
+
+    def to_categorical(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of the categories of vectors, int64; of the largest value of each."""
+        parts = (value.long() if value.dtype == torch.bool else value).split(self._sizes, -1)
+        return self._join([part.argmax(-1) for part in parts])
+
+    def to_numpy(self, value: torch.Tensor) -> Any:
+        """Return the numbers of the categories, as an array of numpy."""
+        return self.to_categorical(value).cpu().numpy()
+
+    def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
+        """Return the items of a tensor, whose last dimension is as that of vectors ``index``."""
+        numbers = self._split(self.to_categorical(index))
+        parts = zip(tensor_to_index.split(self._sizes, -1), numbers, strict=True)
+        return self._join([chosen(part, number) for part, number in parts])
+
+    def cardinality(self) -> int:
+        """Return how many vectors there are, those excluded included."""
+        return self._numbers.cardinality()
+
+    def enumerate(self) -> torch.Tensor:
+        """Return all vectors ``[cardinality, *self.shape]``, those excluded included."""
+        return self._vectors(self._numbers.enumerate())
+
+    def _changed(self, change: Change) -> Self:
+        shape = keeps_last(self.shape, change)
+        changed = super()._changed(change)
+        return changed._like_this(_numbers=self._numbers_of(shape, changed.mask))
+
+    @abstractmethod
+    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> Numbers:
+        """Return the spec of the same categories as numbers, for another shape of vectors."""
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
+        return super()._moved(device, dtype)._like_this(_numbers=self._numbers.to(device))
 
 
 class OneHot(CategoryVectors):
@@ -39,7 +144,7 @@ class OneHot(CategoryVectors):
         use_register: bool = False,
         mask: torch.Tensor | None = None,
     ) -> None:
-        refuse_register(use_register)
+        _refuse_register(use_register)
         size = shape_of((counted(n),) if shape is None else shape)
         if size[-1:] != (n,):
             raise UsageError(f"The last size of a one-hot vector of {n} is {n}, not {tuple(size)}.")
@@ -65,4 +170,73 @@ class OneHot(CategoryVectors):
         return Categorical(self.n, shape[:-1], self.device, mask=mask)
 
 
+class MultiOneHot(CategoryVectors):
+    """One-hot vectors, one after the other: item ``i`` is one of ``nvec[i]`` categories.
+
+    Args:
+        nvec: how many categories each item has, ``[k]``.
+        shape: of a value, whose last size is the sum of ``nvec``; that alone where None.
+        device: where values are.
+        dtype: their element type.
+        use_register: refused: categories are numbers here.
+        mask: ``[*shape]``, or what expands to it: False for the categories that are excluded.
+
+    Raises:
+        UsageError: as ``MultiCategorical``; or the last size is not the sum.
+    """
+
+    space: BoxList
+
+    def __init__(
+        self,
+        nvec: Any,
+        shape: Shape | None = None,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype = torch.bool,
+        use_register: bool = False,
+        mask: torch.Tensor | None = None,
+    ) -> None:
+        _refuse_register(use_register)
+        items = MultiCategorical(nvec)
+        sizes = [item.n for item in items.split()]
+        size = shape_of((sum(sizes),) if shape is None else shape)
+        if items.ndim != 1 or size[-1:] != (sum(sizes),):
+            raise UsageError(
+                f"nvec must be a row of numbers, {nvec!r}, and the last size of the shape their "
+                f"sum; found {tuple(size)}."
+            )
+        numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
+        whole = None if mask is None else numbers.given_mask()
+        super().__init__(numbers, sizes, size, dtype, whole)
+
+    @property
+    def nvec(self) -> torch.Tensor:
+        """How many categories each item has, int64 ``[k]``."""
+        return torch.tensor(self._sizes)
+
+    def to_categorical_spec(self) -> MultiCategorical:
+        """Return the spec of the same categories as numbers."""
+        return self._numbers_of(self.shape, self.mask)
+
+    def _join(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([*items], -1)
+
+    def _split(self, numbers: torch.Tensor) -> Iterable[torch.Tensor]:
+        return numbers.unbind(-1)
+
+    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> MultiCategorical:
+        size = (*shape[:-1], len(self._sizes))
+        return MultiCategorical(self._sizes, size, self.device, mask=mask)
+
+
 OneHotDiscreteTensorSpec = OneHot
+MultiOneHotDiscreteTensorSpec = MultiOneHot
+
+
+def _refuse_register(use_register: bool) -> None:
+    """Refuse values that are numbered in the order in which they are met."""
+    if use_register:
+        raise UsageError(
+            "use_register=True is not supported: numbers would depend on the order in which values "
+            "are met. Number them before they are encoded."
+        )

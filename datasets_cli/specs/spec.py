@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from copy import copy
 from textwrap import indent
 from typing import Any, Self
@@ -14,6 +14,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.specs.shapes import (
     Change,
     Shape,
+    after_change,
     dimension,
     indexing,
     shape_of,
@@ -54,6 +55,10 @@ class TensorSpec(ABC):
         self.domain: Any = domain
 
     # -- values
+
+    def _size(self, shape: Shape | None) -> torch.Size:
+        """Return the shape of values that have further dimensions before those of one."""
+        return shape_of(shape) + self.shape
 
     @abstractmethod
     def rand(self, shape: Shape | None = None) -> Any:
@@ -115,17 +120,17 @@ class TensorSpec(ABC):
     def to_numpy(self, value: Any) -> Any:
         """Return a value as an environment takes it, made of arrays of numpy."""
 
-    @abstractmethod
     def cardinality(self) -> int | float:
-        """Return how many values there are, of which further dimensions repeat one."""
+        """Return how many values there are, as float ``inf`` where they are not counted."""
+        return float("inf")
 
-    @abstractmethod
     def enumerate(self) -> Any:
         """Return all values ``[cardinality, *self.shape]``.
 
         Raises:
             UsageError: they cannot be counted.
         """
+        raise UsageError(f"The values of {self} cannot be listed: they are not counted.")
 
     def index(self, index: Any, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Return the items of a tensor's last dimension that a value of this spec chooses.
@@ -144,9 +149,10 @@ class TensorSpec(ABC):
 
     # -- other specs
 
-    @abstractmethod
     def _changed(self, change: Change) -> Self:
-        """Return this spec after a change of shape."""
+        """Return this spec after a change of shape, which a mask follows."""
+        mask = None if self.mask is None else change(self.mask)
+        return self._like_this(shape=after_change(self.shape, change), mask=mask)
 
     @property
     def ndim(self) -> int:
@@ -273,17 +279,14 @@ class TensorSpec(ABC):
     def _name(self) -> str:
         return type(self).__name__
 
-    @abstractmethod
     def _lines(self) -> list[str]:
         """Return what is printed of this spec, an attribute or an entry each."""
+        names = ("shape", "space", "device", "dtype", "domain")
+        return [f"{name}={getattr(self, name)}" for name in names]
 
     @classmethod
     def __torch_function__(
-        cls,
-        function: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Do what ``torch.stack`` does to values, to their specs."""
         return _stack(*args, **(kwargs or {})) if function is torch.stack else NotImplemented
@@ -296,7 +299,6 @@ def _stack(specs: Iterable[TensorSpec], dim: int = 0) -> TensorSpec:
         if first != other:
             raise UsageError(f"Only equal specs can be stacked. Found {first} and {other}.")
     place = dimension(dim, first.ndim + 1)
-    sizes = [*first.shape]
-    sizes.insert(place, len(others) + 1)
+    sizes = (*first.shape[:place], len(others) + 1, *first.shape[place:])
     stacked: TensorSpec = first.unsqueeze(place).expand(sizes)
     return stacked

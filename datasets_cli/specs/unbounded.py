@@ -8,7 +8,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.leaf import Leaf
-from datasets_cli.specs.shapes import Change, Shape, after_change, shape_of
+from datasets_cli.specs.shapes import Change, Shape
 from datasets_cli.specs.spaces import ContinuousBox
 from datasets_cli.specs.values import ARITHMETIC, clamped, known_dtype
 
@@ -51,7 +51,7 @@ class Unbounded(Leaf):
 
     def rand(self, shape: Shape | None = None) -> torch.Tensor:
         """Return normal values ``[*shape, *self.shape]``, or whole numbers from 0 on."""
-        size = (*shape_of(shape), *self.shape)
+        size = self._size(shape)
         dtype, device = self.dtype, self.device
         if dtype.is_floating_point or dtype.is_complex:
             drawn = dtype if dtype in ARITHMETIC or dtype.is_complex else torch.float32
@@ -67,17 +67,9 @@ class Unbounded(Leaf):
             return value.to(self.dtype)
         return clamped(value, self.space.low, self.space.high)
 
-    def cardinality(self) -> float:
-        """Return infinity, for whole numbers too."""
-        return float("inf")
-
-    def enumerate(self) -> torch.Tensor:
-        """Refuse to: all values of an element type are not counted."""
-        raise UsageError(f"The values of {self} cannot be listed: they have no bounds.")
-
     def _changed(self, change: Change) -> Self:
-        shape = after_change(self.shape, change)
-        return self._like_this(shape=shape, space=self._limits(shape))
+        changed = super()._changed(change)
+        return changed._like_this(space=self._limits(changed.shape))
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> Unbounded:
         return Unbounded(self.shape, device, dtype)

@@ -37,6 +37,14 @@ def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
     return dtype
 
 
+def torch_dtype(name: Any) -> torch.dtype:
+    """Return the element type of torch that has a name, such as ``float32``."""
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"There is no element type {name!r} in torch {torch.__version__}.")
+    return dtype
+
+
 def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return numbers in another element type; whole numbers stay what they are."""
     found = tensor.to(dtype)

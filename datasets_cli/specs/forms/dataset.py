@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,8 +31,8 @@ def dataset_specs(manifest: Manifest, *, text: bool = False) -> Composite:
     specs = Composite()
     for column in manifest.columns:
         specs[column.key] = _spec(column, _space_at(spaces, column.key))
-    for key, shape in _texts(manifest) if text else ():
-        specs[key] = _text_spec(shape, _space_at(spaces, key))
+    for each in manifest.texts if text else ():
+        specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
     return specs
 
 
@@ -64,8 +64,7 @@ def _spec(column: Column, space: Any) -> TensorSpec:
     dtype: torch.dtype = getattr(torch, column.dtype)
     if column.key[-1] in FLAGS and dtype == torch.bool:
         return Categorical(2, column.shape, dtype=dtype)
-    found = None if space is None else _fitting(space, column.shape, dtype)
-    return found or Unbounded(column.shape, dtype=dtype)
+    return _fitting(space, column.shape, dtype) or Unbounded(column.shape, dtype=dtype)
 
 
 def _fitting(space: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec | None:
@@ -76,12 +75,8 @@ def _fitting(space: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TensorSp
         is_kind = dtype.is_floating_point or not spec.dtype.is_floating_point
         is_fitting = is_kind and same_but_ones(spec.shape, shape)
         return spec.to(dtype).reshape(shape) if is_fitting else None
-    except (UsageError, AttributeError):  # no spec is of such a space, or no leaf
+    except (UsageError, AttributeError):  # no space, one without a spec, or no leaf
         return None
-
-
-def _texts(manifest: Manifest) -> Iterator[tuple[Key, tuple[int, ...]]]:
-    return ((text.key, text.shape) for text in manifest.texts)
 
 
 def _text_spec(shape: tuple[int, ...], space: Any) -> TensorSpec:

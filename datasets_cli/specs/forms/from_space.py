@@ -16,14 +16,13 @@ from datasets_cli.specs.binary import Binary
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.forms.element_types import torch_dtype
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.non_tensor import NonTensor
-from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.one_hot import MultiOneHot, OneHot
 from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
+from datasets_cli.specs.values import torch_dtype
 
 Description = Mapping[str, Any]
 
@@ -34,31 +33,27 @@ def spec_of_space(space: Description, *, one_hot: bool = False) -> TensorSpec:
     # a `Discrete` that starts elsewhere than at 0 is Bounded, of whole numbers.
     kind = space.get("type")
     try:
-        if kind == "Dict":
-            items = space["subspaces"].items()
-        elif kind == "Tuple":
-            items = ((str(number), item) for number, item in enumerate(space["subspaces"]))
-        else:
-            return _leaf(space, one_hot)
+        if kind in MADE:
+            return MADE[kind](space, one_hot)
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"A space of the type {kind} lacks {error}: {space}") from error
+    raise UsageError(
+        f"There is no spec of a space of the type {kind}. There are those of Box, Discrete, "
+        "MultiDiscrete, MultiBinary, Text, Dict and Tuple, whose values have one shape each."
+    )
+
+
+def _dict(space: Description, one_hot: bool) -> TensorSpec:
+    items = space["subspaces"].items()
     return Composite({name: spec_of_space(item, one_hot=one_hot) for name, item in items})
 
 
-def _leaf(space: Description, one_hot: bool) -> TensorSpec:
-    kind = space["type"]
-    if kind in ("Discrete", "MultiDiscrete"):
-        is_one = kind == "Discrete"
-        return _discrete(space, one_hot) if is_one else _multi_discrete(space, one_hot)
-    if kind not in LEAVES:
-        raise UsageError(
-            f"There is no spec of a space of the type {kind}. There are those of Box, Discrete, "
-            "MultiDiscrete, MultiBinary, Text, Dict and Tuple, whose values have one shape each."
-        )
-    return LEAVES[kind](space)
+def _tuple(space: Description, one_hot: bool) -> TensorSpec:
+    items = {str(number): item for number, item in enumerate(space["subspaces"])}
+    return _dict({"subspaces": items}, one_hot)
 
 
-def _box(space: Description) -> TensorSpec:
+def _box(space: Description, one_hot: bool) -> TensorSpec:
     shape, dtype = tuple(space["shape"]), torch_dtype(space["dtype"])
     low, high = (np.asarray(space[end], space["dtype"]) for end in ("low", "high"))
     if bool(np.isneginf(low).all() and np.isposinf(high).all()):
@@ -66,18 +61,9 @@ def _box(space: Description) -> TensorSpec:
     return Bounded(torch.from_numpy(low), torch.from_numpy(high), shape, dtype=dtype)
 
 
-def _text(space: Description) -> TensorSpec:
-    characters = frozenset(space["charset"])
-    return NonTensor(
-        (), space=TextBox(int(space["min_length"]), int(space["max_length"]), characters)
-    )
-
-
-LEAVES: dict[str, Callable[[Description], TensorSpec]] = {
-    "Box": _box,
-    "MultiBinary": lambda space: Binary(shape=space["n"]),
-    "Text": _text,
-}
+def _text(space: Description, one_hot: bool) -> TensorSpec:
+    lengths = int(space["min_length"]), int(space["max_length"])
+    return NonTensor((), space=TextBox(*lengths, frozenset(space["charset"])))
 
 
 def _discrete(space: Description, one_hot: bool) -> TensorSpec:
@@ -104,3 +90,15 @@ def _refuse_start(start: Any, one_hot: bool) -> None:
             f"Numbers that start at {start} are not those of one-hot vectors, which start at 0. "
             "Ask for numbers, one_hot=False."
         )
+
+
+MADE: dict[str, Callable[[Description, bool], TensorSpec]] = {
+    "Dict": _dict,
+    "Tuple": _tuple,
+    "Box": _box,
+    "Discrete": _discrete,
+    "MultiDiscrete": _multi_discrete,
+    "MultiBinary": lambda space, one_hot: Binary(shape=space["n"]),
+    "Text": _text,
+}
+"""How the spec of a space of each type is made."""

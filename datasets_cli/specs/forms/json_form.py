@@ -13,14 +13,13 @@ from datasets_cli.specs.binary import Binary
 from datasets_cli.specs.bounded import Bounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.forms.element_types import torch_dtype
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.multi_one_hot import MultiOneHot
 from datasets_cli.specs.non_tensor import NonTensor
-from datasets_cli.specs.one_hot import OneHot
+from datasets_cli.specs.one_hot import MultiOneHot, OneHot
 from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import UnboundedContinuous, UnboundedDiscrete
+from datasets_cli.specs.values import torch_dtype
 
 VERSION = 1
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
