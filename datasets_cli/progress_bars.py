@@ -35,11 +35,7 @@ class Bars:
     # All files share one bar, those of several datasets too. It goes when the work is done.
 
     def __init__(
-        self,
-        *,
-        shown: bool,
-        num_transitions: int | None = None,
-        rows_label: str = "steps written",
+        self, *, shown: bool, num_transitions: int | None = None, rows_label: str = "steps written"
     ) -> None:
         self._shown = shown
         self._num_transitions = num_transitions

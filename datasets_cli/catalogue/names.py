@@ -109,11 +109,7 @@ def _find_in(
 
 
 def _ask(
-    recipe: Recipe,
-    name: str,
-    web: GetWeb | None,
-    entries: Iterable[str],
-    root: CacheRoot,
+    recipe: Recipe, name: str, web: GetWeb | None, entries: Iterable[str], root: CacheRoot
 ) -> CatalogueEntry | None:
     """Return what a name outside the catalogue means; where no answer comes, its highest ``@N``."""
     try:

@@ -73,24 +73,16 @@ LIMITS: Mapping[str, Limit] = {
         "of 1,000 steps of Minari's largest frames is packed as JPEG and has 50 MB.",
     ),
     "dataset_bytes": Limit(
-        1 << 40,
-        "bytes",
-        "All rows; the 50,000,000 frames of an Atari run have 353 GB.",
+        1 << 40, "bytes", "All rows; the 50,000,000 frames of an Atari run have 353 GB."
     ),
-    "rows": Limit(
-        1_000_000_000,
-        "rows",
-        "Of one dataset; an Atari run has 50,000,000.",
-    ),
+    "rows": Limit(1_000_000_000, "rows", "Of one dataset; an Atari run has 50,000,000."),
     "array_values": Limit(
         4_000_000,
         "values",
         "Of an array that is read whole, such as the actions of an Atari log, which has 1,000,000.",
     ),
     "record_bytes": Limit(
-        1 << 29,
-        "bytes",
-        "One record of a TFRecord file; the longest that is known has 190 MB.",
+        1 << 29, "bytes", "One record of a TFRecord file; the longest that is known has 190 MB."
     ),
     "record_values": Limit(
         1_000_000,
@@ -102,15 +94,9 @@ LIMITS: Mapping[str, Limit] = {
         "bytes",
         "One line of a table of text; the widest of OpenML's tables has 100,000 columns.",
     ),
-    "columns": Limit(
-        250_000,
-        "columns",
-        "Of one table; the widest of OpenML's has 100,000.",
-    ),
+    "columns": Limit(250_000, "columns", "Of one table; the widest of OpenML's has 100,000."),
     "labels": Limit(
-        1_000_000,
-        "labels",
-        "Of all nominal columns of a table; OpenML's have up to some 100,000.",
+        1_000_000, "labels", "Of all nominal columns of a table; OpenML's have up to some 100,000."
     ),
     "text_bytes": Limit(
         128 << 20,
@@ -136,14 +122,10 @@ LIMITS: Mapping[str, Limit] = {
         "100,000 columns has 20 MB.",
     ),
     "json_values": Limit(
-        4_000_000,
-        "values",
-        "Of such a document; OpenML's on 100,000 columns has 1,000,000.",
+        4_000_000, "values", "Of such a document; OpenML's on 100,000 columns has 1,000,000."
     ),
     "nesting": Limit(
-        64,
-        "levels",
-        "Of groups in HDF5 and of lists in JSON; published files have up to 6.",
+        64, "levels", "Of groups in HDF5 and of lists in JSON; published files have up to 6."
     ),
 }
 """By name."""

@@ -15,10 +15,7 @@ from datasets_cli.errors import UsageError
 Engine = Literal["local", "dask", "ray"]
 """What runs tasks: processes of this machine, or the workers of a cluster of Dask or Ray."""
 
-PROCESSES = {
-    "flag": "--workers",
-    "help": "Processes; all cores by default, 0 for this process.",
-}
+PROCESSES = {"flag": "--workers", "help": "Processes; all cores by default, 0 for this process."}
 """The option of the command line, whose default is another."""
 
 

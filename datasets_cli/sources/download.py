@@ -24,13 +24,7 @@ from datasets_cli.sources.documents import READ_BYTES
 from datasets_cli.sources.failures import TransientError, all_failed, translated
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
-from datasets_cli.sources.ranges import (
-    Restart,
-    content_length,
-    continued,
-    is_whole,
-    range_headers,
-)
+from datasets_cli.sources.ranges import Restart, content_length, continued, is_whole, range_headers
 from datasets_cli.sources.raw_file import RawFile, verify
 from datasets_cli.sources.resource import Resource
 

@@ -100,11 +100,7 @@ class PacedAdapter(HTTPAdapter):
         self._limits = limits
 
     def get_connection_with_tls_context(
-        self,
-        request: Any,
-        verify: Any,
-        proxies: Mapping[str, str] | None = None,
-        cert: Any = None,
+        self, request: Any, verify: Any, proxies: Mapping[str, str] | None = None, cert: Any = None
     ) -> Any:
         """Return the connections to the host of a request, or to its proxy."""
         pool: Any = super().get_connection_with_tls_context(request, verify, proxies, cert)

@@ -81,9 +81,7 @@ def blocks(source: Source) -> Iterator[Block]:
             yield Block(block, total_rows=len(rows["observations"]))
 
 
-def _row_datasets(
-    file: h5py.File,
-) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
+def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
     """Return the datasets with one entry a step, by path, and all others."""
     arrays = _arrays(file)
     datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}

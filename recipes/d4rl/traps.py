@@ -61,10 +61,7 @@ TRAPS = (
         "terminals come in runs, as the ant stays at the goal: each makes a trajectory of one step "
         "(issue 2 of seohongpark/HIQL; rows 64 to 66 of antmaze-medium-diverse-v0)",
     ),
-    Trap(
-        "antmaze-umaze-diverse-v.+",
-        "rewards are inconsistent (issue 199)",
-    ),
+    Trap("antmaze-umaze-diverse-v.+", "rewards are inconsistent (issue 199)"),
     Trap(
         "maze2d-.+",
         "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
@@ -80,10 +77,7 @@ TRAPS = (
         "copies from before January 2021 have medium and expert exchanged (issue 76); compare "
         "their mean returns",
     ),
-    Trap(
-        "kitchen-.+",
-        "the reward belongs to the observation of its own row",
-    ),
+    Trap("kitchen-.+", "the reward belongs to the observation of its own row"),
 )
 
 STATE_AFTER_THE_STEP = (

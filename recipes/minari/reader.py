@@ -93,10 +93,7 @@ def _differences(source: Source, published: dict[str, Any], structure: Structure
     """Return notes on where ``metadata.json`` differs from the file or from what is known here."""
     name = source.name
     notes = []
-    counted = {
-        "total_episodes": structure.num_episodes,
-        "total_steps": structure.num_steps,
-    }
+    counted = {"total_episodes": structure.num_episodes, "total_steps": structure.num_steps}
     for key, number in counted.items():
         if published.get(key, number) != number:
             notes.append(f"{METADATA} says {key} {published[key]}; the file has {number}")
