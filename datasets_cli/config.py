@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from datasets_cli.formats.limits import check_names
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
+SPEED = "bytes a second, 0 or more (0 takes any speed). Check --lowest-speed,"
+TIMEOUT = "seconds, 0 or more (inf waits for ever). Check"
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 Limit = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]
@@ -132,11 +135,9 @@ def load_config(
         raise UsageError("The cache root is empty text. Give --root a folder, or leave it out.")
     file = _read_config_file()
     chosen_root = root or env.get("RLDS_HOME") or file.core.root
-    pairs = [_split_mirror(text) for text in mirrors]
-    pairs += [
-        _split_mirror(text) for text in env.get("RLDS_MIRRORS", "").split(",") if text.strip()
-    ]
-    pairs += [_split_mirror(f"{prefix}={to}") for prefix, to in file.mirrors.items()]
+    texts = [*mirrors, *filter(str.strip, env.get("RLDS_MIRRORS", "").split(","))]
+    texts += [f"{prefix}={to}" for prefix, to in file.mirrors.items()]
+    pairs = tuple(map(_split_mirror, texts))
     folder = Path(str(chosen_root or platformdirs.user_cache_path("rlds"))).expanduser().absolute()
     _check_root(folder)
     if lowest_speed is None:
@@ -145,10 +146,10 @@ def load_config(
     return Config(
         root=folder,
         offline=_switch("offline", offline, env, file.core.offline),
-        mirrors=tuple(pairs),
+        mirrors=pairs,
         allow_http=_switch("allow_http", allow_http, env, file.core.allow_http),
-        lowest_speed=_speed(lowest_speed),
-        lock_timeout=_seconds(timeout),
+        lowest_speed=_amount("lowest_speed", lowest_speed, sys.float_info.max, SPEED),
+        lock_timeout=_amount("lock_timeout", timeout, math.inf, TIMEOUT),
         limits=tuple(file.limits.items()),
     )
 
@@ -183,7 +184,6 @@ def choose_config(root: Root, config: Config | None) -> Config:
 
 
 def _read_config_file() -> _ConfigFile:
-    """Return what the user's file says."""
     path = config_folder() / "config.toml"
     try:
         return decode(_ConfigFile, tomllib.loads(path.read_text(encoding="utf-8")))
@@ -217,10 +217,8 @@ def _check_root(folder: Path) -> None:
             f"{existing.readlink()}, which does not exist. Is its disk mounted? Else check "
             "--root and RLDS_HOME."
         )
-    if existing == folder:
-        raise UsageError(f"The cache root {folder} is not a folder. Check --root and RLDS_HOME.")
     raise UsageError(
-        f"The cache root {folder} cannot be made: {existing} is not a folder. "
+        f"The cache root {folder} cannot be used: {existing} is not a folder. "
         "Check --root and RLDS_HOME."
     )
 
@@ -237,20 +235,16 @@ def _check_recipe_folders(text: str) -> None:
 
 def _switch(name: str, flag: bool | None, env: Mapping[str, str], default: bool) -> bool:
     """Return what the flag or the environment says of a switch, else what the config file does."""
-    if flag is not None:
-        return flag
     variable = f"RLDS_{name.upper()}"
-    word = env.get(variable)
-    return default if word is None else _is_true(variable, word)
-
-
-def _is_true(name: str, word: str) -> bool:
-    """Return what a switch of the environment says."""
-    if word.strip().lower() in TRUE_WORDS | FALSE_WORDS:
-        return word.strip().lower() in TRUE_WORDS
-    raise UsageError(
-        f"{name}={word} is not known. Expected 1, true, yes or on; or 0, false, no or off."
-    )
+    if flag is not None or variable not in env:
+        return default if flag is None else flag
+    word = env[variable].strip().lower()
+    if word not in TRUE_WORDS | FALSE_WORDS:
+        raise UsageError(
+            f"{variable}={env[variable]} is not known. Expected 1, true, yes or on; or 0, false, "
+            "no or off."
+        )
+    return word in TRUE_WORDS
 
 
 def _split_mirror(text: str) -> tuple[str, str]:
@@ -268,28 +262,15 @@ def _split_mirror(text: str) -> tuple[str, str]:
     return prefix, replacement
 
 
-def _speed(value: object) -> float:
-    speed = _number(value)
-    if not 0 <= speed < math.inf:  # NaN is not
-        raise UsageError(
-            f"The lowest speed {value!r} is not a number of bytes a second, 0 or more (0 takes any "
-            "speed). Check --lowest-speed, RLDS_LOWEST_SPEED and lowest_speed in the config file."
-        )
-    return speed
-
-
-def _seconds(value: object) -> float:
-    seconds = _number(value)
-    if not seconds >= 0:  # NaN is not
-        raise UsageError(
-            f"The lock timeout {value!r} is not a number of seconds, 0 or more (inf waits for "
-            "ever). Check RLDS_LOCK_TIMEOUT and lock_timeout in the config file."
-        )
-    return seconds
-
-
-def _number(value: object) -> float:
+def _amount(name: str, value: object, most: float, expected: str) -> float:
+    """Return a number of 0 or more that a flag, the environment or the config file gives."""
     try:
-        return float(str(value))
+        amount = float(str(value))
     except ValueError:
-        return math.nan
+        amount = math.nan
+    if not 0 <= amount <= most:  # NaN is not
+        raise UsageError(
+            f"The {name.replace('_', ' ')} {value!r} is not a number of {expected} "
+            f"RLDS_{name.upper()} and {name} in the config file."
+        )
+    return amount

@@ -6,31 +6,11 @@ import json
 import math
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.progress import Silent
 
 SECONDS_A_LINE = 1.0
-
-
-@dataclass(frozen=True)
-class RowRate:
-    """How fast all workers together write the rows of a dataset."""
-
-    had: int
-    total: int
-    began: float
-
-    def per_second(self, done: int, now: float) -> float | None:
-        """Return rows per second since the beginning; None while that is not known."""
-        seconds = now - self.began
-        return (done - self.had) / seconds if seconds > 0 and done > self.had else None
-
-    def seconds_left(self, done: int, now: float) -> float | None:
-        """Return the remaining time at that speed; None while that is not known."""
-        speed = self.per_second(done, now)
-        return (self.total - done) / speed if speed else None
 
 
 class JsonLines(Silent):
@@ -41,26 +21,28 @@ class JsonLines(Silent):
     # last one. A note has `event` ("note") and `text`.
 
     def __init__(self) -> None:
-        self._id, self._rate, self._printed_at = "", RowRate(0, 0, 0.0), -math.inf
+        self._id, self._had, self._total = "", 0, 0
+        self._began, self._printed_at = 0.0, -math.inf
 
     def expecting_rows(self, id: str, done: int, total: int) -> None:
         """Learn which rows there are to write."""
-        now = time.monotonic()
-        self._id, self._rate, self._printed_at = id, RowRate(done, total, now), now
+        self._id, self._had, self._total = id, done, total
+        self._began = self._printed_at = time.monotonic()
 
     def writing(self, num_transitions: int) -> None:
         """Print the rows that are written, their speed, and the remaining time."""
         now = time.monotonic()
-        if now - self._printed_at < SECONDS_A_LINE and num_transitions != self._rate.total:
+        if now - self._printed_at < SECONDS_A_LINE and num_transitions != self._total:
             return
         self._printed_at = now
-        speed = self._rate.per_second(num_transitions, now)
-        left = self._rate.seconds_left(num_transitions, now)
+        written, seconds = num_transitions - self._had, now - self._began
+        speed = written / seconds if written > 0 and seconds > 0 else None
+        left = (self._total - num_transitions) / speed if speed else None
         _print(
             event="rows",
             id=self._id,
             rows=num_transitions,
-            total=self._rate.total,
+            total=self._total,
             rows_per_second=None if speed is None else round(speed, 1),
             eta_seconds=None if left is None else round(left, 1),
         )

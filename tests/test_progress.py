@@ -10,7 +10,7 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.progress import Silent, expect_rows
-from datasets_cli.progress_lines import JsonLines, RowRate
+from datasets_cli.progress_lines import JsonLines
 
 
 class Own(Silent):
@@ -27,14 +27,6 @@ def test_rows_written_are_told(door: str, config: Config) -> None:
     assert own.rows and own.rows == sorted(own.rows) and own.rows[-1] == 1495
 
 
-def test_the_speed_is_that_of_the_rows_since_the_beginning() -> None:
-    rate = RowRate(had=400, total=1000, began=10.0)
-    assert rate.per_second(400, 15.0) is None and rate.seconds_left(400, 15.0) is None
-    assert rate.per_second(500, 15.0) == 20.0
-    assert rate.seconds_left(500, 15.0) == 25.0
-    assert rate.seconds_left(1000, 20.0) == 0.0
-
-
 def test_lines_for_programs_come_once_a_second_and_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,10 +34,11 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     lines = JsonLines()
     expect_rows(lines, "derived/out", 100, 1100)
-    for now, rows in [(0.5, 200), (2.0, 300), (2.5, 600), (4.0, 1100)]:  # noqa: B007
+    for now, rows in [(0.5, 200), (1.0, 100), (2.0, 300), (2.5, 600), (4.0, 1100)]:  # noqa: B007
         lines.writing(rows)
     lines.note("a worker was killed")
-    middle, last, note = map(json.loads, capsys.readouterr().err.splitlines())
+    first, middle, last, note = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (first["rows"], first["rows_per_second"], first["eta_seconds"]) == (100, None, None)
     assert middle == {
         "event": "rows", "id": "derived/out", "rows": 300, "total": 1100,
         "rows_per_second": 100.0, "eta_seconds": 8.0,

@@ -28,7 +28,10 @@ def dask_pool(address: str) -> Iterator[Executor]:
     """Give the workers of a scheduler; what they have not begun is cancelled at the end."""
     with quiet(*_LOGGERS):
         try:
-            client = _connected(address)
+            with warnings.catch_warnings():
+                # A worker that is only starting has no versions yet; we compare those that count.
+                warnings.simplefilter("ignore", VersionMismatchWarning)
+                client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise RldsError(
                 f"There is no scheduler of Dask at {address} ({error}). Expected an address such "
@@ -39,13 +42,6 @@ def dask_pool(address: str) -> Iterator[Executor]:
             yield _DaskWorkers(client, address)
         finally:
             client.close(timeout=2)
-
-
-def _connected(address: str) -> distributed.Client:
-    with warnings.catch_warnings():
-        # A worker that is only starting has no versions yet; those that count are compared by us.
-        warnings.simplefilter("ignore", VersionMismatchWarning)
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
 
 class _DaskWorkers(Cluster):
@@ -72,8 +68,7 @@ class _DaskWorkers(Cluster):
 
     def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
         """Call a function on each worker."""
-        found: dict[str, Outcome] = self._client.run(function, argument, on_error="return")
-        return found
+        return dict(self._client.run(function, argument, on_error="return"))
 
     def _meaning(self, error: Exception) -> Exception:
         if isinstance(error, KilledWorker):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from numbers import Integral
@@ -111,22 +111,21 @@ class Workers(EngineOptions):
         if self.executor is not None:
             yield self.executor
             return
-        with self._own_pool() as pool:
-            yield pool
-
-    def _own_pool(self) -> AbstractContextManager[Executor]:
         # Imported late: to describe workers is on the way to commands that start none.
         if self.engine == "dask":
             from datasets_cli.parallel.dask_cluster import dask_pool
 
-            return dask_pool(self.address or "")
-        if self.engine == "ray":
+            own = dask_pool(self.address or "")
+        elif self.engine == "ray":
             from datasets_cli.parallel.ray_cluster import ray_pool
 
-            return ray_pool(self.address)
-        from datasets_cli.parallel.tasks import local_pool
+            own = ray_pool(self.address)
+        else:
+            from datasets_cli.parallel.tasks import local_pool
 
-        return local_pool(self.num_workers)
+            own = local_pool(self.num_workers)
+        with own as pool:
+            yield pool
 
 
 IN_THIS_PROCESS = Workers()

@@ -26,6 +26,8 @@ _MAX_NAMED = 3
 
 Needs = TypeVar("Needs")
 
+_fit: set[str] = set()  # the secrets of the work that this process may take part in
+
 
 def versions_here() -> dict[str, str]:
     """Return the versions that decide the bytes of a result, by name."""
@@ -54,6 +56,18 @@ class Expectation:
         token, secret = folder / TOKEN, secrets.token_hex(16)
         token.write_text(secret, encoding="ascii")
         return cls(versions_here(), token, secret, imported_sources(function))
+
+    def trust(self) -> None:
+        """Let this process take part without a check."""
+        _fit.add(self.secret)
+
+    def check(self, differences: Callable[[], list[str]]) -> None:
+        """Check, the first time, that this process does not differ."""
+        if self.secret not in _fit:
+            if found := differences():
+                worker = f"{socket.gethostname()}, process {os.getpid()},"
+                raise _unfit_error(_unfit(worker, found), "")
+            self.trust()
 
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
@@ -94,23 +108,16 @@ def refuse_unfit(
         if found
     }
     if wrong:
-        named = [unfit(worker, found) for worker, found in wrong.items()]
+        named = [_unfit(worker, found) for worker, found in wrong.items()]
         rest = [f"and {len(named) - _MAX_NAMED} more"] if named[_MAX_NAMED:] else []
-        raise unfit_error("; ".join([*named[:_MAX_NAMED], *rest]), kept)
+        raise _unfit_error("; ".join([*named[:_MAX_NAMED], *rest]), kept)
 
 
-def this_worker() -> str:
-    """Return the name of this process, for messages."""
-    return f"{socket.gethostname()}, process {os.getpid()},"
-
-
-def unfit(worker: str, differences: list[str]) -> str:
-    """Return what is wrong with a worker."""
+def _unfit(worker: str, differences: list[str]) -> str:
     return f"the worker {worker} cannot take part: {', and '.join(differences)}"
 
 
-def unfit_error(found: str, kept: str) -> RldsError:
-    """Return the error that refuses workers."""
+def _unfit_error(found: str, kept: str) -> RldsError:
     return RldsError(
         f"{found[0].upper()}{found[1:]}. Equal bytes need equal versions, code and files: mend it "
         f"and run the same call again. {kept}".rstrip()
@@ -118,7 +125,6 @@ def unfit_error(found: str, kept: str) -> RldsError:
 
 
 def _explained(error: Exception) -> str:
-    """Return what it means that a worker could not be asked."""
     is_ours = isinstance(error, ImportError) and (error.name or "").startswith("datasets_cli")
     if is_ours or isinstance(error, AttributeError):  # our functions travel by name
         return f"it has no rlds-cli {__version__} ({error})"

@@ -24,9 +24,7 @@ _END = b""
 
 
 class LocalWorkers(Executor):
-    """An executor of processes that start as they are needed; a new one takes a lost one's
-    place.
-    """
+    """An executor of processes that start when needed; a new one takes a lost one's place."""
 
     # The future of a task whose process ended has a `LostWorker`, and no other future has. Use it
     # in a `with` statement.
@@ -51,20 +49,16 @@ class LocalWorkers(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted; at once without ``wait``."""
-        if not wait:
-            self.end_now()
+        if not wait:  # each task writes what the next run writes again
+            with self._lock:
+                self._is_ended = True
+                for worker in self._all:
+                    worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=cancel_futures or not wait)
         with self._lock:
             self._is_ended = True
             for worker in self._idle:
                 worker.end()
-
-    def end_now(self) -> None:
-        """Kill the processes: each task writes what the next run writes again."""
-        with self._lock:
-            self._is_ended = True
-            for worker in self._all:
-                worker.kill()
 
     def _run(self, function: Callable[..., Result], args: Any, kwargs: Any) -> Result:
         task = bytes(ForkingPickler.dumps((function, args, kwargs)))

@@ -120,7 +120,6 @@ def _outcome(taken: ray.ObjectRef) -> Outcome:
 
 
 def _meaning(error: Exception) -> Exception:
-    """Return what an exception of Ray means here."""
     if isinstance(error, RayTaskError):
         return error.cause if isinstance(error.cause, Exception) else RldsError(str(error))
     if isinstance(error, OutOfMemoryError):

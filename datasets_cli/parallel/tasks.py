@@ -6,12 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from multiprocessing.pool import Pool
 from queue import SimpleQueue
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import LostCluster, LostWorker
 from datasets_cli.parallel.local import LocalWorkers
 
@@ -39,9 +40,7 @@ class CallingProcess(Executor):
 
 
 class PoolExecutor(Executor):
-    """An executor that runs tasks on a pool of ``multiprocessing``, which is the caller's to
-    end.
-    """
+    """An executor that runs tasks on a caller's pool of ``multiprocessing``, and never ends it."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -56,15 +55,27 @@ class PoolExecutor(Executor):
         return future
 
 
-def local_executor(num_workers: int | None) -> Executor:
-    """Return an executor on this machine."""
-    if num_workers is None:
-        num_workers = os.cpu_count() or 1
-    if num_workers < 0:
-        raise UsageError(f"{num_workers} workers cannot work; expected 0 or more.")
-    if num_workers == 0:
-        return CallingProcess()
-    return LocalWorkers(num_workers)
+class OwnTasks(Executor):
+    """Passes tasks on to an executor that others use too; at its end none of these runs."""
+
+    # What they write can then be removed, after an error too.
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._futures: list[Future[Any]] = []
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Hand the task to the executor and return its future."""
+        future = self._executor.submit(fn, *args, **kwargs)
+        self._futures.append(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel what is not begun, and wait for the rest."""
+        # Not for what is cancelled: an executor that has ended never notices that.
+        wait_for([future for future in self._futures if not future.cancel()])
 
 
 def run_tasks(
@@ -148,7 +159,8 @@ def _lost_often(task: str, how: str, kept: str) -> RldsError:
 @contextmanager
 def local_pool(num_workers: int | None) -> Iterator[Executor]:
     """Give an executor of this machine; after an error its workers are ended, not waited for."""
-    executor = local_executor(num_workers)
+    count = (os.cpu_count() or 1) if num_workers is None else num_workers
+    executor = LocalWorkers(count) if count else CallingProcess()
     is_done = False
     try:
         yield executor

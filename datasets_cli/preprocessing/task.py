@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
-from datasets_cli.parallel.expectation import Expectation, this_worker, unfit, unfit_error
+from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.preprocessing.functions import Function, failure_of
 from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
@@ -41,8 +41,6 @@ from datasets_cli.store.schema.element_types import row_data
 from datasets_cli.store.schema.texts import AnyColumn, text_files
 from datasets_cli.store.text.writer import TextWriter
 
-_fit: set[str] = set()  # the secrets of the runs that this process may work for
-
 
 @dataclass(frozen=True)
 class WorkerNeeds:
@@ -56,7 +54,7 @@ class WorkerNeeds:
     def of_this_process(cls, work: Path, function: bytes, dataset: Dataset) -> WorkerNeeds:
         """Return what this process has, which needs no check itself."""
         expected = Expectation.of_this_process(work, function)
-        _fit.add(expected.secret)
+        expected.trust()
         return cls(expected, dataset.folder, dataset.manifest.content)
 
     def differences(self) -> list[str]:
@@ -72,10 +70,7 @@ class WorkerNeeds:
 
     def open(self) -> Dataset:
         """Return the dataset, with its text; the first time in a process, that one is checked."""
-        if self.expected.secret not in _fit:
-            if found := self.differences():
-                raise unfit_error(unfit(this_worker(), found), "")
-            _fit.add(self.expected.secret)
+        self.expected.check(self.differences)
         dataset = open_dataset(self.source, text=True)
         if dataset.manifest.content != self.content:
             raise RldsError(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from datasets_cli.parallel.own_tasks import own_tasks
+from datasets_cli.parallel.tasks import OwnTasks
 
 
 def test_at_the_end_none_of_the_tasks_runs_and_those_of_others_do() -> None:
@@ -20,7 +20,7 @@ def test_at_the_end_none_of_the_tasks_runs_and_those_of_others_do() -> None:
         done.append("first")
 
     with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(ZeroDivisionError), own_tasks(pool) as own:
+        with pytest.raises(ZeroDivisionError), OwnTasks(pool) as own:
             own.submit(first)
             own.submit(done.append, "second")
             others = pool.submit(done.append, "of others")
@@ -35,7 +35,7 @@ def test_at_the_end_none_of_the_tasks_runs_and_those_of_others_do() -> None:
 def test_what_an_executor_has_cancelled_at_its_end_is_not_waited_for() -> None:
     release = threading.Event()
     pool = ThreadPoolExecutor(1)
-    with own_tasks(pool) as own:
+    with OwnTasks(pool) as own:
         own.submit(release.wait)
         own.submit(release.wait)
         pool.shutdown(wait=False, cancel_futures=True)

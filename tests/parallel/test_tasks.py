@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError
 from datasets_cli.parallel.tasks import CallingProcess, local_pool, run_tasks
 
 
@@ -84,8 +84,3 @@ def test_an_error_ends_the_workers_without_waiting_for_them() -> None:
         pool.submit(sleep, 100)
         raise ZeroDivisionError
     assert time.monotonic() - begun < 50
-
-
-def test_a_negative_number_of_workers_is_refused() -> None:
-    with pytest.raises(UsageError, match="-1 workers"), local_pool(-1):
-        pass

@@ -20,7 +20,6 @@ from datasets_cli.parallel import expectation
 from datasets_cli.parallel.cluster import Cluster
 from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.workers import imported_sources, is_stale, pickle_by_value
-from datasets_cli.preprocessing import task
 from datasets_cli.preprocessing.task import WorkerNeeds
 
 CODE = "import torch\ndef scaled(batch):\n    batch['action'] *= {}\n    return batch\n"
@@ -30,7 +29,7 @@ class Elsewhere(Executor):
     """Runs tasks here, as a process that has not worked for this run yet."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        task._fit.clear()
+        expectation._fit.clear()
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -102,7 +101,7 @@ def test_a_worker_with_other_data_or_none_is_refused(
     none = WorkerNeeds(found.expected, tmp_path, found.content)
     assert "it cannot read the dataset" in none.differences()[0]
     with pytest.raises(RldsError, match="has other data than when the run began"):
-        monkeypatch.setattr(task, "_fit", {other.expected.secret})
+        monkeypatch.setattr(expectation, "_fit", {other.expected.secret})
         other.open()
 
 

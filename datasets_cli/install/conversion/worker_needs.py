@@ -11,22 +11,13 @@ from pathlib import Path
 
 from datasets_cli.catalogue.registry import PACKAGE
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.parallel.expectation import (
-    Expectation,
-    refuse_unfit,
-    this_worker,
-    unfit,
-    unfit_error,
-)
+from datasets_cli.parallel.expectation import Expectation, refuse_unfit
 from datasets_cli.parallel.local import LocalWorkers
-from datasets_cli.parallel.own_tasks import own_tasks
-from datasets_cli.parallel.tasks import CallingProcess
+from datasets_cli.parallel.tasks import CallingProcess, OwnTasks
 from datasets_cli.parallel.workers import source_digest
 from datasets_cli.sources.disk import make_folder
 
 KEPT = "What has been downloaded is kept: run the same command again."
-
-_fit: set[str] = set()  # the secrets of the conversions that this process may work for
 
 
 @dataclass(frozen=True)
@@ -44,10 +35,7 @@ class ConversionNeeds:
 
     def check(self) -> None:
         """Check this process, the first time."""
-        if self.expected.secret not in _fit:
-            if found := self.differences():
-                raise unfit_error(unfit(this_worker(), found), "")
-            _fit.add(self.expected.secret)
+        self.expected.check(self.differences)
 
 
 @contextmanager
@@ -65,7 +53,7 @@ def fit_workers(
             if workers.end_with_the_call:
                 yield pool, needs
             else:
-                with own_tasks(pool) as own:
+                with OwnTasks(pool) as own:
                     yield own, needs
         finally:
             if needs is not None:
