@@ -266,7 +266,9 @@ def test_a_declaration_that_is_none_is_refused_by_its_name(
 
 
 def test_a_condition_that_is_none_names_the_table(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"\[data.x\] of .*rlds.toml: 'score > 3' is no condition"):
+    with pytest.raises(
+        UsageError, match=r"\[data.x\] of .*rlds.toml: Condition 'score > 3': score cannot"
+    ):
         opened(folder, '{ filter = "score > 3" }')
 
 

@@ -1,1 +1,1 @@
-"""Queries: trajectories that a condition of `traj` holds for, as TorchRL's users write it."""
+"""Queries: conditions on trajectories, as text or of `traj`, and what they find."""

@@ -8,27 +8,28 @@ traj.reward > 3        RowComparison   true or false of each row
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import reprlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
+import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.episodes.reductions import Reduction
-from datasets_cli.replay.queries.comparisons import (
-    Compared,
+from datasets_cli.replay.queries.predicate import TrajectoryPredicate, predicate_of
+from datasets_cli.replay.queries.tree import (
+    Constant,
     Length,
-    Measure,
+    Node,
+    Operation,
+    Operator,
     Reduced,
     RowsCompared,
-    Sign,
     Values,
     nested,
-    values_of,
 )
-from datasets_cli.replay.queries.predicate import TrajectoryPredicate, predicate_of
 from datasets_cli.store.schema.columns import Key
 
 
@@ -42,7 +43,7 @@ class Expression:
     @property
     def unfinished(self) -> UsageError:
         """The error of one in a condition's place."""
-        return UsageError(f"{self!r} is no condition on trajectories: {self.hint}")
+        return UsageError(f"{self!r} is not a condition on trajectories: {self.hint}")
 
     def __bool__(self) -> NoReturn:
         raise self.unfinished
@@ -55,13 +56,9 @@ class Expression:
 
     __or__ = __and__
 
-
-class Comparable(Expression):
-    """What can be compared."""
-
-    @abstractmethod
-    def _compared(self, sign: Sign, other: Any) -> Any:
+    def _compared(self, sign: Operator, other: Any) -> Any:
         """Return the comparison."""
+        raise self.unfinished
 
     def __lt__(self, other: Any) -> Any:
         return self._compared("<", other)
@@ -81,32 +78,31 @@ class Comparable(Expression):
     def __ne__(self, other: object) -> Any:
         return self._compared("!=", other)
 
-    __hash__ = None
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Number(Comparable):
+class Number(Expression):
     """One number of each trajectory."""
 
     hint: ClassVar[str] = "compare it with a number, such as traj.length > 50."
     name: str
-    measure: Measure
+    node: Node
 
-    def _compared(self, sign: Sign, other: Any) -> TrajectoryPredicate:
-        found = other.measure if isinstance(other, Number) else values_of(other)
-        if isinstance(found, np.ndarray):
+    def _compared(self, sign: Operator, other: Any) -> TrajectoryPredicate:
+        value = other.node if isinstance(other, Number) else values_of(other)
+        if isinstance(value, np.ndarray):
             raise UsageError(
                 f"{self.name} is one number of a trajectory; it cannot be compared with "
-                f"{list(found.shape)}."
+                f"{list(value.shape)}."
             )
-        return predicate_of(Compared(self.measure, sign, found), f"({self!r} {sign} {other!r})")
+        node = Constant(value) if isinstance(value, int | float) else value
+        return predicate_of(Operation(sign, (self.node, node)), f"({self!r} {sign} {other!r})")
 
     def __repr__(self) -> str:
         return self.name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Field(Comparable):
+class Field(Expression):
     """An entry of the rows: that of the root, or else that below ``"next"``."""
 
     # Reductions are of all numbers in all rows; sums and means are worked out in float64. The first
@@ -154,10 +150,9 @@ class Field(Comparable):
         return Number(f"{self!r}.{reduction}()", Reduced(self.key, reduction))
 
     def _is_true(self, reduction: Literal["any", "all"]) -> TrajectoryPredicate:
-        number = self._reduced(reduction)
-        return predicate_of(Compared(number.measure, "==", True), number.name)
+        return predicate_of(Reduced(self.key, reduction), f"{self!r}.{reduction}()")
 
-    def _compared(self, sign: Sign, other: Any) -> RowComparison:
+    def _compared(self, sign: Operator, other: Any) -> RowComparison:
         if isinstance(other, Expression):
             raise UsageError(
                 f"Rows of {self!r} are compared with numbers, not with {other!r}. Give query() a "
@@ -180,7 +175,7 @@ class RowComparison(Expression):
 
     hint: ClassVar[str] = "it compares each row. End it with .any() or .all()."
     field: Field
-    sign: Sign
+    sign: Operator
     other: Values
 
     def any(self) -> TrajectoryPredicate:
@@ -192,11 +187,26 @@ class RowComparison(Expression):
         return self._condition("all")
 
     def _condition(self, reduction: Literal["any", "all"]) -> TrajectoryPredicate:
-        criterion = RowsCompared(self.field.key, self.sign, self.other, reduction)
-        return predicate_of(criterion, f"{self!r}.{reduction}()")
+        tree = RowsCompared(self.field.key, self.sign, self.other, reduction)
+        return predicate_of(tree, f"{self!r}.{reduction}()")
 
     def __repr__(self) -> str:
         return f"({self.field!r} {self.sign} {self.other!r})"
+
+
+def values_of(other: Any) -> Values:
+    """Return what a user compares with: a number, or an array of several."""
+    if isinstance(other, torch.Tensor):
+        other = other.detach().cpu().numpy()
+    if isinstance(other, np.ndarray | np.generic) and other.dtype.kind in "biuf":
+        # One number takes the precision of the rows, as it does in torch.
+        return other.item() if other.size == 1 else np.array(other)
+    if isinstance(other, bool | int | float):
+        return other
+    raise UsageError(
+        f"Trajectories are compared with numbers, not with {type(other).__name__} "
+        f"{reprlib.repr(other)}. Give query() a function of a trajectory for anything else."
+    )
 
 
 class TrajectoryFields:

@@ -14,6 +14,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.episodes.leaf_blocks import AS_FLOAT32, BLOCK_ROWS
 from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks, reduced_dtype
 from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.store.schema.bits import take
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 
@@ -22,11 +23,19 @@ class Leaves(Protocol):
     """The numbers of K trajectories."""
 
     @property
+    def table(self) -> Trajectories | None:
+        """The table of them; None of rows."""
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """The only one, where it was read whole."""
+
+    @property
     def lengths(self) -> np.ndarray:
         """Rows of each trajectory, int64 ``[K]``."""
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have a leaf."""
+        """Return whether rows have a leaf."""
 
     def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
         """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
@@ -39,7 +48,7 @@ class Entries(Protocol):
     """Rows whose entries are read one by one: a storage, or a rollout."""
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have an entry."""
+        """Return whether rows have an entry."""
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
@@ -48,7 +57,10 @@ class Entries(Protocol):
 class TableLeaves:
     """Those of a dataset or a view: what its table has reduced already is not read again."""
 
+    trajectory = None
+
     def __init__(self, table: Trajectories) -> None:
+        self.table = table
         self.lengths = table["length"]
         self.has = table.has
         self.reduce = table.reduce
@@ -61,8 +73,16 @@ class RowLeaves:
     # rows: which ones, trajectory after trajectory, int64 `[N]`.
     # lengths: of the trajectories, int64 `[K]`.
 
-    def __init__(self, entries: Entries, rows: torch.Tensor, lengths: np.ndarray) -> None:
-        self.lengths = lengths
+    table = None
+
+    def __init__(
+        self,
+        entries: Entries,
+        rows: torch.Tensor,
+        lengths: np.ndarray,
+        trajectory: Trajectory | None = None,
+    ) -> None:
+        self.lengths, self.trajectory = lengths, trajectory
         self.has = entries.has
         self._entries = entries
         self._rows = rows
@@ -110,7 +130,7 @@ class Rollout:
         }
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have an entry that is a tensor."""
+        """Return whether rows have an entry that is a tensor."""
         return key in self._keys
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
@@ -125,13 +145,25 @@ class Rollout:
         return column.reshape(-1, 1)
 
 
+def leaves_of(trajectory: Trajectory) -> RowLeaves:
+    """Return what a condition reads of one trajectory."""
+    if not isinstance(trajectory, Trajectory):
+        raise UsageError(
+            f"A condition is called with a Trajectory, not with {type(trajectory).__name__}. "
+            "iter_trajectories(rows) gives those of a TensorDict."
+        )
+    rows, lengths = torch.arange(trajectory.length), np.array([trajectory.length])
+    return RowLeaves(Rollout(trajectory.data), rows, lengths, trajectory)
+
+
 def find_leaf(leaves: Leaves, key: Key) -> Key:
     """Return the leaf that a name means: that of the root, or else that below ``"next"``."""
     names = (key, ("next", *key))
-    found = next((name for name in names if leaves.has(name)), None)
-    if found is None:
-        raise UsageError(
-            f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition "
-            "could read. A nested entry is named by all its names: traj['next', 'reward']."
-        )
-    return found
+    for name in names:
+        if leaves.has(name):
+            return name
+    raise UsageError(
+        f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition could "
+        "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "
+        "a text."
+    )

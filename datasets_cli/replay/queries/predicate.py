@@ -6,14 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.criteria import (
-    Criterion,
-    FunctionCriterion,
-    Joined,
-    Keys,
-    Negated,
-)
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.queries.tree import Function, Keys, Node, Operation, holds, keys_of
 
 
 class TrajectoryPredicate:
@@ -40,20 +34,20 @@ class TrajectoryPredicate:
     ) -> None:
         if not callable(fn):
             raise UsageError(f"A condition is made of a function of a trajectory, not of {fn!r}.")
-        self._criterion: Criterion = FunctionCriterion(fn, keys)
+        self._tree: Node = Function(fn, keys)
         self._description = description
 
     @property
-    def criterion(self) -> Criterion:
+    def tree(self) -> Node:
         """What it is made of."""
-        return self._criterion
+        return self._tree
 
     def __call__(self, trajectory: Trajectory) -> bool:
-        return self._criterion.holds(trajectory)
+        return holds(self._tree, trajectory)
 
     def required_keys(self) -> Keys | None:
         """Return the entries that it reads; None where a function says nothing of them."""
-        return self._criterion.keys
+        return keys_of(self._tree)
 
     def __and__(self, other: TrajectoryPredicate) -> TrajectoryPredicate:
         return self._joined("&", other)
@@ -62,7 +56,7 @@ class TrajectoryPredicate:
         return self._joined("|", other)
 
     def __invert__(self) -> TrajectoryPredicate:
-        return predicate_of(Negated(self._criterion), f"~{self._description}")
+        return predicate_of(Operation("~", (self._tree,)), f"~{self._description}")
 
     def _joined(self, operator: Literal["&", "|"], other: Any) -> TrajectoryPredicate:
         if not isinstance(other, TrajectoryPredicate):
@@ -72,7 +66,7 @@ class TrajectoryPredicate:
                 "function by TrajectoryPredicate(fn)."
             )
         description = f"({self._description} {operator} {other._description})"
-        return predicate_of(Joined(operator, self._criterion, other._criterion), description)
+        return predicate_of(Operation(operator, (self._tree, other._tree)), description)
 
     def __bool__(self) -> NoReturn:
         # Python asks for this in "a and b", "not a" and "1 < a < 2", and would drop one of them.
@@ -89,8 +83,8 @@ class TrajectoryPredicate:
         return f"TrajectoryPredicate({self._description})"
 
 
-def predicate_of(criterion: Criterion, description: str) -> TrajectoryPredicate:
-    """Return a condition that is made of a criterion."""
-    found = TrajectoryPredicate.__new__(TrajectoryPredicate)
-    found._criterion, found._description = criterion, description
-    return found
+def predicate_of(tree: Node, description: str) -> TrajectoryPredicate:
+    """Return a condition that is made of a tree."""
+    predicate = TrajectoryPredicate.__new__(TrajectoryPredicate)
+    predicate._tree, predicate._description = tree, description
+    return predicate

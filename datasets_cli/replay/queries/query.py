@@ -15,11 +15,11 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.episodes.table import Trajectories
-from datasets_cli.replay.queries.criteria import Criterion, FunctionCriterion
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves, TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.queries.tree import Function, Node, holds, reads_trajectories
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,
@@ -45,23 +45,23 @@ def query(
 ) -> list[Trajectory]:
     """Return the trajectories for which a condition holds, the oldest first."""
     # With several environments side by side they are those of the first, then of the second.
-    criterion = _criterion(predicate)
+    tree = _tree(predicate)
     if not len(storage):
         return []
     _check_rows(storage)
     index = storage.trajectories(_keys(storage, trajectory_key, knows=not storage.is_writable))
-    if criterion is None:
+    if tree is None:
         return [*_read(storage, index, transform)]
-    if transform or not criterion.reads_leaves:
+    if transform or reads_trajectories(tree):
         # One after the other, so that only those that are found stay in memory.
         each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
         found = (trajectory for one in each for trajectory in _read(storage, one, transform))
-        return [trajectory for trajectory in found if criterion.holds(trajectory)]
+        return [trajectory for trajectory in found if holds(tree, trajectory)]
     if table is None:
         leaves: Leaves = RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
     else:
         leaves = TableLeaves(table)
-    return [*_read(storage, _at(index, torch.from_numpy(criterion.mask(leaves))), transform)]
+    return [*_read(storage, _at(index, torch.from_numpy(np.array(tree.values(leaves)))), transform)]
 
 
 def iter_trajectories(
@@ -111,23 +111,23 @@ def filter_trajectories(
     Raises:
         UsageError: as ``iter_trajectories``, and as ``ReplayBuffer.query``.
     """
-    criterion = _criterion(predicate)
+    tree = _tree(predicate)
     each = iter_trajectories(data, trajectory_key)
-    return [found for found in each if criterion is None or criterion.holds(found)]
+    return [found for found in each if tree is None or holds(tree, found)]
 
 
-def _criterion(predicate: Predicate | None) -> Criterion | None:
+def _tree(predicate: Predicate | None) -> Node | None:
     """Return what a condition, or a function, says of trajectories."""
     if isinstance(predicate, Expression):
         raise predicate.unfinished
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
-        return predicate if predicate is None else predicate.criterion
+        return predicate if predicate is None else predicate.tree
     if not callable(predicate):
         raise UsageError(
             "Trajectories are found by a condition such as traj.length >= 50, or by a function of "
             f"a trajectory, not by {reprlib.repr(predicate)}."
         )
-    return FunctionCriterion(predicate)
+    return Function(predicate)
 
 
 def _check_rows(storage: Storage) -> None:

@@ -15,7 +15,7 @@ from datasets_cli.replay.orders.permutation import permutation
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.leaves import TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
-from datasets_cli.replay.views.expression import Condition
+from datasets_cli.replay.queries.text import TextCondition
 
 Where = str | TrajectoryPredicate | Callable[[Trajectories], TrajectoryNumbers]
 """A condition as text or of ``traj``; or a function of the table: a mask ``[K]``, or numbers."""
@@ -24,9 +24,9 @@ Where = str | TrajectoryPredicate | Callable[[Trajectories], TrajectoryNumbers]
 def places_where(where: Where, table: Trajectories) -> np.ndarray:
     """Return the trajectories that a condition holds for, int64 ``[n]``, in their order."""
     if isinstance(where, str):
-        return np.flatnonzero(Condition(where, table).mask())
+        return np.flatnonzero(TextCondition(where, table).mask())
     if isinstance(where, TrajectoryPredicate):
-        return np.flatnonzero(where.criterion.mask(TableLeaves(table)))
+        return np.flatnonzero(where.tree.values(TableLeaves(table)))
     if isinstance(where, Expression):
         raise where.unfinished
     if not callable(where):

@@ -113,7 +113,7 @@ def test_a_dry_run_shows_how_much_is_kept_and_writes_nothing(door: str, capsys: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--where", "return >"], "is no condition on trajectories: it cannot be read"),
+        (["--where", "return >"], "Condition 'return >' cannot be read"),
         (["--where", "returns > 3"], "have no column 'returns'. Expected one of number, start"),
         (["--where", "returns > 3"], "reduce(key, reduction) makes others. Expected something"),
         (["--where", "length > 1000"], "holds for none of the 5 trajectories of d4rl/door-human"),

@@ -213,8 +213,8 @@ def test_what_is_no_condition_of_the_rows_is_refused(replay: ExperienceReplay) -
     rb = replay
     calls: list[tuple[str, Callable[[], Any]]] = [
         ("by a function of a trajectory, not by 3", lambda: rb.query(3)),
-        ("traj.reward is no condition.*reduce it", lambda: rb.query(traj.reward)),
-        ("traj.length is no condition.*compare it", lambda: rb.query(traj.length)),
+        ("traj.reward is not a condition.*reduce it", lambda: rb.query(traj.reward)),
+        ("traj.length is not a condition.*compare it", lambda: rb.query(traj.length)),
         ("End it with .any", lambda: rb.filter(traj.reward > 3)),
         ("neither cost nor next.cost", lambda: rb.query(traj.cost.sum() > 1)),
         (r"\[2\] numbers a row.*with \[3\]", lambda: rb.query((np.zeros(3) < X).any())),

@@ -1,0 +1,240 @@
+"""The tree of a condition on trajectories: what ``traj`` and a condition as text both make."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks
+from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of
+from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.store.schema.columns import Key, show_key
+
+Keys = frozenset[NestedKey]
+Value = bool | int | float
+Values = Value | np.ndarray
+Operator = Literal["<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "~"]
+
+ARITHMETIC: dict[Operator, Callable[..., Any]] = {
+    # In float64, so that narrow whole numbers do not wrap around.
+    "+": partial(np.add, dtype=np.float64),
+    "-": partial(np.subtract, dtype=np.float64),
+    "*": partial(np.multiply, dtype=np.float64),
+    "/": partial(np.divide, dtype=np.float64),
+}
+OPERATORS: dict[Operator, Callable[..., Any]] = {
+    # A Python number takes the type of the array that it is compared with, as in torch.
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "&": np.logical_and,
+    "|": np.logical_or,
+    "~": np.logical_not,
+    **ARITHMETIC,
+}
+OVER_ENTRIES: dict[str, Callable[..., np.ndarray]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "max": np.max,
+    "min": np.min,
+    "any": np.any,
+    "all": np.all,
+}
+"""How the numbers of one row become one, after the rows of a trajectory did."""
+
+
+class Node(Protocol):
+    """A number of each trajectory, or what is true or false of it."""
+
+    def values(self, leaves: Leaves) -> Values:
+        """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One value for all trajectories."""
+
+    value: Value
+
+    def values(self, leaves: Leaves) -> Value:
+        """Return the value."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class Length:
+    """The number of rows of each trajectory."""
+
+    def values(self, leaves: Leaves) -> np.ndarray:
+        """Return the lengths, int64 ``[K]``."""
+        return leaves.lengths
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the table of trajectories."""
+
+    name: str
+
+    def values(self, leaves: Leaves) -> np.ndarray:
+        """Return the column, ``[K]``."""
+        assert leaves.table is not None, "only conditions as text have columns, and these a table"
+        try:
+            column = leaves.table[self.name]
+        except KeyError as error:
+            raise UsageError(error.args[0]) from error
+        if column.ndim > 1:
+            raise UsageError(
+                f"{self.name} is {list(column.shape[1:])} numbers of a trajectory, of which a "
+                "condition takes one. Give a function of the table."
+            )
+        return column
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """All numbers of an entry in all rows of each trajectory, reduced to one."""
+
+    key: Key
+    reduction: Reduction
+
+    def values(self, leaves: Leaves) -> np.ndarray:
+        """Return the reductions, ``[K]``."""
+        key = find_leaf(leaves, self.key)
+        reduced = leaves.reduce(key, self.reduction)
+        shape = reduced.shape[1:]
+        if math.prod(shape) == 1:
+            return reduced.reshape(len(reduced))
+        over_entries = OVER_ENTRIES.get(self.reduction)
+        if over_entries is None or not math.prod(shape):
+            raise UsageError(
+                f"{show_key(key)} is {list(shape)} numbers a row, of which {self.reduction}() "
+                "makes no single one. Give query() a function of a trajectory, such as "
+                "lambda found: found.observation[0, 2] > 1."
+            )
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
+            return over_entries(reduced, axis=tuple(range(1, reduced.ndim)))
+
+
+@dataclass(frozen=True, eq=False)
+class RowsCompared:
+    """The numbers of each row against others: whether that is true of any, or of all."""
+
+    key: Key
+    sign: Operator
+    other: Values
+    reduction: Literal["any", "all"]
+
+    def values(self, leaves: Leaves) -> np.ndarray:
+        """Return whether the comparison is true, bool ``[K]``."""
+        key = find_leaf(leaves, self.key)
+        reduced = np.empty(len(leaves.lengths), np.bool_)
+        offsets = np.concatenate(([0], leaves.lengths.cumsum()))
+        blocks = (self._rows(key, block) for block in leaves.blocks(key))
+        reduce_blocks(self.reduction, blocks, offsets, reduced)
+        return reduced
+
+    def _rows(self, key: Key, block: np.ndarray) -> np.ndarray:
+        """Return which rows of a block ``[n, ...]`` it is true of, bool ``[n]``."""
+        try:
+            np.broadcast_to(self.other, block.shape[1:])
+        except ValueError as error:
+            raise UsageError(
+                f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
+                f"compared with {list(np.shape(self.other))}."
+            ) from error
+        is_true = apply(self.sign, [block, self.other])
+        return OVER_ENTRIES[self.reduction](is_true, axis=tuple(range(1, is_true.ndim)))
+
+
+@dataclass(frozen=True)
+class Function:
+    """A user's function of a trajectory."""
+
+    function: Callable[[Trajectory], Any]
+    keys: Keys | None = None
+
+    def values(self, leaves: Leaves) -> np.ndarray:
+        """Return what the function says of the one trajectory, bool ``[1]``."""
+        if leaves.trajectory is None:
+            raise UsageError(
+                f"{self.function!r} is a function of a trajectory, which a table does not have. "
+                "Give filter() a function of the table, or a condition made of traj; query() takes "
+                "both."
+            )
+        answer = self.function(leaves.trajectory)
+        size = math.prod(answer.shape) if isinstance(answer, np.ndarray | torch.Tensor) else 1
+        if answer is None or size != 1:
+            shown = "None" if answer is None else f"{type(answer).__name__} of {size} values"
+            raise UsageError(
+                f"{self.function!r} must say whether it wants a trajectory: expected True or "
+                f"False, found {shown}."
+            )
+        return np.array([bool(answer)])
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operator between the values of other nodes."""
+
+    operator: Operator
+    operands: tuple[Node, ...]
+
+    def values(self, leaves: Leaves) -> Values:
+        """Return the result for each trajectory, ``[K]``."""
+        values: list[Values] = []
+        for operand in self.operands:
+            values.append(operand.values(leaves))
+            # Of one trajectory the others are not asked where the first decides.
+            is_joined = leaves.trajectory is not None and self.operator in ("&", "|")
+            if is_joined and bool(values[-1]) is (self.operator == "|"):
+                return values[-1]
+        result: Values = apply(self.operator, values)
+        return result
+
+
+def apply(sign: Operator, values: list[Any]) -> Any:
+    """Return the result of an operator, a Python value where all operands are."""
+    function = OPERATORS[sign]
+    with np.errstate(all="ignore"):  # NaN is a value, and infinity what is above a type
+        result = reduce(function, values) if len(values) > 1 else function(*values)
+    return result.item() if isinstance(result, np.generic) else result
+
+
+def keys_of(tree: Node) -> Keys | None:
+    """Return the entries that a tree reads; None where a function says nothing of them."""
+    if isinstance(tree, Operation):
+        keys = [*map(keys_of, tree.operands)]
+        return None if None in keys else frozenset().union(*filter(None, keys))
+    if isinstance(tree, Function):
+        return tree.keys
+    return frozenset({nested(tree.key)} if isinstance(tree, Reduced | RowsCompared) else ())
+
+
+def reads_trajectories(tree: Node) -> bool:
+    """Return whether a tree has a function, which sees each trajectory whole."""
+    if isinstance(tree, Operation):
+        return any(map(reads_trajectories, tree.operands))
+    return isinstance(tree, Function)
+
+
+def holds(tree: Node, trajectory: Trajectory) -> bool:
+    """Return whether a condition is true of one trajectory."""
+    return bool(np.all(tree.values(leaves_of(trajectory))))
+
+
+def nested(key: Key) -> NestedKey:
+    """Return a key as TorchRL writes it: a name, or a tuple of several."""
+    return key[0] if len(key) == 1 else key
