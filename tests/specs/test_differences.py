@@ -154,6 +154,9 @@ def test_specs_of_other_classes_are_not_equal() -> None:
     assert ours.Unbounded((2,), dtype=torch.uint8) != ours.Bounded(
         info.min, info.max, (2,), dtype=torch.uint8
     )
+    with pytest.raises(AttributeError, match="no attribute 'n'"):
+        assert theirs.Binary(1, (1,)) != theirs.MultiCategorical([1, 1])
+    assert ours.Binary(1, (1,)) != ours.MultiCategorical([1, 1])
 
 
 def test_stacking_specs_that_differ_is_refused() -> None:
