@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection, is_tensorclass
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.encoding.batches import as_one, map_rows, stack_rows
+from datasets_cli.replay.encoding.description import Description, describe
 from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.encoding.json_files import write_state
-from datasets_cli.replay.encoding.structures import to_numbered
 from datasets_cli.replay.encoding.write_folder import as_tensordict, plan_files, write_files
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.keeping.draws import write_draws
@@ -84,13 +85,23 @@ def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None
         rows = hook(rows)
     found = as_tensordict(rows) if is_tensorclass(rows) else rows
     if not is_tensordict and not isinstance(found, TensorDictBase):
-        return to_numbered(found, storage.ndim)
+        return to_columns(found, storage.ndim)
     if not isinstance(found, TensorDictBase) or not found.batch_size:
         raise UsageError(
             f"Only rows that are TensorDicts can be dumped of such rows, not {outline(rows)}, "
             "which a hook returned. Let it return rows [steps, ...]."
         )
     return found, None
+
+
+def to_columns(rows: Rows, ndim: int) -> tuple[TensorDict, Description]:
+    """Return the tensors of rows under their numbers ``[*rows]``, and what the rows are."""
+    description, columns = describe(rows, only_tensors=True)
+    sizes = {tuple(column.shape[:ndim]) for column in columns}
+    if len(sizes) != 1 or min(column.ndim for column in columns) < ndim:
+        raise UsageError(f"Expected tensors of the same number of rows; found the sizes {sizes}.")
+    named = {str(number): column for number, column in enumerate(columns)}
+    return TensorDict(named, sizes.pop()), description
 
 
 def _is_of_tensors(row: Any) -> bool:

@@ -16,6 +16,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.encoding.batches import stack_rows
+from datasets_cli.replay.encoding.description import Description, restore
 from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
     check_folder,
@@ -24,7 +25,6 @@ from datasets_cli.replay.encoding.json_files import (
     wrong,
 )
 from datasets_cli.replay.encoding.read_folder import read_tensordict
-from datasets_cli.replay.encoding.structures import from_numbered, to_numbered
 from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset
 from datasets_cli.replay.keeping.draws import read_generator, read_sampler
@@ -34,6 +34,7 @@ from datasets_cli.replay.keeping.dump import (
     STRUCTURE,
     WRITER_META,
     Hook,
+    to_columns,
 )
 from datasets_cli.replay.keeping.dump_folder import (
     DATASET,
@@ -61,15 +62,21 @@ def read_counts(folder: Path) -> StateDict:
     return read_state(folder / ROWS_META, SETTINGS_BYTES)
 
 
-def in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
+def _in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
     """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from."""
     try:
-        return from_numbered(structure, rows)
+        return _from_columns(structure, rows)
     except ValueError as error:
         raise DamagedDataset(
             f"{folder / ROWS_META}: {STRUCTURE} is not that of these rows: {error}. Dump the "
             "buffer again."
         ) from error
+
+
+def _from_columns(structure: Description, rows: TensorDictBase) -> Rows:
+    """Return the rows that ``to_columns`` took apart."""
+    numbers = range(len(list(rows.keys())))
+    return restore(structure, [rows.get(str(number)) for number in numbers])
 
 
 def _is_ours(known: StateDict) -> bool:
@@ -222,10 +229,10 @@ def _hooked(
     """Return what hooks made of the rows that were dumped, and of their structure if they have
     one.
     """
-    given: Rows = rows if structure is None else in_structure(folder, structure, rows)
+    given: Rows = rows if structure is None else _in_structure(folder, structure, rows)
     for hook in hooks:
         given = hook(given)
-    return (given, None) if structure is None else to_numbered(given, ndim)
+    return (given, None) if structure is None else to_columns(given, ndim)
 
 
 def _columns(
@@ -236,9 +243,10 @@ def _columns(
         if tensorclass is not None:
             raise UsageError("The rows are tensors, which cannot be made a tensorclass.")
         if storage.takes_lists:
-            return storage.flatten([from_numbered(structure, row) for row in rows.unbind(0)])
+            return storage.flatten([_from_columns(structure, row) for row in rows.unbind(0)])
         time = storage.ndim - 1
-        return storage.flatten(from_numbered(structure, rows.transpose(0, time) if time else rows))
+        rows = rows.transpose(0, time) if time else rows
+        return storage.flatten(_from_columns(structure, rows))
     if isinstance(rows, LazyStackedTensorDict) and not storage.takes_lists:
         rows = stack_rows(list(rows.unbind(0)))
     made: Any = as_class(rows, tensorclass)

@@ -11,9 +11,8 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.encoding.batches import map_rows
+from datasets_cli.replay.encoding.description import describe, restore
 from datasets_cli.replay.encoding.form import check_leading, form_of
-from datasets_cli.replay.encoding.plain_rows import from_plain, to_plain
 from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
 from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
@@ -24,7 +23,7 @@ from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
 
-STATE_FORMAT = 2
+STATE_FORMAT = 3
 
 AGAIN = "Save the state again."
 
@@ -36,10 +35,13 @@ def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
         return {"dataset": dataset}
     if not is_writable(storage):
         return {}
-    rows = storage.contents() if len(storage) else None
+    rows = None
+    if len(storage):
+        description, columns = describe(storage.contents())
+        rows = {"description": description, "columns": _copied(storage, columns)}
     return {
         "format": STATE_FORMAT,
-        "rows": to_plain(copied(rows) if storage.takes_lists else rows),
+        "rows": rows,
         "max_size": storage.max_size,
         "writer": writer.state_dict(),
     }
@@ -98,9 +100,7 @@ def _plan_rows(
     try_state(writer, place, "The state's writer", UsageError, AGAIN)
     if not isinstance(place, dict):
         raise UsageError(f"The state's writer is a {type(place).__name__}, not a dict. {AGAIN}")
-    rows = _rows_in(state, tensorclass)
-    if storage.takes_lists and rows is not None:
-        rows = copied(rows)
+    rows = _rows_in(storage, state, tensorclass)
     _check_places(writer, place, *_counted(storage, rows), storage.max_size)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = None if rows is None else storage.flatten(rows)
@@ -146,24 +146,27 @@ def _check_places(
         )
 
 
-def copied(rows: Rows) -> Rows:
-    """Return rows, of any structure, whose tensors share no memory with these."""
-    return map_rows(lambda part: part.clone() if hasattr(part, "clone") else part, rows)
+def _copied(storage: WritableStorage, columns: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return tensors that share no memory with a storage, which keeps those of a list as given."""
+    return [column.clone() for column in columns] if storage.takes_lists else columns
 
 
-def _rows_in(state: StateDict, tensorclass: Any) -> Rows:
+def _rows_in(storage: WritableStorage, state: StateDict, tensorclass: Any) -> Rows:
     """Return the rows of a state."""
     if (version := state.get("format")) != STATE_FORMAT:
         raise UsageError(
             f"The state has format {version!r}, and this program reads {STATE_FORMAT}. Save the "
             "state again; where a newer program saved it, upgrade."
         )
+    if state["rows"] is None:
+        return None
     try:
-        rows = from_plain(state["rows"])
+        columns = _copied(storage, state["rows"]["columns"])
+        rows = restore(state["rows"]["description"], columns)
     except WRONG_STATE as error:
         raise UsageError(
             f"The rows of the state are not as state_dict() returns them: {error!r}. Save it again."
         ) from error
     if isinstance(rows, list):
         return [as_class(row, tensorclass) for row in rows]
-    return rows if rows is None else as_class(rows, tensorclass)
+    return as_class(rows, tensorclass)

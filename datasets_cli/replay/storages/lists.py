@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.encoding.batches import batch_size_of, lazy_stack, stack_rows
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.encoding.batches import batch_size_of, lazy_stack, map_rows, stack_rows
+from datasets_cli.replay.encoding.description import PackedRows, pack
 from datasets_cli.replay.encoding.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LIST, takes
@@ -56,6 +58,18 @@ class ListStorage(WritableStorage):
         if not isinstance(data, Sequence) or isinstance(data, str):
             raise UsageError(f"A list storage takes a list of rows, not {type(data).__name__}.")
         return [list(data)]
+
+    def __getstate__(self) -> StateDict:
+        # Rows are often parts of one tensor, of which a pickle would have all of it, each time.
+        try:
+            return vars(self) | {"_items": pack(self._items)}
+        except UsageError:  # objects of other kinds are pickled by their own means
+            return vars(self) | {"_items": map_rows(_owned, self._items)}
+
+    def __setstate__(self, state: StateDict) -> None:
+        vars(self).update(state)
+        if isinstance(packed := state["_items"], PackedRows):
+            self._items = packed.restored()
 
     def write(self, rows: slice | torch.Tensor, columns: list[list[Rows]]) -> None:
         """Put items into rows."""
@@ -142,6 +156,12 @@ class ListStorage(WritableStorage):
         if any(number.numel() != 1 for number in numbers):
             raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
         return stack_tensors([number.reshape(1) for number in numbers])
+
+
+def _owned(part: Any) -> Any:
+    """Return a copy of tensors, which has no other memory than theirs; anything else as it is."""
+    is_copied = is_tensor_collection(part) or isinstance(part, torch.Tensor)
+    return part.clone() if is_copied and not part.requires_grad else part
 
 
 @takes(**LIST)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.replay.encoding.description import describe
+from datasets_cli.replay.encoding.description import tell_form
 from datasets_cli.replay.encoding.form import TensorDictForm
 from datasets_cli.replay.encoding.row_columns import RowColumns, empty_columns, empty_values
 from datasets_cli.replay.encoding.rows_form import RowsForm
@@ -144,7 +144,7 @@ def _shared_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
         for key, (dtype, size) in zip(keys, rows.tensor_types, strict=True)
     ]
     try:
-        sharing.allocate(leaves, rows.capacity, rows.width, describe(rows))
+        sharing.allocate(leaves, rows.capacity, rows.width, tell_form(rows))
     except SourceError as error:  # what these rows have for names is their user's to change
         raise UsageError(str(error)) from error
     return sharing.columns

@@ -15,7 +15,7 @@ import torch
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.encoding.batches import map_rows
-from datasets_cli.replay.encoding.description import from_description
+from datasets_cli.replay.encoding.description import form_told
 from datasets_cli.replay.encoding.form import check_leading, form_of
 from datasets_cli.replay.encoding.row_columns import (
     RowColumns,
@@ -198,7 +198,7 @@ class TensorRows(WritableStorage):
         if self.sharing is None or (rows is not None and rows.tensors):
             return
         if self.sharing.find_form():
-            form = from_description(self.sharing.form) if rows is None else rows.form
+            form = form_told(self.sharing.form) if rows is None else rows.form
             self._use_rows(RowColumns(form, self.sharing.columns, []))
 
     def __getstate__(self) -> StateDict:

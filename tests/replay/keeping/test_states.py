@@ -242,15 +242,22 @@ def test_a_tensorclass_is_a_tensordict_in_the_state(tmp_path: Path, storage: Any
 
 
 @pytest.mark.parametrize(
-    "rows", [{"kind": "no"}, {"entries": {}}, {"kind": "tensordict"}, {"kind": []}]
+    "rows",
+    [
+        *({}, {"columns": []}, {"description": 0}, {"description": 0, "columns": []}, "x", 5),
+        {"description": {"no": []}, "columns": []},
+        {"description": {"TensorDict": [[1], []]}, "columns": [torch.ones(1)]},
+        {"description": {"list": [0, 0]}, "columns": [torch.ones(1)]},
+        {"description": {"TensorDict": 3}, "columns": []},
+    ],
 )
 def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(6))
     buffer.extend(steps(3))
     with pytest.raises(UsageError, match="not as state_dict"):
         buffer.load_state_dict(buffer.state_dict() | {"rows": rows})
-    for other in (1, 3, None):
-        with pytest.raises(UsageError, match=f"has format {other}, and this program reads 2. Save"):
+    for other in (1, 4, None):
+        with pytest.raises(UsageError, match=f"has format {other}, and this program reads 3. Save"):
             buffer.load_state_dict(buffer.state_dict() | {"format": other})
     assert len(buffer) == 3
 
@@ -275,8 +282,8 @@ def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: 
 
 
 def rows_of(count: int) -> dict[str, Any]:
-    entries = {"number": torch.arange(count)}
-    return {"kind": "tensordict", "batch_size": [count], "entries": entries}
+    description = {"TensorDict": [[count], [["number", 0]]]}
+    return {"description": description, "columns": [torch.arange(count)]}
 
 
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
@@ -297,7 +304,11 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "more rows than fit": ("random", {"rows": rows_of(50)}),
     "no size": ("random", {"max_size": None}),
-    "no stack": ("random", {"rows": {"kind": "stack", "items": [], "dim": 0}}),
+    "no stack": (
+        "random",
+        {"rows": {"description": {"LazyStackedTensorDict": [0, []]}, "columns": []}},
+    ),
+    "no tensors": ("random", {"rows": rows_of(1) | {"columns": ["x"]}}),
     "a number": ("random", {"rows": 5}),
     "text": ("random", {"rows": "x"}),
     "no ranks": ("highest", {"writer": {"ranks": None}}),
@@ -373,4 +384,4 @@ def test_a_state_shares_no_memory_with_a_list_of_rows() -> None:
     other.load_state_dict(state)
     for number in range(5):
         other.storage.item(number)["number"].fill_(7)
-    assert [int(row["entries"]["number"]) for row in state["rows"]] == [*range(5)]
+    assert [*map(int, state["rows"]["columns"])] == [*range(5)]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tensordict import NonTensorStack, TensorDict
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    tensorclass,
+)
 
 from datasets_cli import (
     LazyTensorStorage,
@@ -87,3 +96,59 @@ def test_rows_without_trajectories_say_so() -> None:
 def test_a_list_without_room_is_refused() -> None:
     with pytest.raises(UsageError, match="max_size must be a whole number from 1 on, not 0"):
         ListStorage(0)
+
+
+@tensorclass
+class Step:
+    number: torch.Tensor
+
+
+def pickled(rows: Any) -> tuple[int, Any]:
+    """Return the size of a pickle of a list storage with rows, and what it comes back with."""
+    storage = ListStorage()
+    storage.write(slice(0, len(rows)), [list(rows)])
+    content = pickle.dumps(storage)
+    return len(content), pickle.loads(content).contents()
+
+
+NUMBERS = torch.arange(4000)
+NAMED = TensorDict({"number": NUMBERS, "in": {"wide": torch.ones(4000, 2)}}, [4000])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        NUMBERS.unbind(0),
+        [{"a": (number, "text")} for number in NUMBERS],
+        NAMED.unbind(0),
+        Step(NUMBERS, batch_size=[4000]).unbind(0),
+        NUMBERS.float().requires_grad_().detach().unbind(0),
+    ],
+)
+def test_a_pickle_grows_with_the_rows_and_not_with_their_square(rows: Any) -> None:
+    few, many = pickled(rows[:400])[0], pickled(rows[:4000])[0]
+    assert many < 12 * few
+    found = pickled(rows[:3])[1]
+    assert [type(row) for row in found] == [type(row) for row in rows[:3]]
+    assert repr(found) == repr(list(rows[:3]))
+
+
+Two = namedtuple("Two", "a b")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(1, "text", b"b", None, 2.5, np.float64(1.5), np.arange(3), {1: [2, (3,)]}, {4}),
+        *(Two(torch.ones(1), 2), torch.nn.Parameter(torch.ones(2)), torch.ones(2).to_sparse()),
+        *(torch.arange(3).to(torch.uint16), torch.ones(2, dtype=torch.complex64).conj()),
+        *(torch.empty(2, 0), TensorDict({"n": NonTensorData({"a": 1})}, [], device="cpu")),
+        *(TensorDict({"n": NonTensorStack("a", "b")}, [2], names=["time"]),),
+        LazyStackedTensorDict(TensorDict({"a": torch.ones(1)}), TensorDict({"a": torch.ones(2)})),
+    ],
+    ids=repr,
+)
+def test_any_row_comes_back_from_a_pickle_as_it_was(row: Any) -> None:
+    [found] = pickled([row])[1]
+    assert type(found) is type(row) and repr(found) == repr(row)
+    assert getattr(found, "names", None) == getattr(row, "names", None)
