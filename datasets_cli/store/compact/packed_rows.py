@@ -7,15 +7,14 @@ from functools import cached_property
 import torch
 
 from datasets_cli.damage import damaged
-from datasets_cli.store.compact.dtype_views import DtypeViews
 from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.gathered_records import GatheredRecords, PairFields
+from datasets_cli.store.compact.gathered_records import DtypeViews, GatheredRecords, PairFields
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.store.schema.columns import EPISODE, Key, successor_of
 from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.store.schema.mapping import DeviceOptions, Files
-from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.schema.tree import Slot, Tree, TreePlan, entry
 
 
 class RowMap:
@@ -87,7 +86,7 @@ class CompactRows:
         self._pairs = records.view(word).as_strided(
             (max(0, record.num_records - 1), 2 * words), (words, 1)
         )
-        self._plan = TreePlan(sorted(_keys_of(record)))
+        self._plan = TreePlan(sorted(column.key for column in record.columns))
         self._views = DtypeViews(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
@@ -206,24 +205,9 @@ class CompactRows:
                     raise
                 return frames.view(len(index), length + 1, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.
-        return stack_tensors(
-            [
-                *(
-                    self._at(key, index - torch.clamp(age, max=n))
-                    for n in range(length - 1, -1, -1)
-                ),
-                self._at(successor_of(key), index),
-            ],
-            dim=1,
-        )
-
-    def _at(self, key: Key, index: torch.Tensor) -> torch.Tensor:
-        tree = self.gather(index)
-        for name in key[:-1]:
-            tree = tree[name]
-        leaf = tree[key[-1]]
-        assert isinstance(leaf, torch.Tensor)
-        return leaf
+        rows = (index - torch.clamp(age, max=n) for n in range(length - 1, -1, -1))
+        leaves = [entry(self.gather(each), key) for each in rows]
+        return stack_tensors([*leaves, entry(self.gather(index), successor_of(key))], dim=1)
 
     def _constants_of(self, record: Record) -> tuple[list[Zeros], list[Constant]]:
         """Return the columns that are zero, by row shape and type, and the others' values."""
@@ -239,14 +223,3 @@ class CompactRows:
             else:
                 zeros.setdefault((column.shape, dtype), []).append(slot)
         return [(*key, slots) for key, slots in zeros.items()], others
-
-
-def _keys_of(record: Record) -> list[Key]:
-    """Return the keys of a batch."""
-    keys = [field.column.key for field in record.fields]
-    keys += [field.successor for field in record.fields if field.successor]
-    keys += [field.column.key for field in record.constants]
-    keys += [column.key for column in record.made]
-    keys += [field.column.key for field in record.frames]
-    keys += [field.successor for field in record.frames if field.successor]
-    return keys

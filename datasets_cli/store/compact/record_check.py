@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from datasets_cli.store.compact.records import Field, FrameField, Record
+from datasets_cli.store.compact.records import Record
 from datasets_cli.store.schema.columns import EPISODE, Column, show_key
 from datasets_cli.store.schema.element_types import ITEM_BYTES
 
@@ -68,7 +68,7 @@ def _check_constants(record: Record) -> None:
 
 
 def _check_columns(record: Record, columns: Sequence[Column]) -> None:
-    found = sorted(_columns(record), key=lambda column: column.key)
+    found = sorted(record.columns, key=lambda column: column.key)
     expected = sorted(columns, key=lambda column: column.key)
     if found == expected:
         return
@@ -79,15 +79,3 @@ def _check_columns(record: Record, columns: Sequence[Column]) -> None:
                 f"record: it holds {counts[1]} of {show_key(one.key)} ({one.dtype} "
                 f"{list(one.shape)}), the manifest's columns {counts[0]}"
             )
-
-
-def _columns(record: Record) -> Iterator[Column]:
-    """Yield every column that a record gives, successors among them."""
-    fields: tuple[Field | FrameField, ...] = (*record.fields, *record.frames)
-    for field in fields:
-        yield field.column
-        if field.successor is not None:
-            yield Column(field.successor, field.column.dtype, field.column.shape)
-    for constant in record.constants:
-        yield constant.column
-    yield from record.made

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 from datasets_cli.checked_json import whole
@@ -77,6 +78,11 @@ class FrameField(JsonForm):
         """The file of the frames that the others are compressed against; not always there."""
         return f"{self.filename}.dictionary"
 
+    def files_in(self, folder: Path) -> list[str]:
+        """Return those of the three files that a folder has."""
+        names = (self.filename, self.offsets, self.dictionary)
+        return [name for name in names if (folder / name).exists()]
+
 
 @dataclass(frozen=True)
 class Record(JsonForm):
@@ -91,6 +97,23 @@ class Record(JsonForm):
     made: tuple[Column, ...]
     frames: tuple[FrameField, ...]
 
+    @property
+    def columns(self) -> list[Column]:
+        """Every column that a record gives, successors among them."""
+        fields: tuple[Field | FrameField, ...] = (*self.fields, *self.frames)
+        columns = [column for field in fields for column in columns_of(field)]
+        return [*columns, *(field.column for field in self.constants), *self.made]
+
+    @property
+    def pair_fields(self) -> list[tuple[int, Column]]:
+        """Where each column begins in the bytes of a pair of records, and the column."""
+        # A shared successor is the same field of the pair's second record.
+        return [
+            (number * self.size + field.offset, column)
+            for field in self.fields
+            for number, column in enumerate(columns_of(field))
+        ]
+
     def only(self, keys: frozenset[Key]) -> Record:
         """Return the record with what it takes to give these keys, at the same offsets."""
         return replace(
@@ -100,6 +123,13 @@ class Record(JsonForm):
             made=tuple(column for column in self.made if column.key in keys),
             frames=tuple(f for f in self.frames if f.column.key in keys or f.successor in keys),
         )
+
+
+def columns_of(field: Field | FrameField) -> list[Column]:
+    """Return the column of a field and, where it shares its values, the successor column."""
+    if field.successor is None:
+        return [field.column]
+    return [field.column, replace(field.column, key=field.successor)]
 
 
 def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:

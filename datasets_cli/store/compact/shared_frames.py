@@ -10,9 +10,9 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.frame_writer import FrameSegments, FrameWriter, join_segments
+from datasets_cli.store.compact.frame_writer import FrameSegments, FrameWriter
 from datasets_cli.store.compact.records import FrameField
-from datasets_cli.store.schema.columns import Column, Key, show_key, successor_of
+from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.frame_table import FrameRun
 from datasets_cli.store.schema.trajectories import record_of
 
@@ -44,52 +44,15 @@ class PackedFrames:
                 self._segments.close()
 
 
-class DeferredFrameColumn:
-    """The frames of one column and its successor, which others write into segments."""
-
-    def __init__(self, folder: Path, column: Column) -> None:
-        successor = Column(successor_of(column.key), column.dtype, column.shape)
-        self.columns = (column, successor)
-        self.field = FrameField(column, successor.key)
-        self.path = folder / self.field.filename
-        self._folder = folder
-
-    @property
-    def filenames(self) -> list[str]:
-        """The files written."""
-        return _files(self._folder, self.field)
-
-    def finish(self, num_records: int) -> None:
-        """Join the segments, which must hold one frame per record."""
-        join_segments(self.path, num_records)
-
-
-def _files(folder: Path, field: FrameField) -> list[str]:
-    names = [field.filename + end for end in ("", ".offsets", ".dictionary")]
-    return [name for name in names if (folder / name).exists()]
-
-
 class SharedFrames:
     """The frames of one column and its successor, each frame once."""
 
-    def __init__(self, folder: Path, id: str, column: Column, successor: Column | None) -> None:
+    def __init__(self, path: Path, id: str, field: FrameField) -> None:
         self._id = id
-        self.columns = (column,) if successor is None else (column, successor)
-        self.field = FrameField(column, None if successor is None else successor.key)
-        self._folder = folder
-        self.path = folder / self.field.filename
-        self._writer = FrameWriter(self.path, column.row_bytes)
+        self.path = path
+        self.field = field
+        self._writer = FrameWriter(path, field.column.row_bytes)
         self._expected: np.ndarray | None = None
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys whose values these frames are."""
-        return tuple(column.key for column in self.columns)
-
-    @property
-    def filenames(self) -> list[str]:
-        """The files written."""
-        return _files(self._folder, self.field)
 
     def write(self, rows: Mapping[Key, np.ndarray], is_end: np.ndarray, first_row: int) -> None:
         """Add the frames of rows, and after each trajectory's last one its successor."""

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.compact.dictionary import SAMPLED_FRAMES
-from datasets_cli.store.compact.frame_writer import (
-    make_dictionary,
-)
+from datasets_cli.store.compact.frame_writer import join_segments, make_dictionary
 from datasets_cli.store.compact.packing import pack
-from datasets_cli.store.compact.records import (
-    RECORDS,
-    ROW_MAP,
-    is_frame,
-)
-from datasets_cli.store.compact.shared_frames import (
-    DeferredFrameColumn,
-    PackedFrames,
-    SharedFrames,
-)
+from datasets_cli.store.compact.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
+from datasets_cli.store.compact.shared_frames import PackedFrames, SharedFrames
 from datasets_cli.store.schema.columns import (
     DONE,
     Column,
@@ -46,8 +37,8 @@ class CompactWriter:
         self.folder = folder
         self.id = id
         self._leaves = TedWriter(folder / "leaves", id, offsets)
-        self._frames: dict[Key, SharedFrames] | None = None
-        self._deferred: list[DeferredFrameColumn] = []
+        self._frames: list[SharedFrames] | None = None
+        self._deferred: list[FrameField] = []
 
     @property
     def num_rows(self) -> int:
@@ -61,10 +52,10 @@ class CompactWriter:
         if self._frames:
             ends = self._ends(rows)
             with disk_errors(self.folder):
-                for frames in self._frames.values():
+                for frames in self._frames:
                     with one_file_each(frames.path, frames.field.column.key):
                         frames.write(rows, ends, self.num_rows)
-        taken = {key for frames in self._frames.values() for key in frames.keys}
+        taken = {column.key for frames in self._frames for column in columns_of(frames.field)}
         small = {key: values for key, values in rows.items() if key not in taken}
         if small:
             self._leaves.write(small)
@@ -75,33 +66,34 @@ class CompactWriter:
         self, column: Column, offsets: np.ndarray, sample: Callable[[int], np.ndarray]
     ) -> PackedFrames:
         """Return where to write a column's frames; see ``TedWriter.add_frames``."""
-        frames = DeferredFrameColumn(self.folder, column)
-        self._deferred.append(frames)
+        field = FrameField(column, successor_of(column.key))
+        self._deferred.append(field)
+        path = self.folder / field.filename
         with disk_errors(self.folder):
-            dictionary = make_dictionary(frames.path, sample(SAMPLED_FRAMES))
-        return PackedFrames(frames.path, column.row_bytes, dictionary, offsets)
+            dictionary = make_dictionary(path, sample(SAMPLED_FRAMES))
+        return PackedFrames(path, column.row_bytes, dictionary, offsets)
 
     def finish(self, extra_files: Mapping[str, bytes]) -> Written:
         """Pack the leaves, flush everything to the disk and hash it; see ``TedWriter.finish``."""
         offsets = self._leaves.complete()
-        frames: list[SharedFrames | DeferredFrameColumn] = [
-            *(self._frames or {}).values(),
-            *self._deferred,
-        ]
         with disk_errors(self.folder):
-            for frame in frames:
-                with one_file_each(frame.path, frame.field.column.key):
-                    frame.finish(num_records(offsets))
+            for frames in self._frames or ():
+                with one_file_each(frames.path, frames.field.column.key):
+                    frames.finish(num_records(offsets))
+            for field in self._deferred:
+                path = self.folder / field.filename
+                with one_file_each(path, field.column.key):
+                    join_segments(path, num_records(offsets))
             columns = self._leaves.columns
-            fields = tuple(frame.field for frame in frames)
+            fields = (*(frames.field for frames in self._frames or ()), *self._deferred)
             record = pack(self._leaves.folder, columns, fields, offsets, self.folder)
             statistics = self._leaves.statistics(offsets)
             shutil.rmtree(self._leaves.folder, ignore_errors=True)  # none if all are frames
-            names = [RECORDS, ROW_MAP, *(name for frame in frames for name in frame.filenames)]
+            names = [RECORDS, ROW_MAP]
+            names += [name for field in fields for name in field.files_in(self.folder)]
             files = write_beside(self.folder, names, offsets, extra_files)
-        columns = tuple(
-            sorted((*columns, *(c for f in frames for c in f.columns)), key=lambda c: c.key)
-        )
+        columns += tuple(column for field in fields for column in columns_of(field))
+        columns = tuple(sorted(columns, key=lambda column: column.key))
         return Written(
             "compact", self.num_rows, len(offsets) - 1, columns, files, statistics, record.to_json()
         )
@@ -109,7 +101,7 @@ class CompactWriter:
     def close(self) -> None:
         """Close every file; what was written is of no use unless ``finish`` returned."""
         self._leaves.close()
-        for frames in (self._frames or {}).values():
+        for frames in self._frames or ():
             frames.close()
 
     def _ends(self, rows: Mapping[Key, np.ndarray]) -> np.ndarray:
@@ -119,19 +111,15 @@ class CompactWriter:
         stop = self.num_rows + len(next(iter(rows.values())))
         return ends_of(self._leaves.offsets, self.num_rows, stop)
 
-    def _open_frames(self, rows: Mapping[Key, np.ndarray]) -> dict[Key, SharedFrames]:
+    def _open_frames(self, rows: Mapping[Key, np.ndarray]) -> list[SharedFrames]:
         columns = {key: column_of(key, values) for key, values in rows.items()}
-        return {
-            key: SharedFrames(self.folder, self.id, column, _successor(column, columns))
-            for key, column in columns.items()
-            if is_frame(column.dtype, column.shape)
-            and not (key[0] == "next" and _successor(columns.get(key[1:]), columns))
+        frames = {key: c for key, c in columns.items() if is_frame(c.dtype, c.shape)}
+        # Which of them have the same frames one step later.
+        successors = {
+            key: successor
+            for key, column in frames.items()
+            if columns.get(successor := successor_of(key)) == replace(column, key=successor)
         }
-
-
-def _successor(column: Column | None, columns: Mapping[Key, Column]) -> Column | None:
-    """Return the column of the same frames one step later, if there is one."""
-    found = columns.get(successor_of(column.key)) if column else None
-    if column is None or found is None or found.shape != column.shape:
-        return None
-    return found if found.dtype == column.dtype else None
+        own = [column for key, column in frames.items() if key not in successors.values()]
+        fields = [FrameField(column, successors.get(column.key)) for column in own]
+        return [SharedFrames(self.folder / field.filename, self.id, field) for field in fields]

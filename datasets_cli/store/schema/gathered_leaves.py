@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,23 +33,18 @@ class GatheredLeaves:
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
-        return self.new_arrays(start, stop)[0]
+        return self.nodes(start, stop)[0]
 
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors."""
         # Each has the memory of these rows alone, so that what is pickled is not the whole block.
-        return self.new_tree(start, stop)[0]
+        return self.nodes(start, stop, to_tensor)[0]
 
-    def new_arrays(self, start: int, stop: int) -> list[Tree]:
-        """Return the plan's dicts with the leaves in them; the first is the root."""
+    def nodes(
+        self, start: int, stop: int, form: Callable[[np.ndarray], Any] = np.asarray
+    ) -> list[Tree]:
+        """Return the plan's dicts with these rows in them; the first is the root."""
         nodes = self.plan.new()
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
-            nodes[node][name] = leaf[start:stop]
-        return nodes
-
-    def new_tree(self, start: int, stop: int) -> list[Tree]:
-        """Return the plan's dicts with tensors in them; the first is the root."""
-        nodes = self.plan.new()
-        for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
-            nodes[node][name] = to_tensor(leaf[start:stop])
+            nodes[node][name] = form(leaf[start:stop])
         return nodes

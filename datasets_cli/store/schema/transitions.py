@@ -22,13 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.store.schema.columns import (
-    DONE,
-    TERMINATED,
-    TRAJECTORY_END,
-    TRUNCATED,
-    Key,
-)
+from datasets_cli.store.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 from datasets_cli.store.schema.steps import ROOT_FLAGS, Rows, StepCheck
 from datasets_cli.store.schema.texts import is_text
 
