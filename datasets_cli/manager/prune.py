@@ -103,8 +103,8 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
     """Return all that no installed dataset needs, without what a running process writes now."""
     # Only what is named or noted as this program does: the root may be a folder with more in it.
     return [
-        *(_leftover(STAGING, path) for path in root.all_staged()),
-        *(_leftover(TRASH, path, _id_in(path)) for path in root.all_trashed()),
+        *(_leftover(STAGING, path) for path in root.staged()),
+        *(_leftover(TRASH, path, _id_in(path)) for path in root.trashed()),
         *_downloads(root),
         *(_leftover(RUN, path, id) for id, path in root.partial_runs()),
         *_orphaned_tables(root),

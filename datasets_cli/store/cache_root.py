@@ -91,22 +91,14 @@ class CacheRoot:
         """Return a new folder name, on the same disk, for a dataset that is to go."""
         return self.path / "tmp" / f"trash-{_slug(id)}-{uuid.uuid4().hex}"
 
-    def staged(self, id: str) -> list[Path]:
-        """Return what processes that have ended left of copies of this id."""
-        found = sorted((self.path / "tmp").glob(f"{_slug(id)}-*"))
+    def staged(self, id: str = "") -> list[Path]:
+        """Return what processes that have ended left of copies of this id, or of any."""
+        found = self._temporary(_STAGING, f"{_slug(id)}-" if id else "")
         return [folder for folder in found if not _may_be_in_use(folder)]
 
-    def trashed(self, id: str) -> list[Path]:
-        """Return earlier copies of this id that a killed run left in the trash."""
-        return sorted((self.path / "tmp").glob(f"trash-{_slug(id)}-*"))
-
-    def all_staged(self) -> list[Path]:
-        """Return what processes that have ended left of copies of any id."""
-        return [path for path in self._temporary(_STAGING) if not _may_be_in_use(path)]
-
-    def all_trashed(self) -> list[Path]:
-        """Return every copy that a killed run left in the trash."""
-        return self._temporary(_TRASH)
+    def trashed(self, id: str = "") -> list[Path]:
+        """Return earlier copies of this id, or of any, that a killed run left in the trash."""
+        return self._temporary(_TRASH, f"trash-{_slug(id)}-" if id else "")
 
     def partial_runs(self) -> list[tuple[str, Path]]:
         """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder."""
@@ -120,9 +112,10 @@ class CacheRoot:
                 found.append((id, folder))
         return found
 
-    def _temporary(self, name: re.Pattern[str]) -> list[Path]:
+    def _temporary(self, name: re.Pattern[str], prefix: str) -> list[Path]:
         # The root may be a folder that has a tmp of somebody else's, as / has.
-        return sorted(path for path in (self.path / "tmp").glob("*") if name.fullmatch(path.name))
+        found = (self.path / "tmp").glob(f"{prefix}*")
+        return sorted(path for path in found if name.fullmatch(path.name))
 
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""

@@ -55,7 +55,9 @@ def commit_folder(
     """Write the manifest, bring everything to the disk and rename the folder."""
     with disk_errors(staging):
         write_manifest(staging, manifest)
-        _flush_folder(staging)
+        flush(staging / MANIFEST_FILENAME)
+        for path, _, _ in os.walk(staging):
+            flush(Path(path))
         is_committed = _put_in_place(staging, target, trash)
         flush(target.parent)
     return is_committed
@@ -162,13 +164,6 @@ def remove_empty_parents(folder: Path, top: Path) -> None:
             parent.rmdir()
         except OSError:
             return
-
-
-def _flush_folder(folder: Path) -> None:
-    """Bring the manifest and every folder of a finished dataset to the disk."""
-    flush(folder / MANIFEST_FILENAME)
-    for path, _, _ in os.walk(folder):
-        flush(Path(path))
 
 
 def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:

@@ -20,8 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from datasets_cli.store.schema.columns import Column
-from datasets_cli.store.schema.texts import TEXT, AnyColumn
+from datasets_cli.store.schema.texts import AnyColumn
 
 SUCCESSOR_RULE_VERSION = 1
 """Raised whenever the rule of ``store.schema.transitions`` gives other values."""
@@ -43,7 +42,7 @@ def content_of(
         **origin,
         "num_transitions": num_transitions,
         "num_trajectories": num_trajectories,
-        "schema": sorted([list(c.key), _type_of(c), list(c.shape)] for c in columns),
+        "schema": sorted([list(c.key), c.dtype, list(c.shape)] for c in columns),
     }
     return hashlib.sha256(canonical_json(identity)).hexdigest()
 
@@ -71,10 +70,6 @@ def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: in
         "arguments": dict(arguments),
         "seed": seed,
     }
-
-
-def _type_of(column: AnyColumn) -> str:
-    return column.dtype if isinstance(column, Column) else TEXT
 
 
 def canonical_json(value: Any) -> bytes:

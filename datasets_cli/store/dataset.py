@@ -29,7 +29,7 @@ from datasets_cli.store.schema.bits import to_array, torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.store.schema.tree import Tree, leaves_in
+from datasets_cli.store.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
 
@@ -129,7 +129,7 @@ class Dataset:
             index = torch.arange(start, min(start + step, len(self)))
             tree = rows.gather(index)
             for name, leaf in whole.items():
-                leaf[start : start + len(index)] = leaf_at(tree, name)
+                leaf[start : start + len(index)] = entry(tree, name)
         return whole
 
     def blocks(self) -> Iterator[dict[Key, np.ndarray]]:
@@ -171,15 +171,6 @@ class Dataset:
         check_memory(num_rows * row_bytes, self.manifest.id)
 
 
-def leaf_at(tree: Tree, key: Key) -> torch.Tensor:
-    """Return the leaf of a nested dict of rows that has a key."""
-    for name in key[:-1]:
-        tree = tree[name]
-    leaf = tree[key[-1]]
-    assert isinstance(leaf, torch.Tensor)
-    return leaf
-
-
 def open_dataset(
     folder: Path,
     device_options: DeviceOptions = ON_DISK,
@@ -188,21 +179,20 @@ def open_dataset(
     accept: Accept | None = None,
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``."""
+
     # All of it is open then: what happens to the folder later does not matter. A copy that takes
     # its place meanwhile is opened instead, so that never one's manifest meets another's files.
-    return read_one_copy(folder, lambda: _open(folder, device_options, text, accept))
+    def read() -> Dataset:
+        manifest = read_manifest(folder)
+        if accept is not None:
+            accept(manifest)
+        record = check_sizes(folder, manifest)
+        device = device_options.storage_device
+        if device is not None and device.type == "cpu":
+            check_memory(manifest.size_bytes, manifest.id)
+        return Dataset(folder, manifest, record, device_options, text)
 
-
-def _open(
-    folder: Path, device_options: DeviceOptions, text: bool, accept: Accept | None
-) -> Dataset:
-    manifest = read_manifest(folder)
-    if accept is not None:
-        accept(manifest)
-    record = check_sizes(folder, manifest)
-    if device_options.storage_device is not None and device_options.storage_device.type == "cpu":
-        check_memory(manifest.size_bytes, manifest.id)
-    return Dataset(folder, manifest, record, device_options, text)
+    return read_one_copy(folder, read)
 
 
 def check_memory(size_bytes: int, what: str) -> None:

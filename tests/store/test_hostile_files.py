@@ -24,7 +24,6 @@ from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.schema.mapping import DeviceOptions, TrajectoryTable
-from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import frames_of, pixel_rows, write
@@ -293,7 +292,7 @@ def test_a_wrong_index_of_the_caller_is_an_index_error(compact: Path) -> None:
 )
 def test_a_header_is_not_evaluated(header: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
-    write_offsets(path, np.array([0, 30, 31, 40]))
+    np.save(path, np.array([0, 30, 31, 40]))
     content = path.read_bytes()
     assert TrajectoryTable(path, 40, 3).read().tolist() == [0, 30, 31, 40]
     path.write_bytes(content[:10] + header.ljust(117)[:117] + b"\n" + content[128:])
@@ -303,7 +302,7 @@ def test_a_header_is_not_evaluated(header: bytes, tmp_path: Path) -> None:
 
 def test_offsets_whose_difference_overflows_do_not_rise(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
-    write_offsets(path, np.array([0, 2**63 - 1, -(2**63), 40]))
+    np.save(path, np.array([0, 2**63 - 1, -(2**63), 40]))
     with pytest.raises(DamagedDataset, match="trajectory 1 has no row"):
         TrajectoryTable(path, 40, 3).read()
 

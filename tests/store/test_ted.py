@@ -13,7 +13,7 @@ from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.mapping import TrajectoryTable
 from datasets_cli.store.schema.steps import Rows
-from datasets_cli.store.schema.trajectories import offsets_from_ends, write_offsets
+from datasets_cli.store.schema.trajectories import offsets_from_ends
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import TedWriter
 
@@ -263,7 +263,7 @@ def test_trajectory_without_an_end_is_refused() -> None:
 )
 def test_damaged_trajectory_table_is_refused(offsets: Any, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.npy"
-    write_offsets(path, np.array([0, 3, 7]))
+    np.save(path, np.array([0, 3, 7]))
     assert TrajectoryTable(path, 7, 2).read().tolist() == [0, 3, 7]
     np.save(path, np.array(offsets))
     with pytest.raises(DamagedDataset, match=r"trajectories\.npy"):

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from datasets_cli.store.dataset import Dataset, leaf_at
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.schema.columns import Column, rows_per_block
 from datasets_cli.store.schema.element_types import NUMPY_TYPES
+from datasets_cli.store.schema.tree import entry
 
 AS_FLOAT32 = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
@@ -41,5 +42,5 @@ def leaf_blocks(
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         index = torch.arange(start, stop) if rows is None else torch.from_numpy(rows[start:stop])
-        leaf = leaf_at(reader.gather(index), column.key)
+        leaf = entry(reader.gather(index), column.key)
         yield (leaf.float() if column.dtype in AS_FLOAT32 else leaf).cpu().numpy()

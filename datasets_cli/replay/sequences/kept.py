@@ -17,10 +17,11 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.dataset import Dataset, check_memory, leaf_at
+from datasets_cli.store.dataset import Dataset, check_memory
 from datasets_cli.store.rows.row_map import SelectedRowMap
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import REWARD, rows_per_block, show_key
+from datasets_cli.store.schema.tree import entry
 from datasets_cli.store.table_arrays import map_array, write_array
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def dataset_of_rows(storage: Storage) -> Dataset | None:
 
 def _rewards_of_dataset(dataset: Dataset) -> RewardRows:
     reader = dataset.rows_of(frozenset({REWARD}))  # no other leaf is read
-    return lambda start, stop: leaf_at(reader.gather(torch.arange(start, stop)), REWARD)
+    return lambda start, stop: entry(reader.gather(torch.arange(start, stop)), REWARD)
 
 
 def _rewards_of_storage(storage: Storage) -> RewardRows:

@@ -18,14 +18,14 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
-from datasets_cli.store.dataset import Accept, Dataset, leaf_at, open_dataset, warn_if_unverified
+from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.rows.protocol import Rows as LayoutRows
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.mapping import choose_device_options
 from datasets_cli.store.schema.texts import TEXT
-from datasets_cli.store.schema.tree import Tree, grow_tree
+from datasets_cli.store.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.text.reader import Values
 
 
@@ -118,7 +118,8 @@ class DatasetStorage(Storage):
             if not any(column.key == key for column in self.dataset.manifest.columns):
                 return super().entry(key, rows)
             self._leaves[key] = self.dataset.rows_of(frozenset({key}))
-        return leaf_at(self._leaves[key].gather(rows), key)
+        leaf: torch.Tensor = entry(self._leaves[key].gather(rows), key)
+        return leaf
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""

@@ -11,10 +11,11 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.orders.permutation import random_words
-from datasets_cli.store.dataset import Dataset, leaf_at
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.schema.bits import to_array
 from datasets_cli.store.schema.columns import EPISODE, Key, show_key
+from datasets_cli.store.schema.tree import entry
 
 NUMBERING: tuple[Key, ...] = (EPISODE, ("collector", "traj_ids"))
 """Leaves that number trajectories, and so differ between equal ones."""
@@ -91,7 +92,7 @@ def _digest(rows: Rows, leaves: list[Key], start: int, stop: int) -> bytes:
 def _bytes_of(rows: Rows, leaves: list[Key], index: np.ndarray) -> np.ndarray:
     """Return the bytes of rows int64 ``[B]``, uint8 ``[B, n]``."""
     tree = rows.gather(torch.from_numpy(np.ascontiguousarray(index)))
-    parts = (np.ascontiguousarray(to_array(leaf_at(tree, key).cpu())) for key in leaves)
+    parts = (np.ascontiguousarray(to_array(entry(tree, key).cpu())) for key in leaves)
     return np.concatenate([_as_bytes(part) for part in parts], axis=1)
 
 

@@ -19,15 +19,7 @@ from datasets_cli.store.schema.columns import (
     show_key,
 )
 from datasets_cli.store.schema.element_types import element_type
-from datasets_cli.store.schema.texts import (
-    TEXT,
-    AnyColumn,
-    TextColumn,
-    any_column,
-    as_text,
-    is_text,
-    type_name,
-)
+from datasets_cli.store.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
 
 Rows = dict[Key, np.ndarray]
 
@@ -96,9 +88,10 @@ class StepCheck:
             rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
         if rewards.ndim == 1:
             rewards = rewards[:, None]
+        found = TEXT if is_text(rewards) else rewards.dtype
         if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
-                f"{self.id}: rewards are {type_name(rewards)} {list(rewards.shape)}; "
+                f"{self.id}: rewards are {found} {list(rewards.shape)}; "
                 "expected one number per step."
             )
         return rewards
@@ -153,7 +146,7 @@ class StepCheck:
             raise SourceError(
                 f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
             )
-        shapes = {key: (_type(column), column.shape) for key, column in found.items()}
+        shapes = {key: (column.dtype, column.shape) for key, column in found.items()}
         before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:
@@ -163,9 +156,5 @@ class StepCheck:
             )
 
 
-def _type(column: AnyColumn) -> str:
-    return TEXT if isinstance(column, TextColumn) else column.dtype
-
-
 def _show(column: AnyColumn | None) -> str:
-    return "missing" if column is None else f"{_type(column)} {list(column.shape)}"
+    return "missing" if column is None else f"{column.dtype} {list(column.shape)}"

@@ -6,6 +6,7 @@ vocabulary of the dataset. On its way to the disk a column of text is a numpy ob
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,11 @@ class TextColumn(JsonForm):
     shape: Shape
 
     @property
+    def dtype(self) -> str:
+        """What stands for its element type where people read one."""
+        return TEXT
+
+    @property
     def codes(self) -> Column:
         """The column's rows as numbers of values, ``[N, *shape]``."""
         return Column(self.key, "int32", self.shape)
@@ -62,11 +68,6 @@ def any_column(key: Key, rows: np.ndarray) -> AnyColumn:
 def is_text(rows: np.ndarray) -> bool:
     """Tell whether rows are text: numpy's str or bytes, or objects, which must then be text."""
     return rows.dtype.kind in "OSU"
-
-
-def type_name(rows: np.ndarray) -> str:
-    """Return what people call the element type of rows."""
-    return TEXT if is_text(rows) else str(rows.dtype)
 
 
 def text_column(key: Key, rows: np.ndarray) -> TextColumn:
@@ -96,10 +97,17 @@ def text_files(texts: tuple[TextColumn, ...]) -> list[str]:
 
 def encode_text(value: str) -> bytes:
     """Return the bytes of a value, from which ``decode_text`` makes the same value."""
-    try:
+    if not is_escaped(value):
         return value.encode()
-    except UnicodeEncodeError:
-        return _escaped_bytes(value)
+    with suppress(UnicodeEncodeError):  # it has another lone surrogate
+        data = value.encode(errors="surrogateescape")
+        # Escapes of bytes that are UTF-8 after all would come back as the character they mean.
+        if decode_text(data) == value:
+            return data
+    raise SourceError(
+        f"The text {value[:80]!r} cannot be stored: expected characters, or surrogate escapes of "
+        "bytes that are not UTF-8, found another lone surrogate. Replace it, for example with '?'."
+    )
 
 
 def decode_text(data: bytes) -> str:
@@ -114,20 +122,6 @@ def is_escaped(value: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _escaped_bytes(value: str) -> bytes:
-    try:
-        data = value.encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        data = b""  # another value
-    # Escapes of bytes that are UTF-8 after all would come back as the character they mean.
-    if decode_text(data) == value:
-        return data
-    raise SourceError(
-        f"The text {value[:80]!r} cannot be stored: expected characters, or surrogate escapes of "
-        "bytes that are not UTF-8, found another lone surrogate. Replace it, for example with '?'."
-    )
 
 
 def _as_str(key: Key, value: Any) -> str:

@@ -9,8 +9,6 @@ Trajectory ``k`` is the rows ``offsets[k]`` up to, and not including, ``offsets[
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
@@ -74,8 +72,3 @@ def record_of(offsets: np.ndarray, trajectory: int, position: int) -> int:
     # offsets: int64 `[K + 1]`.
     # Each of the trajectories before this one has a step more than it has rows.
     return int(offsets[trajectory]) + trajectory + position
-
-
-def write_offsets(path: Path, offsets: np.ndarray) -> None:
-    """Write offsets int64 ``[K + 1]`` as a plain ``.npy`` file."""
-    np.save(path, offsets, allow_pickle=False)

@@ -35,7 +35,6 @@ from datasets_cli.store.schema.columns import (
 from datasets_cli.store.schema.element_types import row_data
 from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.store.schema.texts import TextColumn
-from datasets_cli.store.schema.trajectories import write_offsets
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
 
 if TYPE_CHECKING:
@@ -119,7 +118,11 @@ class TedWriter:
             self.close()
             if self.offsets is None:
                 self.offsets = find_offsets(self.folder, self._columns[DONE], self.num_rows)
-                self._write_episodes(self.offsets)
+                column = Column(EPISODE, "int64", ())
+                path = self.folder / column.filename
+                with one_file_each(path, EPISODE), path.open("xb") as file:
+                    write_episodes(file, self.offsets)
+                self._columns[EPISODE] = column
         return self.offsets
 
     @property
@@ -146,13 +149,6 @@ class TedWriter:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
 
-    def _write_episodes(self, offsets: np.ndarray) -> None:
-        column = Column(EPISODE, "int64", ())
-        path = self.folder / column.filename
-        with one_file_each(path, EPISODE), path.open("xb") as file:
-            write_episodes(file, offsets)
-        self._columns[EPISODE] = column
-
 
 def reward_column(columns: Iterable[Column]) -> Column | None:
     """Return ``next.reward`` if it is one number per row; a derived dataset's need not be."""
@@ -166,7 +162,7 @@ def write_beside(
 ) -> dict[str, dict[str, Any]]:
     """Write the trajectory table and small extra files; describe them and the files ``names``."""
     # offsets: trajectories int64 `[K + 1]`.
-    write_offsets(folder / TRAJECTORIES, offsets)
+    np.save(folder / TRAJECTORIES, offsets, allow_pickle=False)
     for name, data in extra_files.items():
         (folder / name).write_bytes(data)
     return describe_files(folder, [*names, TRAJECTORIES, *extra_files])
