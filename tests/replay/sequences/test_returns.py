@@ -23,7 +23,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.sequences import kept
 from datasets_cli.replay.sequences.kept import returns_to_go
 from datasets_cli.replay.sequences.returns import returns_dtype, returns_in_blocks
-from datasets_cli.store import cache_root, table_arrays
+from datasets_cli.sources import disk
+from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.store.ted.writer import TedWriter
@@ -215,7 +216,7 @@ def test_a_root_that_cannot_be_written_leaves_them_in_memory(
     def refuse(_: Path) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(table_arrays, "make_folder", refuse)
+    monkeypatch.setattr(disk, "make_folder", refuse)
     with caplog.at_level(logging.DEBUG):
         assert returns_of(folder, root)[:, 0].tolist() == expected()
     (record,) = [each for each in caplog.records if "is not kept" in each.message]
