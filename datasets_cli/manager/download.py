@@ -172,8 +172,7 @@ def _side_by_side(
     # Imported late, and once: what is installed already needs no network.
     from datasets_cli.install.room import Room
     from datasets_cli.install.side_by_side import Screen, Threads
-    from datasets_cli.sources.host_limits import HostLimits
-    from datasets_cli.sources.http import Http
+    from datasets_cli.sources.http import HostLimits, Http
 
     screen, hosts, room = Screen(told), HostLimits(), Room()
     # Threads wait for what the pool does: they learn that the run ends, and then the pool does.

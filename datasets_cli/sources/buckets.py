@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -78,7 +77,5 @@ def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
 
 
 def _object(item: dict[str, Any]) -> BucketObject:
-    checksums = {}
-    if "md5Hash" in item:
-        checksums["md5"] = binascii.hexlify(base64.b64decode(item["md5Hash"])).decode()
+    checksums = {"md5": base64.b64decode(item["md5Hash"]).hex()} if "md5Hash" in item else {}
     return BucketObject(str(item["name"]), int(item["size"]), checksums)

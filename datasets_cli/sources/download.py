@@ -92,8 +92,7 @@ class _Download:
         """Attempt until the file is complete."""
         # An attempt counts as a failure if it brought less than the lowest speed asks for the time
         # since the last one, pause included: else a server could send one byte each time for ever.
-        attempt = 0
-        restarts = 0
+        attempt = restarts = 0
         failed = self.http.clock()
         while True:
             before = self.partial.size
@@ -181,13 +180,12 @@ class _Download:
             self.partial.write(data)
             self.progress.fetching(self.resource.filename, digests.size, total)
         self.partial.flush()
-        if self._is_short(state, digests.size):
+        if state.size is None:
+            is_whole = self.accept_any or self.resource.accepts_size(digests.size)
+        else:
+            is_whole = digests.size >= state.size
+        if not is_whole:
             raise TransientError(f"{self.url} stopped at byte {digests.size} of {total}.")
-
-    def _is_short(self, state: DownloadState, size: int) -> bool:
-        if state.size is not None:
-            return size < state.size
-        return not (self.accept_any or self.resource.accepts_size(size))
 
     def _complete(
         self, state: DownloadState, digests: Digests, response: requests.Response | None = None

@@ -83,7 +83,6 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
 
 
 def _unreachable(text: str) -> NetworkError:
-    """Return an error whose message ends with the advice."""
     error = NetworkError(text)
     error.advice = UNREACHABLE
     return error
@@ -130,9 +129,7 @@ def check_status(
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Turn failures of the HTTP libraries into ``TransientError``; NetworkError if no retry
-    helps.
-    """
+    """Turn what HTTP libraries raise into ``TransientError``; NetworkError if no retry helps."""
     # The failures themselves are not shown with it: what they say has whole URLs in it.
     try:
         yield
@@ -146,11 +143,11 @@ def translated(url: str) -> Iterator[None]:
 
 
 def _failure(url: str, cause: BaseException) -> NetworkError:
-    """Return the error that a failure is, given what caused it."""
     if isinstance(cause, socket.gaierror):
-        host = host_of(url)
-        reason = f"no address is found for {host} ({cause.strerror or cause})"
-        failure = TransientError(f"{url} cannot be read: {reason}.")
+        host, reason = host_of(url), cause.strerror or cause
+        failure = TransientError(
+            f"{url} cannot be read: no address is found for {host} ({reason})."
+        )
         failure.unresolved = host
         return failure
     if isinstance(cause, TooSlow):
@@ -197,7 +194,6 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 def _body(url: str, response: requests.Response) -> bytes:
-    """Return the beginning of a refusal's body."""
     with translated(url):
         return response.raw.read(MAX_WORDS_BYTES, decode_content=True) or b""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ from datasets_cli.sources.failures import (
     host_of,
     translated,
 )
-from datasets_cli.sources.host_limits import HostLimits
 from datasets_cli.sources.pace import Limits
 from datasets_cli.sources.resource import NoSuchData
 from datasets_cli.sources.session import Session
@@ -35,6 +35,27 @@ TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
 MOST_PAGES = 100
 """Of one list; Hugging Face has 1,000 entries on each."""
+CONNECTIONS_A_HOST = 4
+"""As few as a browser has: publishers limit what one address asks for."""
+
+
+class HostLimits:
+    """Lets threads wait for their turn with a host; several clients may share it."""
+
+    def __init__(self, at_once: int = CONNECTIONS_A_HOST) -> None:
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        self._turns: dict[str, threading.BoundedSemaphore] = {}
+
+    @contextmanager
+    def turn(self, url: str) -> Iterator[None]:
+        """Wait until the host of an address has a connection to spare, and have it."""
+        # A thread has one turn at a time: with two, threads could wait for each other.
+        host = url.partition("://")[2].partition("/")[0]
+        with self._lock:
+            turns = self._turns.setdefault(host, threading.BoundedSemaphore(self._at_once))
+        with turns:
+            yield
 
 
 class Http:
@@ -72,7 +93,9 @@ class Http:
 
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
         """Return the JSON document at ``url``, trying mirrors first."""
-        return self._first_answer(url, read_document, no_such_data)
+        return self._first_answer(
+            url, lambda each: self._with_retries(each, read_document, no_such_data)
+        )
 
     def pages(self, url: str) -> Iterator[Any]:
         """Yield the JSON documents of a list that comes in pages, trying mirrors first."""
@@ -80,7 +103,9 @@ class Http:
         # more than 1,000 entries.
         page = url
         for _ in range(MOST_PAGES):
-            document, following = self._first_answer(page, partial(self._page, host_of(url)))
+            document, following = self._first_answer(
+                page, lambda each: self._with_retries(each, partial(self._page, host_of(url)))
+            )
             yield document
             if following is None:
                 return
@@ -96,35 +121,27 @@ class Http:
             self._session.check_downgrade(url, response.url, following)
         return read_document(url, response), following
 
-    def _first_answer(
-        self,
-        url: str,
-        read: Callable[[str, requests.Response], Answer],
-        no_such_data: NoSuchData | None = None,
-    ) -> Answer:
+    def has(self, url: str) -> bool:
+        """Return whether there is a file at ``url``; the first server that knows decides."""
+        return self._first_answer(url, self._has)
+
+    def _has(self, url: str) -> bool:
+        try:
+            return self._with_retries(url, lambda url, response: True)
+        except AccessError as error:
+            if error.missing:
+                return False
+            raise
+
+    def _first_answer(self, url: str, ask: Callable[[str], Answer]) -> Answer:
         """Return what the first server that answers says; mirrors are asked first."""
         failures: list[RldsError] = []
         for candidate in self.candidates(url):
             try:
-                with raised_limits(dict(self.config.limits)):
-                    return self._with_retries(candidate, read, no_such_data)
+                return ask(candidate)
             except OfflineError:
                 raise
             except (NetworkError, AccessError) as error:
-                failures.append(error)
-        raise all_failed(url, failures)
-
-    def has(self, url: str) -> bool:
-        """Tell whether there is a file at ``url``; the first server that knows decides."""
-        failures: list[RldsError] = []
-        for candidate in self.candidates(url):
-            try:
-                return self._with_retries(candidate, lambda url, response: True)
-            except OfflineError:
-                raise
-            except (NetworkError, AccessError) as error:
-                if isinstance(error, AccessError) and error.missing:
-                    return False
                 failures.append(error)
         raise all_failed(url, failures)
 
@@ -171,9 +188,7 @@ class Http:
                 yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:
-        """Sleep before the next attempt: as long as the server asks, else exponential with
-        jitter.
-        """
+        """Sleep as long as the server asks, else ever longer, before the next attempt."""
         if error.unresolved is not None:
             if error.unresolved in self._unresolved:
                 raise error

@@ -38,9 +38,7 @@ def content_length(response: requests.Response, url: str) -> int | None:
 def continued(
     response: requests.Response, offset: int, state: DownloadState, *, has_checksum: bool
 ) -> DownloadState:
-    """Check that a 206 continues exactly the bytes that are here; return their state and the
-    size.
-    """
+    """Check that a 206 continues exactly the bytes that are here; return their state."""
     content_range = response.headers.get("Content-Range", "")
     match = re.fullmatch("bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|[*])", content_range)
     if match is None or int(match[1]) != offset:
@@ -60,7 +58,5 @@ def continued(
 
 def is_whole(response: requests.Response, offset: int, state: DownloadState) -> bool:
     """Tell whether a 416 says that nothing is missing, where the size was not known before."""
-    content_range = response.headers.get("Content-Range")
-    return (
-        response.status_code == 416 and state.size is None and content_range == f"bytes */{offset}"
-    )
+    is_at_end = response.headers.get("Content-Range") == f"bytes */{offset}"
+    return response.status_code == 416 and state.size is None and is_at_end

@@ -42,8 +42,8 @@ def verify(
     version = ""
     try:
         content = resource.identify(digests.size, found)
-        known = next(iter(content.checksums), "size" if content.size is not None else "nothing")
-        checked, version = known, content.label
+        version = content.label
+        checked = next(iter(content.checksums), "size" if content.size is not None else "nothing")
     except IntegrityError as error:
         if not accept_any:
             raise type(error)(

@@ -40,7 +40,14 @@ class Session:
         place = url
         sent = {**_authorization(url), **headers}
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._get_one(place, sent)
+            _check_certificates(place)
+            response = self._session.get(
+                place,
+                proxies={"http": "", "https": ""} if is_on_this_machine(place) else None,
+                headers=sent,
+                stream=True,
+                timeout=self._timeout_seconds,
+            )
             target = self._target(url, place, response)
             if target is None:
                 return response
@@ -60,16 +67,6 @@ class Session:
                 "and change what is sent; expected an https address. Try another --mirror; "
                 "--allow-http (RLDS_ALLOW_HTTP=1) follows it all the same."
             )
-
-    def _get_one(self, place: str, headers: Mapping[str, str]) -> requests.Response:
-        _check_certificates(place)
-        return self._session.get(
-            place,
-            proxies={"http": "", "https": ""} if is_on_this_machine(place) else None,
-            headers=headers,
-            stream=True,
-            timeout=self._timeout_seconds,
-        )
 
     def _target(self, url: str, place: str, response: requests.Response) -> str | None:
         """Return the address that a redirect leads to; None where an answer is none."""
@@ -128,13 +125,9 @@ def _check_certificates(place: str) -> None:
 
 def _authorization(url: str) -> dict[str, str]:
     """Return the user's Hugging Face token, for that host only."""
-    token = os.environ.get("HF_TOKEN")
-    return {"Authorization": f"Bearer {token}"} if token and _is_hugging_face(url) else {}
-
-
-def _is_hugging_face(url: str) -> bool:
-    parts = urlsplit(url)
-    return parts.scheme == "https" and parts.hostname == "huggingface.co"
+    token, parts = os.environ.get("HF_TOKEN"), urlsplit(url)
+    is_theirs = parts.scheme == "https" and parts.hostname == "huggingface.co"
+    return {"Authorization": f"Bearer {token}"} if token and is_theirs else {}
 
 
 class _PublicLog(logging.Filter):

@@ -26,8 +26,7 @@ from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
-from datasets_cli.sources.host_limits import HostLimits
-from datasets_cli.sources.http import Http
+from datasets_cli.sources.http import HostLimits, Http
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.cache_root import CacheRoot
 from tests.catalogue.conftest import clear
