@@ -65,7 +65,6 @@ def _named(recipe: Recipe) -> Iterator[None]:
 
 
 def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:
-    """Return the entries that were fetched last, by name."""
     path = root.catalogue(recipe.family)
     try:
         return _by_name(decode(list[CatalogueEntry], json.loads(path.read_bytes())))

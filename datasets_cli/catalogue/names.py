@@ -16,7 +16,8 @@ from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id
 
 _VERSION = re.compile(r"-v(\d+)$")
-
+_OWN = {"recorded": "record", "derived": "preprocess"}
+"""Families of what users make, and the command that does."""
 
 GetWeb = Callable[[], Web]
 """Returns the network, which is imported when it is first needed."""
@@ -45,21 +46,15 @@ def resolve(
     options: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Return the dataset that a user means."""
+    options = options or {}
     found = _find(text, root, unlisted, web)
-    check_options(found.recipe, options or {})
-    return replace(found, name=found.recipe.variant(found.name, options or {}))
-
-
-def check_options(recipe: Recipe, options: Mapping[str, str]) -> None:
-    """Refuse options that a family does not declare."""
-    known = {option.name: option for option in recipe.options}
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        listed = ", ".join(f"{option.name}={option.value}" for option in known.values())
+    known = {option.name: f"{option.name}={option.value}" for option in found.recipe.options}
+    if unknown := [name for name in options if name not in known]:
         raise UsageError(
-            f"The family {recipe.family} has no option {', '.join(unknown)}. "
-            f"Expected: {listed or 'none, for it has no options'}."
+            f"The family {found.recipe.family} has no option {', '.join(unknown)}. "
+            f"Expected: {', '.join(known.values()) or 'none, for it has no options'}."
         )
+    return replace(found, name=found.recipe.variant(found.name, options))
 
 
 def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Resolved:
@@ -77,11 +72,13 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
     by_family = {
         recipe.family: entries for recipe, entries in catalogues(root) if not recipe.folder
     }
-    found_in = {
-        family: found
-        for family, entries in by_family.items()
-        if (found := _newest(name, entries) or _with_versions(name, entries)) is not None
-    }
+    found_in = {}
+    for family, entries in by_family.items():
+        if newest := _newest(name, entries):
+            found_in[family] = newest
+        # It stands for its versions name@N; which one, its publisher says.
+        elif any(known.startswith(f"{name}@") for known in entries):
+            found_in[family] = name
     if len(found_in) > 1:
         listed = " or ".join(f"{family}/{name}" for family, name in found_in.items())
         raise UsageError(f"{text} could be {listed}. Write the family too.")
@@ -131,11 +128,6 @@ def _highest(
     return recipe.find(f"{name}@{max(versions)}", None) if versions else None
 
 
-def _with_versions(name: str, entries: Iterable[str]) -> str | None:
-    """Return a name that stands for its versions ``name@N``; which one, its publisher says."""
-    return name if any(known.startswith(f"{name}@") for known in entries) else None
-
-
 def match(patterns: Iterable[str], ids: Iterable[str]) -> list[str]:
     """Return the ids that fit any of the globs, with or without their family, in order."""
     patterns = list(patterns)
@@ -177,25 +169,21 @@ def _newest(name: str, entries: Collection[str]) -> str | None:
 
 def _unknown(text: str, ids: list[str]) -> UnknownDataset:
     family, _, rest = text.partition("/")
-    if family == "recorded":
+    if verb := _OWN.get(family):
         return UnknownDataset(
-            f"{text} is known to no recipe: recorded datasets are made by rlds record. Those "
-            "that are here: rlds list --installed 'recorded/*'"
-        )
-    if family == "derived":
-        return UnknownDataset(
-            f"{text} is known to no recipe: derived datasets are made by rlds preprocess. Those "
-            "that are here: rlds list --installed 'derived/*'"
+            f"{text} is known to no recipe: {family} datasets are made by rlds {verb}. Those that "
+            f"are here: rlds list --installed '{family}/*'"
         )
     word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
     names = {id.partition("/")[2].lower(): id for id in ids}
     whole = {id.lower(): id for id in ids}
-    near = [*containing]
-    for known in (names, whole):
-        close = difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
-        near += [known[name] for name in close]
-    near = list(dict.fromkeys(near))[:3]
+    close = [
+        known[name]
+        for known in (names, whole)
+        for name in difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+    ]
+    near = list(dict.fromkeys((*containing, *close)))[:3]
     hint = f" Did you mean {', '.join(near)}?" if near else ""
     # As the ids have it, because a list tells upper case from lower.
     start = containing[0].lower().index(word) if containing[3:] else 0
