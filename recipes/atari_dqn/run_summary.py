@@ -40,7 +40,6 @@ def _summarize(stamped: tuple[tuple[str, Path, int, int], ...]) -> RunSummary:
 
 
 def _checkpoint(steps: Steps) -> dict[str, Any]:
-    """Return the manifest's entry of a checkpoint."""
     log = steps.segment.log
     return {
         "number": log.number,

@@ -47,9 +47,7 @@ class Log(NamedTuple):
         return read_array(self.files[store], DTYPES[store], (self.capacity,))
 
     def frames(self, start: int, stop: int) -> np.ndarray:
-        """Return the few observations of the slots ``start`` to ``stop - 1``, which takes a
-        while.
-        """
+        """Return the few frames of the slots ``start`` to ``stop - 1``, which takes a while."""
         # uint8 `[stop - start, 84, 84]`.
         found = [np.zeros((0, *FRAME), np.uint8)]
         first = 0

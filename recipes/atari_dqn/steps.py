@@ -66,13 +66,18 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
     """Return a segment's steps and what is known after them; ``is_cut`` where rows are missing."""
     slots = segment.slots
     action, reward, terminal = (segment.log.column(store)[slots] for store in SMALL)
-    _check_terminal(segment, terminal)
+    if (wrong := terminal[terminal > 1]).size:
+        raise SourceError(
+            f"{segment.log.files['terminal'].name}: expected 0 or 1 in every row, "
+            f"found {wrong[0]}. It is damaged."
+        )
     has_content = (action != 0) | (reward != 0) | (terminal != 0)
     if not segment.follows:
         before = Before(segment.num_empty, 0 if segment.num_empty else None, before.num_steps)
     ends = np.flatnonzero(terminal)
     is_empty = _empty_rows(ends, len(terminal), before.num_empty)
-    _check_empty(segment, slots, is_empty & has_content)
+    if (is_wrong := is_empty & has_content).any():
+        raise not_empty(segment.log.number, int(slots[is_wrong.argmax()]))
     num_before = np.cumsum(~is_empty)  # steps of the segment up to each row and including it
     # Steps of each episode that ends here; the first one has those of the segments before as well.
     limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
@@ -131,21 +136,7 @@ def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.
     lengths = np.diff(np.concatenate((starts, [len(slots)])))
     first_steps = np.where(is_empty[starts], EMPTY, step[starts])
     stretches = np.stack((slots[starts], slots[starts] + lengths, first_steps), axis=1)
-    ordered: np.ndarray = stretches[np.argsort(stretches[:, 0])]
-    return ordered
-
-
-def _check_terminal(segment: LogSegment, terminal: np.ndarray) -> None:
-    if (wrong := terminal[terminal > 1]).size:
-        raise SourceError(
-            f"{segment.log.files['terminal'].name}: expected 0 or 1 in every row, "
-            f"found {wrong[0]}. It is damaged."
-        )
-
-
-def _check_empty(segment: LogSegment, slots: np.ndarray, is_wrong: np.ndarray) -> None:
-    if is_wrong.any():
-        raise not_empty(segment.log.number, int(slots[is_wrong.argmax()]))
+    return stretches[np.argsort(stretches[:, 0])]
 
 
 def not_empty(number: int, slot: int) -> SourceError:

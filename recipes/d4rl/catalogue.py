@@ -65,5 +65,4 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 @cache
 def _table() -> dict[str, dict[str, str]]:
-    """Return the row of each name."""
     return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}

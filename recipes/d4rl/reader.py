@@ -7,7 +7,7 @@ tensorflow/datasets recorded.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,11 @@ def describe(source: Source) -> Description:
     with open_hdf5(*source.files.values()) as file:
         rows, dropped = _row_datasets(file)
         if dropped:
-            notes.append(_left_out(dropped, len(rows["observations"])))
+            listed = (f"{path} {list(item.shape)} {item.dtype}" for path, item in dropped.items())
+            notes.append(
+                "left out, as they do not have numbers or text for each of the "
+                f"{len(rows['observations']):,} steps: {', '.join(listed)}"
+            )
         dtypes = {path: item.dtype.name for path, item in rows.items()}
         scalars, weights = _split_metadata(file)
     if scalars:
@@ -85,7 +89,8 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
     """Return the datasets with one entry a step, by path, and all others."""
     arrays = _arrays(file)
     datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}
-    filename, found = Path(file.filename).name, _some(datasets) or "nothing"
+    first, *rest = textwrap.wrap(", ".join(datasets), 1_000) or ["nothing"]
+    filename, found = Path(file.filename).name, f"{first} ..." if rest else first
     if missing := [path for path in REQUIRED if path not in datasets]:
         raise SourceError(
             f"{filename} has no {', '.join(missing)}; found {found}. "
@@ -116,23 +121,7 @@ def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
 
 
 def _is_text(item: h5py.Dataset) -> bool:
-    """Tell whether a dataset is text, of fixed or variable length."""
     return h5py.check_string_dtype(item.dtype) is not None
-
-
-def _some(paths: Iterable[str]) -> str:
-    """Return paths for a message, which shows the first ones of many."""
-    first, *rest = textwrap.wrap(", ".join(paths), 1_000) or [""]
-    return f"{first} ..." if rest else first
-
-
-def _left_out(datasets: Mapping[str, h5py.Dataset], num_steps: int) -> str:
-    """Return the note that names the datasets without an entry for every step."""
-    found = ", ".join(f"{path} {list(item.shape)} {item.dtype}" for path, item in datasets.items())
-    return (
-        f"left out, as they do not have numbers or text for each of the {num_steps:,} steps: "
-        f"{found}"
-    )
 
 
 def _arrays(group: h5py.Group, parent: str = "") -> dict[str, h5py.Dataset]:

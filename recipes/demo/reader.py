@@ -33,9 +33,7 @@ def deferred_frames(source: Source) -> DeferredFrames | None:
 
 
 def _published(source: Source) -> tuple[Recipe, Source]:
-    """Return the family's recipe, and the files as those of the dataset that they are a sample
-    of.
-    """
+    """Return the family's recipe, and the files as those of the dataset that they sample."""
     # Found by name: what one recipe imports of another would be imported by `rlds list`.
     family, _, name = SAMPLES[source.name].id.partition("/")
     recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE

@@ -101,9 +101,7 @@ class ArrowStorage:
         return self._open[1]
 
     def _padding(self, table: pa.Table) -> int:
-        """Return 1 where the last row is an observation alone, 0 where a step was recorded in
-        it.
-        """
+        """Return 1 where the last row is an observation alone, 0 where it has a step."""
         # An episode without an observation after its last step has no padding, and by Minari's own
         # reader loses that step; a flag in it tells.
         last = table.slice(max(0, table.num_rows - 1))

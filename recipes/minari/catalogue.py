@@ -6,9 +6,10 @@ name is a repository on Hugging Face, the rest a folder in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,13 @@ ARROW_FORMATS = {"arrow": b"ARROW1", "parquet": b"PAR1"}
 
 
 def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
-    """Return the documented datasets; online those that Farama publishes now, and the
-    community's.
-    """
+    """Return the documented datasets; online what Farama publishes now, and the community's."""
     known = Entries(_table(), _entry)
     if web is None:
         return known
     found = {entry.name: entry for entry in known if entry.name.startswith("community/")}
-    for repository in _entries(f"{HUGGING_FACE}api/datasets?author={OWNER}", web):
+    pages = web.pages(f"{HUGGING_FACE}api/datasets?author={OWNER}")
+    for repository in chain.from_iterable(pages):
         found |= {entry.name: entry for entry in _published(str(repository["id"]), web)}
     return [known.get(name) or entry for name, entry in sorted(found.items())]
 
@@ -58,7 +58,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     if web is not None:
         try:
             revision = web.json(listing)["sha"]
-            files = _list(f"{listing}/tree/{revision}/{folder}data", web)
+            files = _list(listing, revision, f"{folder}data", web)
         except (AccessError, NetworkError) as error:
             if not may_lack_list(error, f"{HUGGING_FACE}datasets/{repository}/", web):
                 raise
@@ -73,10 +73,19 @@ def resources(name: str, web: Web | None) -> list[Resource]:
     if web is None or DATA in (files or ()):
         return _hdf5_resources(bases, files or {})
     if files is None:
-        return _resources_of_mirror(name, bases, web)
-    _check_format(name, files)
+        try:
+            published = web.json(f"{bases[-1]}{METADATA}")
+        except (AccessError, NetworkError):
+            published = None  # what is wrong with it is said when it is downloaded
+        return _resources_of(name, published, bases)
+    if METADATA not in files or not any(file.isdecimal() for file in files):
+        raise SourceError(
+            f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, "
+            f"or {METADATA} and a folder for each episode, found "
+            f"{', '.join(sorted(files)[:5]) or 'nothing'}."
+        )
     # With what is in the folders of the episodes.
-    files = _list(f"{listing}/tree/{revision}/{folder}data?recursive=true", web, f"{folder}data/")
+    files = _list(listing, revision, f"{folder}data", web, "?recursive=true")
     return _arrow_resources(name, web.json(f"{bases[0]}{METADATA}"), bases, files)
 
 
@@ -86,14 +95,11 @@ def resources_at(name: str, place: Place) -> list[Resource]:
         published = place.json(METADATA)
     except (ValueError, NetworkError):
         published = None  # no JSON: the check of its first bytes says better what it is
-    if not _is_arrow(published):
-        return _hdf5_resources([], {})
-    return _arrow_resources(name, published, [], {})
+    return _resources_of(name, published, [])
 
 
 @cache
 def _table() -> dict[str, dict[str, str]]:
-    """Return the row of each name."""
     return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}
 
 
@@ -134,35 +140,16 @@ def _remote(name: str) -> tuple[str, str]:
     return f"{owner}/{repository}", "".join(f"{part}/" for part in folder)
 
 
-def _list(url: str, web: Web, above: str | None = None) -> dict[str, Any]:
-    """Return what a folder on Hugging Face holds: by name or, below ``above``, by path."""
-    if above is None:
-        return {entry["path"].rpartition("/")[2]: entry for entry in _entries(url, web)}
-    return {entry["path"].removeprefix(above): entry for entry in _entries(url, web)}
+def _list(
+    listing: str, revision: str, folder: str, web: Web, query: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Return what is in a folder on Hugging Face, by path within it."""
+    pages = web.pages(f"{listing}/tree/{revision}/{folder}{query}")
+    return {entry["path"].removeprefix(f"{folder}/"): entry for page in pages for entry in page}
 
 
-def _entries(url: str, web: Web) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a list, which comes in pages of 1,000."""
-    for page in web.pages(url):
-        yield from page
-
-
-def _check_format(name: str, files: dict[str, Any]) -> None:
-    if METADATA in files and any(file.isdecimal() for file in files):
-        return
-    raise SourceError(
-        f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, or "
-        f"{METADATA} and a folder for each episode, found "
-        f"{', '.join(sorted(files)[:5]) or 'nothing'}."
-    )
-
-
-def _resources_of_mirror(name: str, bases: list[str], web: Web) -> list[Resource]:
-    """Return the files of a mirror that has no list of them."""
-    try:
-        published = web.json(f"{bases[-1]}{METADATA}")
-    except (AccessError, NetworkError):
-        published = None  # what is wrong with it is said when it is downloaded
+def _resources_of(name: str, published: Any, bases: list[str]) -> list[Resource]:
+    """Return the files that ``metadata.json`` says, where there is no list of them."""
     if not _is_arrow(published):
         return _hdf5_resources(bases, {})
     return _arrow_resources(name, published, bases, {})

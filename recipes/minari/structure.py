@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,7 +60,12 @@ def read_structure(storage: Storage) -> Structure:
     kept = tuple(episode for episode in episodes if episode.steps)
     if kept:
         leaves = [_with_frame_shape(leaf, storage, kept[0]) for leaf in leaves]
-    _check_size(kept, leaves)
+    # What the files say they have, before memory or disk is spent on it.
+    row_bytes = sum(leaf.row_bytes for leaf in leaves)
+    num_rows = sum(episode.steps for episode in kept)
+    check_limit("row_bytes", row_bytes, "a step of all arrays")
+    check_limit("rows", num_rows, "the dataset")
+    check_limit("dataset_bytes", num_rows * row_bytes, "the dataset")
     count = len(storage.names)
     return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
 
@@ -83,15 +88,6 @@ def note_inner_ends(storage: Storage, episodes: tuple[Episode, ...]) -> str:
         f"{' and '.join(notes)}, before their last step: the flags stay as published, and by the "
         "rule that done ends a trajectory such an episode is several trajectories here"
     )
-
-
-def _check_size(episodes: Sequence[Episode], leaves: Sequence[Leaf]) -> None:
-    """Check what the files say they have, before memory or disk is spent on it."""
-    row_bytes = sum(leaf.row_bytes for leaf in leaves)
-    num_rows = sum(episode.steps for episode in episodes)
-    check_limit("row_bytes", row_bytes, "a step of all arrays")
-    check_limit("rows", num_rows, "the dataset")
-    check_limit("dataset_bytes", num_rows * row_bytes, "the dataset")
 
 
 def _is_observation(path: str) -> bool:
@@ -191,7 +187,6 @@ def _check_keys(keys: list[Key], texts: list[Key], common: CommonArrays) -> None
 
 
 def _note_of_short(episodes: list[Episode], names: list[str]) -> str:
-    """Return a note on the episodes with as many observations as actions."""
     terminated = sum(episode.lacks_successor for episode in episodes)
     gone = sum(not episode.steps for episode in episodes)
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

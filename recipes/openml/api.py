@@ -31,9 +31,9 @@ Entry = Mapping[str, Any]
 
 def as_list(value: Any) -> list[Any]:
     """Return a list, also where it stands for its only element, or is missing."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
 
 
 def text(entry: Entry, key: str) -> str:
@@ -58,16 +58,11 @@ def no_such_data(status: int, body: bytes) -> str | None:
         return None
 
 
-def ask(url: str, web: Web) -> Any:
-    """Return the document at one of the API's addresses."""
-    return web.json(url, no_such_data)
-
-
 def description(data_id: str, web: Web) -> Entry:
     """Return what OpenML says of a dataset."""
     url = f"{API}/{data_id}"
     try:
-        return content(ask(url, web), "data_set_description", url)
+        return content(web.json(url, no_such_data), "data_set_description", url)
     except UnknownDataset as error:
         raise UnknownDataset(
             f"openml/{data_id} is not a known dataset: {error} Look for one: {SEARCH}"
@@ -84,15 +79,10 @@ def content(document: Any, key: str, where: str) -> Entry:
         ) from error
 
 
-def read_document(path: Path) -> Any:
-    """Return one of the API's answers that was kept as a file."""
-    return read_json_file(path)
-
-
 def column_entries(path: Path) -> list[Entry]:
     """Return what OpenML says of each column, in the order of their numbers."""
     where = path.name
-    entries = as_list(content(read_document(path), "data_features", where).get("feature"))
+    entries = as_list(content(read_json_file(path), "data_features", where).get("feature"))
     try:
         by_number = {
             int(entry["index"]): {**entry, "name": str(entry["name"])} for entry in entries
@@ -139,12 +129,12 @@ def search(filters: str, web: Web) -> list[Entry]:
     try:
         return [
             {**entry, "did": str(entry["did"]), "version": int(entry["version"])}
-            for entry in as_list(ask(url, web)["data"]["dataset"])
+            for entry in as_list(web.json(url, no_such_data)["data"]["dataset"])
         ]
     except UnknownDataset:
         return []
     except (KeyError, TypeError, ValueError) as error:
-        raise _not_openml(url) from error
+        raise SourceError(f"{url} does not answer as OpenML does. Check --mirror.") from error
 
 
 def published(web: Web) -> Iterator[CatalogueEntry]:
@@ -165,16 +155,9 @@ def file_urls(url: str) -> tuple[str, ...]:
 
 
 def _entry(entry: Entry) -> CatalogueEntry:
-    name = f"{entry['name']}@{entry['version']}"
     qualities = {quality["name"]: quality["value"] for quality in as_list(entry.get("quality"))}
     rows = qualities.get("NumberOfInstances")
     count = int(float(rows)) if rows else None
-    details = {"openml_name": entry["name"], "version": entry["version"]}
-    details["data_id"] = entry["did"]
-    if not _NAME.fullmatch(entry["name"]):
-        name = entry["did"]
+    details = {"openml_name": entry["name"], "version": entry["version"], "data_id": entry["did"]}
+    name = f"{entry['name']}@{entry['version']}" if _NAME.fullmatch(entry["name"]) else entry["did"]
     return CatalogueEntry(name, None, count, count, details)
-
-
-def _not_openml(url: str) -> SourceError:
-    return SourceError(f"{url} does not answer as OpenML does. Check --mirror.")

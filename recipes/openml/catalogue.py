@@ -99,7 +99,6 @@ def resources_at(name: str, place: Place) -> list[Resource]:
 
 @cache
 def _table() -> dict[str, dict[str, str]]:
-    """Return the row of each name."""
     return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
+from datasets_cli.formats.json_document import read_json_file
 from datasets_cli.recipe import Block, Source, SourceError
 
-from .api import Entry, column_entries, content, is_true, read_document, shown
+from .api import Entry, column_entries, content, is_true, shown
 from .catalogue import DESCRIPTION, FEATURES
 from .rows import num_missing, open_rows
 
@@ -57,7 +58,7 @@ def num_missing_labels(source: Source, table: Table) -> int:
 
 def read_table(source: Source) -> Table:
     """Return what a dataset's documents say."""
-    document = read_document(source.files[DESCRIPTION])
+    document = read_json_file(source.files[DESCRIPTION])
     description = content(document, "data_set_description", DESCRIPTION)
     entries = column_entries(source.files[FEATURES])
     with open_rows(source) as rows:
@@ -68,11 +69,12 @@ def read_table(source: Source) -> Table:
     targets: list[Column] = []
     left_out: dict[str, list[str]] = {}
     for index, (entry, attribute) in enumerate(zip(entries, attributes, strict=True)):
-        why = _why_left_out(entry, attribute)
-        if why:
+        if why := _why_left_out(entry, attribute):
             left_out.setdefault(why, []).append(entry["name"])
         else:
-            column = _column(index, entry, attribute)
+            labels = attribute.labels if attribute.kind == NOMINAL else None
+            missing = int(float(entry.get("number_of_missing_values") or 0))
+            column = Column(index, entry["name"], labels, missing)
             (targets if is_true(entry, "is_target") else features).append(column)
     if not features:
         listed = "; ".join(f"{shown(names)} ({why})" for why, names in left_out.items())
@@ -110,7 +112,6 @@ def one_step(observation: np.ndarray, action: np.ndarray) -> Block:
 
 
 def _check_columns(entries: Sequence[Entry], attributes: Sequence[Attribute]) -> None:
-    """Check that the document is on this file."""
     if len(entries) != len(attributes):
         raise SourceError(
             f"{FEATURES} and the file are not of the same dataset: expected {len(entries)} "
@@ -151,9 +152,3 @@ def _why_left_out(entry: Entry, attribute: Attribute) -> str:
         if is_true(entry, flag):
             return why
     return "text or dates" if attribute.kind == TEXT else ""
-
-
-def _column(index: int, entry: Entry, attribute: Attribute) -> Column:
-    labels = attribute.labels if attribute.kind == NOMINAL else None
-    missing = int(float(entry.get("number_of_missing_values") or 0))
-    return Column(index, entry["name"], labels, missing)
