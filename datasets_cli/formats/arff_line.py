@@ -27,9 +27,7 @@ _QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)
 
 
 def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
-    """Return what matches a value and its separator; quantifiers are possessive, so it is
-    linear.
-    """
+    """Return what matches a value and its separator, in linear time: it is possessive."""
     # A % directly after a character that is no blank is a part of the value, as in 10%.
     character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
     bare = rf"(?!['\"{'%' if comment else ''}])(?P<bare>{character}*+)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from datasets_cli.errors import SourceError
@@ -46,12 +45,7 @@ class GzipStream:
     def __enter__(self) -> GzipStream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def read(self, num_bytes: int = -1, /) -> bytes:
@@ -63,15 +57,12 @@ class GzipStream:
         try:
             data = self._file.read(num_bytes)
         except self._errors as error:
-            raise self._damaged(error) from error
+            raise SourceError(
+                f"{self._path.name} is cut off or damaged: unpacking stops after {self.position} "
+                f"bytes ({error or type(error).__name__}). Download it again."
+            ) from error
         self.position += len(data)
         return data
-
-    def _damaged(self, error: Exception) -> SourceError:
-        return SourceError(
-            f"{self._path.name} is cut off or damaged: unpacking stops after {self.position} bytes "
-            f"({error or type(error).__name__}). Download it again."
-        )
 
 
 def fastest_zlib() -> Any:

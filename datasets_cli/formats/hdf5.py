@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,23 +42,16 @@ def open_hdf5(path: Path) -> h5py.File:
     try:
         # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
         # not end at a chunk border do not decompress a chunk twice.
-        file = h5py.File(path, "r", rdcc_nbytes=4 << 20)
-    except OSError as error:
-        raise SourceError(
-            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
-        ) from error
-    try:
-        HDF5Check(path.name, file.id).check_group(file.id, f"{path.name}:")
-    except (RuntimeError, KeyError, ValueError, OSError) as error:
-        file.close()
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(
-            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
-        ) from error
-    except BaseException:
-        file.close()
+        with ExitStack() as opened:
+            file = opened.enter_context(h5py.File(path, "r", rdcc_nbytes=4 << 20))
+            HDF5Check(path.name, file.id).check_group(file.id, f"{path.name}:")
+            opened.pop_all()  # it stays open where the check passes
+    except SourceError:
         raise
+    except (RuntimeError, KeyError, ValueError, OSError) as error:
+        raise SourceError(
+            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check --source."
+        ) from error
     return file
 
 

@@ -75,16 +75,14 @@ def read_shape(path: Path, dtype: str, shape: Shape) -> tuple[int, ...]:
 
 
 def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple[int, ...]:
-    """Read the header and return the shape."""
     try:
         version, header = _read_header(stream)
         read = {
             (1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
-        with warnings.catch_warnings(
-            action="ignore", category=UserWarning
-        ):  # of Python 2's headers
+        # Of Python 2's headers.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             shape, fortran_order, found = read(header)
     except SourceError:
         raise

@@ -102,9 +102,10 @@ class Parquet:
         is_flat = self._has_own_names and not any(map(pa.types.is_nested, schema.types))
         room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=is_flat)
         self._step = min(rows_per_block(8 * max(1, len(schema))), room)
-        self._kept = (
-            _without_index(schema) if len(schema) > len(declared) else [*range(len(schema))]
-        )
+        # Row labels, which pandas wrote as columns; a range is no column, but a dict.
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        index = index if len(schema) > len(declared) else []
+        self._kept = [number for number, name in enumerate(self._names) if name not in index]
         self._labels: dict[int, _Labels] = {}
         labels = dict(enumerate(declared))
         fields = [schema.field(number) for number in self._kept]
@@ -217,13 +218,6 @@ def _damage(name: str) -> Iterator[None]:
         raise SourceError(f"{name} is not a whole Parquet file ({error}).") from error
 
 
-def _without_index(schema: pa.Schema) -> list[int]:
-    """Return the numbers of the columns that are no row labels, which pandas wrote as columns."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])
-    # A range is no column, but a dict of start, stop and step.
-    return [number for number, name in enumerate(schema.names) if name not in index]
-
-
 def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:
     """Tell whether a column is nominal: a dictionary, or declared and of what can be a label."""
     is_dictionary = isinstance(dtype, pa.DictionaryType)
@@ -231,7 +225,6 @@ def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:
 
 
 def _encoded(values: pa.Array) -> pa.DictionaryArray:
-    """Return values as a dictionary and its indices."""
     if isinstance(values, pa.DictionaryArray):
         return values
     if pa.types.is_null(values.type):

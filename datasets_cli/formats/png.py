@@ -44,7 +44,9 @@ def decode_pngs(
         SourceError: one is not a whole PNG file, not of this size, or is more than grey.
     """
     frames = np.empty((len(files), *shape), np.uint8)
-    head = _head(*shape)
+    # How a grey file of this size begins: the signature and the first chunk.
+    header = Header(shape[1], shape[0], 8, GREY, 0, 0, 0)
+    head = SIGNATURE + chunk(b"IHDR", HEADER.pack(*header))
     unpacking_error = fastest_zlib().error
     for number, file in enumerate(files):
         try:
@@ -61,16 +63,6 @@ def decode_pngs(
 
 def _decode(file: memoryview, head: bytes, shape: tuple[int, int]) -> np.ndarray:
     """Return the frame in a file that begins with such a head."""
-    packed = _packed_rows(file, head)
+    packed = b"".join([data for kind, data in read_chunks(file, len(head)) if kind == b"IDAT"])
     check_rows(packed, shape[0] * (1 + shape[1]))  # a byte each for a filter, and the pixels
     return np.asarray(Image.frombytes("L", shape[::-1], packed, "zip", "L"))
-
-
-def _packed_rows(file: memoryview, head: bytes) -> bytes:
-    """Return the compressed rows of a file, whose chunks all have the right checksum."""
-    return b"".join([data for kind, data in read_chunks(file, len(head)) if kind == b"IDAT"])
-
-
-def _head(height: int, width: int) -> bytes:
-    """Return how a grey file of this size begins: the signature and the first chunk."""
-    return SIGNATURE + chunk(b"IHDR", HEADER.pack(*Header(width, height, 8, GREY, 0, 0, 0)))

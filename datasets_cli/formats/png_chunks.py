@@ -57,15 +57,11 @@ class Header(NamedTuple):
 def read_header(file: memoryview) -> Header | None:
     """Return what the first chunk of a file says, whole or not; None where it has none."""
     head = bytes(file[:HEADER_END])
-    start = len(SIGNATURE)
-    if len(head) < HEADER_END or head[: start + CHUNK.size] != _head_of_header():
+    beginning = SIGNATURE + CHUNK.pack(HEADER.size, b"IHDR")
+    if len(head) < HEADER_END or not head.startswith(beginning):
         return None
-    header = Header(*HEADER.unpack_from(head, start + CHUNK.size))
+    header = Header(*HEADER.unpack_from(head, len(beginning)))
     return header if header.colour in NAMES else None
-
-
-def _head_of_header() -> bytes:
-    return SIGNATURE + CHUNK.pack(HEADER.size, b"IHDR")
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

@@ -82,7 +82,6 @@ def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
 
 
 def _greys(header: Header, chunks: list[tuple[bytes, memoryview]]) -> np.ndarray:
-    """Return the greys that Pillow finds."""
     if header.bits == 16 and header.colour != GREY:
         raise NotGrey("channels have 16 bits")  # of which Pillow would drop eight
     # What else is in the file has no say in its pixels.

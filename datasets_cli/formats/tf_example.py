@@ -58,7 +58,6 @@ def parse_example(data: bytes, where: str) -> dict[str, Value]:
 
 
 def _entry(entry: memoryview) -> tuple[str, Value | None]:
-    """Return the name and value of a map entry."""
     name, value = b"", None
     for number, wire, item in _fields(entry):
         if wire == LENGTH and number == 1:

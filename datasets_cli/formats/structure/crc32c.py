@@ -24,8 +24,7 @@ def crc32c(data: bytes) -> int:
         import google_crc32c
     except ImportError:  # the extra `fast`: a hundred times as fast
         return crc32c_by_table(data)
-    checksum: int = google_crc32c.value(data)
-    return checksum
+    return int(google_crc32c.value(data))
 
 
 def crc32c_by_table(data: bytes) -> int:
@@ -66,8 +65,7 @@ def _of_many(data: bytes, register: int) -> int:
 def _moved(registers: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Return registers ``[n]`` moved over zeros, of which each bit has an image."""
     bits = registers[:, None] >> np.arange(32, dtype=np.uint32) & 1
-    moved: np.ndarray = np.bitwise_xor.reduce(np.where(bits, images, np.uint32(0)), axis=1)
-    return moved
+    return np.asarray(np.bitwise_xor.reduce(np.where(bits, images, np.uint32(0)), axis=1))
 
 
 @cache

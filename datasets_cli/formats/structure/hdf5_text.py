@@ -55,15 +55,11 @@ def _lengths(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray | None:
     first, file = dataset.id.get_offset(), dataset.file
     # Another driver has no file, and other sizes of addresses would be other references.
     is_plain = file.driver == "sec2" and file.userblock_size == 0
-    if (
-        first is None
-        or not is_plain
-        or dataset.id.get_storage_size() != (dataset.size * _REFERENCE_BYTES)
-    ):
+    is_whole = dataset.id.get_storage_size() == dataset.size * _REFERENCE_BYTES
+    if first is None or not (is_plain and is_whole):
         return None
     row_bytes = math.prod(dataset.shape[1:]) * _REFERENCE_BYTES
     data = os.pread(
         file.id.get_vfd_handle(), max(0, stop - start) * row_bytes, first + start * row_bytes
     )
-    lengths: np.ndarray = np.frombuffer(data[: len(data) // 16 * 16], "<u4")[:: 16 // 4]
-    return lengths
+    return np.frombuffer(data[: len(data) // 16 * 16], "<u4")[:: 16 // 4]

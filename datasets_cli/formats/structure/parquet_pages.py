@@ -120,7 +120,6 @@ def cost_of(file: BinaryIO, name: str) -> Cost:
 
 
 def _footer(file: BinaryIO) -> Struct:
-    """Return the fields of a file's footer."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - END.size))
     end = file.read(END.size)
