@@ -84,9 +84,10 @@ class Dataset:
                 f"installed as {manifest.id} now has the content {manifest.content[:16]}. Make the "
                 "view again, or install what it was made of."
             )
-        found = copy.copy(self.whole)
-        found.selection, found._whole = selection, self.whole
-        found._row_map = SelectedRowMap(selection, self.whole.offsets.numpy())
+        whole = self.whole
+        found = copy.copy(whole)
+        found.selection, found._whole = selection, whole
+        found._row_map = SelectedRowMap(selection, whole.offsets.numpy())
         found.offsets = torch.from_numpy(found._row_map.offsets)
         if isinstance(self.whole.texts, TextRows):
             found.texts = SelectedTexts(self.whole.texts, found._row_map)

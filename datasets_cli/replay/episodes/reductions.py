@@ -9,6 +9,7 @@ The rows come in blocks that know nothing of trajectories, so that memory does n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Literal, get_args
 
@@ -19,7 +20,7 @@ from datasets_cli.store.schema.trajectories import lengths_of, runs_within
 Reduction = Literal["max", "min", "sum", "mean", "first", "last", "any", "all"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
-_UFUNCS = {
+UFUNCS = {
     "max": np.maximum,
     "min": np.minimum,
     "sum": np.add,
@@ -27,6 +28,7 @@ _UFUNCS = {
     "any": np.logical_or,
     "all": np.logical_and,
 }
+"""Reductions of several numbers; the first and the last are of rows alone."""
 
 
 def reduced_dtype(reduction: str, dtype: np.dtype) -> np.dtype:
@@ -36,6 +38,13 @@ def reduced_dtype(reduction: str, dtype: np.dtype) -> np.dtype:
     return np.dtype(np.bool_) if reduction in ("any", "all") else dtype
 
 
+def reduce_entries(reduction: str, values: np.ndarray) -> np.ndarray:
+    """Return a reduction of the numbers of each row of ``[n, ...]``, ``[n]``."""
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
+        reduced: np.ndarray = UFUNCS[reduction].reduce(values, axis=tuple(range(1, values.ndim)))
+    return reduced / math.prod(values.shape[1:]) if reduction == "mean" else reduced
+
+
 def reduce_blocks(
     reduction: str, blocks: Iterable[np.ndarray], offsets: np.ndarray, reduced: np.ndarray
 ) -> None:
@@ -43,7 +52,7 @@ def reduce_blocks(
     # blocks: all rows in order, each `[n, *shape]`.
     # offsets: of trajectories, int64 `[K + 1]`.
     # reduced: `[K, *shape]`, of the type that `reduced_dtype` gives; it is written.
-    ufunc = _UFUNCS[reduction]
+    ufunc = UFUNCS[reduction]
     row = 0
     for block in blocks:
         # To the type of the result first: sums of float32 in float64, truth of numbers.

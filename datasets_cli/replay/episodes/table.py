@@ -60,8 +60,9 @@ class Trajectories:
 
     def __init__(self, storage: DatasetStorage, root: CacheRoot) -> None:
         self._storage, self._root = storage, root
-        self._columns = {column.key: column for column in storage.dataset.manifest.columns}
-        self._found: dict[tuple[Key, str], np.ndarray] = {}
+        self._leaves = {column.key: column for column in storage.dataset.manifest.columns}
+        self._columns: dict[str, np.ndarray] = {}
+        self._reductions: dict[tuple[NestedKey, str], np.ndarray] = {}
 
     def __len__(self) -> int:
         return self._storage.dataset.num_trajectories
@@ -81,22 +82,9 @@ class Trajectories:
                 f"The trajectories of {self._id} are read by column, not by {name!r}: "
                 f"{', '.join(self)}. A column is an array: table['return'][:3]."
             )
-        offsets = self._storage.offsets.numpy()
-        if name == "number":
-            selection = self._storage.dataset.selection
-            return _read_only(
-                np.arange(len(self)) if selection is None else selection.numbers.copy()
-            )
-        if name == "start":
-            return _read_only(offsets[:-1].copy())
-        if name == "length":
-            return _read_only(lengths_of(offsets))
-        if leaf := self._leaf_of(name):
-            return self.reduce(leaf, REDUCED[name][1])
-        raise KeyError(
-            f"The trajectories of {self._id} have no column {name!r}. Expected one of "
-            f"{', '.join(self)}; reduce(key, reduction) makes others."
-        )
+        if name not in self._columns:
+            self._columns[name] = _read_only(self._column(name))
+        return self._columns[name]
 
     def reduce(self, key: NestedKey, reduction: Reduction) -> np.ndarray:
         """Return one value of each trajectory, made of a leaf's rows in it.
@@ -121,18 +109,17 @@ class Trajectories:
                 f"Trajectories cannot be reduced by {reduction!r}. Expected one of "
                 f"{', '.join(REDUCTIONS)}."
             )
-        column = self._column(key_of(key))
-        found = self._found.get((column.key, reduction))
-        if found is None:
-            found = reduced_leaf(self._storage.dataset, column, reduction, self._root)
-            found = _read_only(found[:, 0] if column.shape == (1,) else found)
-            self._found[column.key, reduction] = found
-        return found
+        key = key_of(key)
+        if (key, reduction) not in self._reductions:
+            leaf = self._leaf(key)
+            values = reduced_leaf(self._storage.dataset, leaf, reduction, self._root)
+            values = values[:, 0] if leaf.shape == (1,) else values
+            self._reductions[key, reduction] = _read_only(values)
+        return self._reductions[key, reduction]
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have a leaf, of numbers or of text."""
-        texts = self._storage.dataset.manifest.texts
-        return key in self._columns or any(text.key == key for text in texts)
+        """Return whether rows have a leaf, of numbers or of text."""
+        return key in self._leaves or self._is_text(key)
 
     def blocks(self, key: NestedKey) -> Iterator[np.ndarray]:
         """Return an iterator over all rows of a leaf, in blocks ``[n, *shape]`` of some megabytes.
@@ -144,7 +131,7 @@ class Trajectories:
             KeyError: there is no such leaf.
             UsageError: the leaf is text or complex.
         """
-        return leaf_blocks(self._storage.dataset, self._column(key_of(key)))
+        return leaf_blocks(self._storage.dataset, self._leaf(key_of(key)))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""
@@ -176,17 +163,35 @@ class Trajectories:
     def _leaf_of(self, name: str) -> Key | None:
         """Return the leaf that a column of a name is a reduction of; None where there is none."""
         keys, _ = REDUCED.get(name, ((), ""))
-        return next((key for key in keys if key in self._columns), None)
+        return next((key for key in keys if key in self._leaves), None)
 
-    def _column(self, key: Key) -> Column:
+    def _column(self, name: str) -> np.ndarray:
+        offsets, selection = self._storage.offsets.numpy(), self._storage.dataset.selection
+        if name == "number":
+            return np.arange(len(self)) if selection is None else selection.numbers.copy()
+        if name == "start":
+            return offsets[:-1].copy()
+        if name == "length":
+            return lengths_of(offsets)
+        if leaf := self._leaf_of(name):
+            return self.reduce(leaf, REDUCED[name][1])
+        raise KeyError(
+            f"The trajectories of {self._id} have no column {name!r}. Expected one of "
+            f"{', '.join(self)}; reduce(key, reduction) makes others."
+        )
+
+    def _is_text(self, key: Key) -> bool:
+        return any(text.key == key for text in self._storage.dataset.manifest.texts)
+
+    def _leaf(self, key: Key) -> Column:
         """Return a leaf that can be reduced."""
-        if any(text.key == key for text in self._storage.dataset.manifest.texts):
+        if self._is_text(key):
             raise UsageError(f"{show_key(key)} of {self._id} is text, not numbers to reduce.")
-        if key not in self._columns:
-            below = [name for name in self._columns if name[: len(key)] == key]
-            expected = ", ".join(show_key(name) for name in below or self._columns)
+        if key not in self._leaves:
+            below = [name for name in self._leaves if name[: len(key)] == key]
+            expected = ", ".join(show_key(name) for name in below or self._leaves)
             raise KeyError(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")
-        column = self._columns[key]
+        column = self._leaves[key]
         dtype = block_dtype(column)
         if dtype is None or dtype.kind == "c":
             raise UsageError(

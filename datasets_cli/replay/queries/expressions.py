@@ -140,17 +140,14 @@ class Field(Expression):
 
     def any(self) -> TrajectoryPredicate:
         """Return whether any is true, or not 0."""
-        return self._is_true("any")
+        return predicate_of(Reduced(self.key, "any"), f"{self!r}.any()")
 
     def all(self) -> TrajectoryPredicate:
         """Return whether all are true, or not 0."""
-        return self._is_true("all")
+        return predicate_of(Reduced(self.key, "all"), f"{self!r}.all()")
 
     def _reduced(self, reduction: Reduction) -> Number:
         return Number(f"{self!r}.{reduction}()", Reduced(self.key, reduction))
-
-    def _is_true(self, reduction: Literal["any", "all"]) -> TrajectoryPredicate:
-        return predicate_of(Reduced(self.key, reduction), f"{self!r}.{reduction}()")
 
     def _compared(self, sign: Operator, other: Any) -> RowComparison:
         if isinstance(other, Expression):
@@ -161,12 +158,10 @@ class Field(Expression):
         return RowComparison(self, sign, values_of(other))
 
     def __repr__(self) -> str:
-        is_plain = len(self.key) == 1 and self.key[0].isidentifier()
-        is_plain &= not self.key[0].startswith("_") and self.key[0] not in (
-            "length",
-            "total_reward",
-        )
-        return f"traj.{self.key[0]}" if is_plain else f"traj[{nested(self.key)!r}]"
+        name = self.key[0]
+        is_attribute = name.isidentifier() and not name.startswith("_")
+        is_attribute &= len(self.key) == 1 and name not in ("length", "total_reward")
+        return f"traj.{name}" if is_attribute else f"traj[{nested(self.key)!r}]"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,9 +205,7 @@ def values_of(other: Any) -> Values:
 
 
 class TrajectoryFields:
-    """Conditions on trajectories begin here: ``(traj.reward.sum() > 100) & (traj.length >=
-    50)``.
-    """
+    """Where conditions begin: ``(traj.reward.sum() > 100) & (traj.length >= 50)``."""
 
     # `traj.reward` is the entry `reward` of the rows, at the root or else below `"next"`;
     # `traj["next", "terminated"]` is exactly that entry. Reduced by `sum()`, `mean()`, `max()`,

@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks
+from datasets_cli.replay.episodes.reductions import UFUNCS, Reduction, reduce_blocks, reduce_entries
 from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.store.schema.columns import Key, show_key
@@ -44,15 +44,6 @@ OPERATORS: dict[Operator, Callable[..., Any]] = {
     "~": np.logical_not,
     **ARITHMETIC,
 }
-OVER_ENTRIES: dict[str, Callable[..., np.ndarray]] = {
-    "sum": np.sum,
-    "mean": np.mean,
-    "max": np.max,
-    "min": np.min,
-    "any": np.any,
-    "all": np.all,
-}
-"""How the numbers of one row become one, after the rows of a trajectory did."""
 
 
 class Node(Protocol):
@@ -117,15 +108,13 @@ class Reduced:
         shape = reduced.shape[1:]
         if math.prod(shape) == 1:
             return reduced.reshape(len(reduced))
-        over_entries = OVER_ENTRIES.get(self.reduction)
-        if over_entries is None or not math.prod(shape):
+        if self.reduction not in UFUNCS or not math.prod(shape):
             raise UsageError(
                 f"{show_key(key)} is {list(shape)} numbers a row, of which {self.reduction}() "
                 "makes no single one. Give query() a function of a trajectory, such as "
                 "lambda found: found.observation[0, 2] > 1."
             )
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
-            return over_entries(reduced, axis=tuple(range(1, reduced.ndim)))
+        return reduce_entries(self.reduction, reduced)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +144,7 @@ class RowsCompared:
                 f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
                 f"compared with {list(np.shape(self.other))}."
             ) from error
-        is_true = apply(self.sign, [block, self.other])
-        return OVER_ENTRIES[self.reduction](is_true, axis=tuple(range(1, is_true.ndim)))
+        return reduce_entries(self.reduction, apply(self.sign, [block, self.other]))
 
 
 @dataclass(frozen=True)
