@@ -28,6 +28,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay import loaders
 from datasets_cli.replay.loaders import whole_batch
 from datasets_cli.replay.samplers import distributed
+from datasets_cli.replay.samplers import epoch as epochs
 from tests.support.interpreters import Python
 from tests.support.trajectory_rows import TrajectoryRows
 
@@ -140,8 +141,8 @@ def test_a_ranks_workers_draw_what_no_other_ranks_do(
 
 
 def test_an_epoch_is_shared_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    order = Mock(wraps=distributed.permutation)
-    monkeypatch.setattr(distributed, "permutation", order)
+    order = Mock(wraps=epochs.permutation)
+    monkeypatch.setattr(epochs, "permutation", order)
     assert len(epoch(DistributedSampler(2, 0), 101)) == 51
     assert order.call_count == 1
 

@@ -13,7 +13,8 @@ from datasets_cli.replay.mixtures.uniform import mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.orders.mixed import MixedOrder
 from datasets_cli.replay.orders.order import Order
-from datasets_cli.replay.samplers.distributed import SharedRows
+from datasets_cli.replay.samplers.distributed import SharedEpochs
+from datasets_cli.replay.samplers.epoch import RowEpochs
 from datasets_cli.replay.samplers.protocol import Info, check_kind
 from datasets_cli.replay.storages.protocol import Storage
 
@@ -62,7 +63,7 @@ class EpochMix:
             )
 
 
-class MixtureEpochs(SharedRows):
+class MixtureEpochs(SharedEpochs, RowEpochs):
     """Draws rows of the members without replacement, in epochs shared among processes."""
 
     kind = "epochs of rows of a mixture"
@@ -83,7 +84,7 @@ class MixtureEpochs(SharedRows):
         """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch."""
         mixture = mixture_of(storage)
         self._of = mixture.lengths.tolist(), self.mix.weights.shares(mixture)
-        return self._take(batch_size, len(storage)), {}
+        return self._take(batch_size, len(storage), generator), {}
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None

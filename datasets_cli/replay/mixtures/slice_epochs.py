@@ -52,7 +52,7 @@ class MixtureSliceEpochs(Sliced, SharedEpochs):
         windows = slicing.windows(storage, slice_len)
         shares = self.mix.weights.shares(mixture)
         self._of = windows_by_member(mixture, windows, shares).diff().tolist(), shares
-        drawn = self._take(num_slices, len(windows))
+        drawn = self._take(num_slices, len(windows), generator)
         return slicing.draw(storage, windows, drawn, generator)
 
     def state_dict(self) -> StateDict:

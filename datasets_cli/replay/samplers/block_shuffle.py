@@ -10,14 +10,15 @@ from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.blocks import BlockOrder, SharedParts, WindowOrder
 from datasets_cli.replay.orders.order import Order, StorageOrder
 from datasets_cli.replay.orders.permutation import random_words
-from datasets_cli.replay.samplers.distributed import SharedRows
+from datasets_cli.replay.samplers.distributed import SharedEpochs
+from datasets_cli.replay.samplers.epoch import RowEpochs
 from datasets_cli.replay.samplers.protocol import check_kind
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
 
 
-class BlockShuffleSampler(SharedRows):
+class BlockShuffleSampler(SharedEpochs, RowEpochs):
     """Draws every row once an epoch, from some blocks of consecutive rows at a time.
 
     The blocks come in random order, and rows are shuffled within a window of some blocks. So the

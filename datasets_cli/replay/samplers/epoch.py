@@ -1,8 +1,10 @@
-"""An epoch: every item of some items once, in an order that a seed gives."""
+"""Epochs: every item of some items once, in an order that a seed gives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,88 +13,125 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.orders.order import ListedOrder, Order, Share, StorageOrder
 from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.samplers.protocol import KindSampler, check_kind
-from datasets_cli.replay.storages.protocol import NO_ROWS
+from datasets_cli.replay.samplers.protocol import (
+    AheadSampler,
+    Info,
+    KindSampler,
+    check_kind,
+)
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class Epoch:
+class Epochs(KindSampler):
     """Gives each of some items once, then begins again."""
 
     # Its state is a seed and a position, never the items, so that it stays small and can be resumed
     # in the middle. Only the order of one that began in TorchRL is given by no seed, and is kept as
     # a whole.
 
-    def __init__(self, *, drop_last: bool, shuffle: bool) -> None:
-        self.drop_last = drop_last
+    def __init__(self, shuffle: bool, whole_batches: bool = False, seed: int = 0) -> None:
         self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
         self.ran_out = False
-        self._seed = 0
-        self._position = 0
+        self._whole_batches = whole_batches
+        self._position = 0  # items of this epoch that all processes together were given
         self._num_items = 0
         self._given: torch.Tensor | None = None  # an order that no seed gives
-        self._items: Share | None = None  # all of the epoch; made when it is first drawn from
+        self._rest: _Rest | None = None  # made when an epoch is first drawn from
 
-    def take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
-        """Return the next items int64 ``[count]``, or fewer at the end of the epoch."""
-        # Another epoch begins where the number of items has changed, and with `drop_last` where
-        # fewer are left than asked for, as after smaller shares.
-        if not num_items:
-            raise EmptyBuffer(NO_ROWS)
-        if self.drop_last and count > num_items:
-            raise UsageError(
-                f"With drop_last a batch of {count} is never complete: there are only {num_items} "
-                "to draw."
-            )
-        has_begun = self._position or self._given is not None
-        left = (num_items if self._given is None else len(self._given)) - self._position
-        least = count if self.drop_last else 1
-        if not has_begun or self.ran_out or self._num_items != num_items or left < least:
-            self.begin()
-            self._seed = int(torch.randint(2**62, (), generator=generator))
-            self._num_items = left = num_items
-        if self._items is None:
-            order = self._order()
-            self._items = Share(order, len(order))
-        items = self._items.take(self._position, count)
-        self.advance(len(items), least)
-        return items
+    @abstractmethod
+    def _begin(self, generator: torch.Generator) -> None:
+        """Begin an epoch, the next one where this one ran out."""
 
-    @property
-    def place(self) -> tuple[Share | None, int]:
-        """Where it stands: in which order, at which position."""
-        return self._items, self._position
+    def _process(self) -> tuple[int, int]:
+        """Return the number of this process among those that share an epoch, and how many."""
+        return 0, 1
 
-    def ahead(self, count: int, num_items: int) -> torch.Tensor:
-        """Return the next items int64 ``[count]`` and stay; fewer where another epoch follows."""
-        if self._items is None or self.ran_out or self._num_items != num_items:
-            return torch.empty(0, dtype=torch.int64)
-        return self._items.take(self._position, count)
+    def _num_mine(self, left: int, process: int, processes: int) -> int:
+        """Return how many of the items left are this process's."""
+        return left
 
-    def advance(self, count: int, least: int) -> None:
-        """Move on by some items that were taken; it has run out where fewer than ``least`` stay."""
-        assert self._items is not None, "items were taken"
-        self._position += count
-        self.ran_out = len(self._items) - self._position < least
-
-    def begin(self) -> None:
-        """Begin another epoch with the next share."""
-        self._position, self.ran_out, self._items, self._given = 0, False, None, None
-
-    def _order(self) -> Order:
+    def _order(self, num_items: int, processes: int) -> Order:
+        """Return the order of the epoch, from which the processes take items in turn."""
         if self._given is not None:
             return ListedOrder(self._given.numpy())
-        if not self.shuffle:
-            return StorageOrder(self._num_items)
-        return permutation(self._num_items, self._seed)
+        return (
+            permutation(num_items, self.seed + self.epoch)
+            if self.shuffle
+            else StorageOrder(num_items)
+        )
+
+    def _take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
+        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
+        rest, least = self._rest, count if self._whole_batches else 1
+        if (
+            rest is None
+            or self.ran_out
+            or self._num_items != num_items
+            or (least > 1 and rest.left(self._position) < least)
+        ):
+            rest = self._continued(num_items, least, generator)
+        # Of the items that all processes together have drawn since, an equal part is this one's.
+        start = (self._position - rest.begin) // rest.processes
+        mine = rest.share.take(start, count)
+        self._position += len(mine) * rest.processes
+        self.ran_out = rest.num_mine - start - len(mine) < least
+        return mine
+
+    def _continued(self, num_items: int, least: int, generator: torch.Generator) -> _Rest:
+        """Return what is left of the epoch, or of the next where that is less than ``least``."""
+        if not num_items:
+            raise EmptyBuffer(NO_ROWS)
+        if least > num_items:
+            raise UsageError(
+                f"With drop_last a batch of {least} is never complete: there are only {num_items} "
+                "to draw."
+            )
+        # An epoch begins again where the number of items has changed.
+        has_begun = bool(self._position) or self._given is not None
+        if not has_begun or self.ran_out or self._num_items != num_items:
+            self._begin(generator)
+            has_begun = False
+        self._num_items = num_items
+        rest = self._rest or self._share_out(num_items)
+        if has_begun and rest.left(self._position) < least:
+            self.ran_out = True
+            self._begin(generator)
+            rest = self._share_out(num_items)
+        if not rest.num_mine:
+            raise UsageError(f"{num_items} rows give each of {rest.processes} processes none.")
+        self._rest = rest
+        return rest
+
+    def _share_out(self, num_items: int) -> _Rest:
+        """Return what is left of the epoch, shared out."""
+        process, processes = self._process()
+        order = self._order(num_items, processes)
+        num_mine = self._num_mine(max(0, len(order) - self._position), process, processes)
+        mine = Share(order, num_mine, self._position + process, processes)
+        return _Rest(mine, num_mine, processes, self._position)
+
+    def _restart(self) -> None:
+        """Begin the epoch again."""
+        self._position, self.ran_out, self._rest, self._given = 0, False, None, None
+
+    def on_clear(self) -> None:
+        """Begin the epoch again."""
+        self._restart()
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_items": None}  # the seed gives them again
+        return {**self.__dict__, "_rest": None}  # the seed gives it again
 
     def state_dict(self) -> StateDict:
-        """Return the seed of the epoch, and how many of how many items were given."""
+        """Return the epoch and how much of it all processes together have drawn.
+
+        It may be loaded where there are fewer or more of them: they share what is left.
+        """
         # `order` is None, or the int64 items of an epoch whose order no seed gives.
-        return {
-            "seed": self._seed,
+        return super().state_dict() | {
+            "seed": self.seed,
+            "epoch": self.epoch,
             "position": self._position,
             "num_items": self._num_items,
             "ran_out": self.ran_out,
@@ -100,47 +139,96 @@ class Epoch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken."""
-        num_items = whole_number("num_items", state["num_items"], 0)
+        """Continue in the middle of the epoch that ``state`` names.
+
+        Raises:
+            UsageError: a number is out of its range, or it is of another kind of sampler.
+        """
+        check_kind(self.kind, state)
+        names = "epoch", "position", "num_items"
+        epoch, position, num_items = (whole_number(name, state[name], 0) for name in names)
+        seed = whole_number("seed", state["seed"])
         given = None if state["order"] is None else _listed(state["order"], num_items)
-        seed = whole_number("seed", state["seed"], 0)
-        position = whole_number("position", state["position"], 0)
         # What the program itself never reaches would raise in a draw, long after it was loaded.
-        if seed >= 2**63 or position > (num_items if given is None else len(given)):
+        longest = 2**62 if given is None else len(given)
+        if max(abs(seed), epoch) >= 2**62 or position > longest:
             raise UsageError(
-                f"An epoch of {num_items} items cannot be at {position} with the seed {seed}."
+                f"An epoch of {num_items} items cannot be epoch {epoch} at {position} with the "
+                f"seed {seed}."
             )
-        self._seed, self._position, self._num_items = seed, position, num_items
+        self.seed, self.epoch, self._position, self._num_items = seed, epoch, position, num_items
         self.ran_out = bool(state["ran_out"])
-        self._given, self._items = given, None
+        self._given, self._rest = given, None
 
 
-class EpochSampler(KindSampler):
-    """What samplers without replacement have in common: an epoch, and how far it is."""
+class OwnEpochs(Epochs):
+    """Epochs of one process, whose orders are drawn from the buffer's generator."""
 
-    def __init__(self, drop_last: bool, shuffle: bool) -> None:
-        self._epoch = Epoch(drop_last=drop_last, shuffle=shuffle)
-
-    def on_clear(self) -> None:
-        """Begin another epoch."""
-        self._epoch.begin()
-        self.ran_out = False
-
-    def state_dict(self) -> StateDict:
-        """Return the epoch's seed and position."""
-        return super().state_dict() | self._epoch.state_dict()
+    def _begin(self, generator: torch.Generator) -> None:
+        self._restart()
+        self.seed = int(torch.randint(2**62, (), generator=generator))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue in the middle of the epoch that ``state`` names."""
         check_kind(self.kind, state)
-        self._epoch.load_state_dict(state)
-        self.ran_out = self._epoch.ran_out
+        position, num_items = (
+            whole_number(name, state[name], 0) for name in ("position", "num_items")
+        )
+        if position > num_items:
+            raise UsageError(f"An epoch of {num_items} items cannot be at {position}.")
+        super().load_state_dict(state)
 
-    def _take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
-        """Return the next items int64 ``[count]`` of the epoch; see ``Epoch.take``."""
-        items = self._epoch.take(count, num_items, generator)
-        self.ran_out = self._epoch.ran_out
-        return items
+
+class RowEpochs(Epochs, AheadSampler):
+    """Epochs of rows."""
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, Info]:
+        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
+
+        Raises:
+            UsageError: with ``drop_last``, a batch larger than the storage; or there are fewer rows
+                than processes, and none is drawn again.
+        """
+        return self._take(batch_size, len(storage), generator), {}
+
+    @property
+    def place(self) -> Hashable:
+        """Where the epoch stands, and how it was shared out."""
+        return self._rest, self._position, self.ran_out
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
+        rest = self._rest
+        if rest is None or self.ran_out or self._num_items != len(storage):
+            return None
+        index = rest.share.take((self._position - rest.begin) // rest.processes, count * batch_size)
+        whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
+        return (index[:whole], {}) if whole else None
+
+    def advance(self, num_rows: int) -> None:
+        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
+        rest = self._rest
+        assert rest is not None, "rows were taken"
+        self._position += num_rows * rest.processes
+        self.ran_out = rest.left(self._position) < (num_rows if self._whole_batches else 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    """What was left of an epoch when it was shared out."""
+
+    share: Share
+    num_mine: int
+    processes: int
+    begin: int
+
+    def left(self, position: int) -> int:
+        """Return how many items of the share are left."""
+        return self.num_mine - (position - self.begin) // self.processes
 
 
 def _listed(items: Any, num_items: int) -> torch.Tensor:
@@ -156,4 +244,11 @@ def _listed(items: Any, num_items: int) -> torch.Tensor:
 
 def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
     """Return the state of an epoch that continues with some items, in this order."""
-    return {"seed": 0, "position": 0, "num_items": num_items, "ran_out": False, "order": items}
+    return {
+        "seed": 0,
+        "epoch": 0,
+        "position": 0,
+        "num_items": num_items,
+        "ran_out": False,
+        "order": items,
+    }

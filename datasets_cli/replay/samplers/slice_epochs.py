@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.replay.samplers.epoch import EpochSampler
+from datasets_cli.replay.samplers.epoch import OwnEpochs
 from datasets_cli.replay.samplers.protocol import Info
 from datasets_cli.replay.samplers.slices import Sliced
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.storages.protocol import Storage
 
 
-class SliceEpochs(Sliced, EpochSampler):
+class SliceEpochs(Sliced, OwnEpochs):
     """Draws one random slice of every trajectory, each trajectory once an epoch."""
 
     kind = "epochs of slices"
 
     def __init__(self, slicing: Slicing, *, drop_last: bool = False, shuffle: bool = True) -> None:
-        super().__init__(drop_last, shuffle)
+        super().__init__(shuffle, drop_last)
         self.slicing = slicing
 
     def sample(

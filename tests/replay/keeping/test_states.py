@@ -291,7 +291,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "an empty sampler": ("epoch", {"sampler": {}}),
     "an epoch beyond its end": (
         "epoch",
-        {"sampler": {"order": None, "seed": 1, "position": 9, "num_items": 5, "ran_out": False}},
+        {"sampler": SamplerWithoutReplacement().state_dict() | {"position": 9, "num_items": 5}},
     ),
     "no writer": ("random", {"writer": None}),
     "an empty writer": ("random", {"writer": {}}),

@@ -32,6 +32,7 @@ from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.torchrl.cat_frames import CatFrames
 from tests.replay.samplers.test_protocol import Derived
+from tests.support.trajectory_rows import TrajectoryRows
 
 ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
 
@@ -104,3 +105,12 @@ def test_a_buffer_refuses_the_draws_of_another_sampler(first: str, second: str) 
         other.load_state_dict(state)
     assert repr(other.state_dict()) == before
     json.dumps(state["sampler"])
+
+
+@pytest.mark.parametrize("kind", ["epochs", "shared", "blocks"])
+def test_an_epoch_begins_again_where_it_is_continued_with_other_rows(kind: str) -> None:
+    sampler, other = KINDS[kind](), KINDS[kind]()
+    sampler.sample(TrajectoryRows([6]), 4, torch.Generator().manual_seed(0))
+    other.load_state_dict(sampler.state_dict())
+    index, _ = other.sample(TrajectoryRows([9]), 9, torch.Generator().manual_seed(0))
+    assert sorted(index.tolist()) == [*range(9)]
