@@ -7,14 +7,16 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from datasets_cli.checked_json import is_deeper
+from datasets_cli.checked_json import WrongValue, decode, is_deeper
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.sources.disk import open_regular
+
+T = TypeVar("T")
 
 STATE = "state.json"
 
@@ -93,6 +95,14 @@ def check_folder(path: Path) -> None:
         raise DamagedDataset(f"{path} cannot be a folder of a dump: {error}.") from error
     if not stat.S_ISDIR(mode):
         raise DamagedDataset(f"{path} is not a folder, or a link to one. Dump the buffer again.")
+
+
+def checked(kind: type[T], found: object, path: Path, where: str = "") -> T:
+    """Return what was read from a file, by the hints that say what it must be."""
+    try:
+        return decode(kind, found, where)
+    except WrongValue as error:
+        raise DamagedDataset(f"{path}: {error}. Dump the buffer again.") from error
 
 
 def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:

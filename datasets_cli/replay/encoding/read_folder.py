@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tensordict import (
     LazyStackedTensorDict,
@@ -25,12 +25,13 @@ from datasets_cli.replay.encoding.json_files import (
     MOST_BYTES,
     MOST_DEPTH,
     check_folder,
+    checked,
     read_state,
     whole,
     wrong,
 )
 from datasets_cli.replay.encoding.json_values import from_json
-from datasets_cli.replay.encoding.tensor_files import read_leaf, shape_of
+from datasets_cli.replay.encoding.tensor_files import Shape, read_leaf
 from datasets_cli.replay.encoding.write_folder import (
     LAZY_STACK,
     TENSORDICT,
@@ -95,7 +96,7 @@ def _read(level: _Level) -> Any:
 
 def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
     path = level.folder / META_FILENAME
-    batch = tuple(shape_of(path, meta.get("shape")))
+    batch = _shape(path, "shape", meta.get("shape"))
     if batch[: len(level.batch)] != level.batch:
         raise wrong(path, "shape", f"sizes that begin with {list(level.batch)}", list(batch))
     entries: dict[str, Any] = {}
@@ -115,6 +116,11 @@ def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
     if level.escaped:
         _check_named(level, meta)
     return TensorDict(entries, batch)
+
+
+def _shape(path: Path, name: str, found: Any) -> tuple[int, ...]:
+    shape: tuple[int, ...] = checked(cast(Any, Shape), found, path, name)
+    return shape
 
 
 def _check_named(level: _Level, meta: dict[str, Any]) -> None:
@@ -166,7 +172,7 @@ def _read_values(level: _Level, meta: dict[str, Any]) -> Any:
     data, path = meta.get("data"), level.folder / META_FILENAME
     if isinstance(data, str):
         raise _pickled(level.folder)
-    batch = tuple(shape_of(path, meta.get("batch_size", list(level.batch))))
+    batch = _shape(path, "batch_size", meta.get("batch_size", list(level.batch)))
     if (
         batch[: len(level.batch)] != level.batch
         or 0 in (batch or (0,))

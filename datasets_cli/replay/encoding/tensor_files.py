@@ -6,13 +6,15 @@ import math
 import mmap
 import os
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
+from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.encoding.json_files import open_file, wrong
+from datasets_cli.replay.encoding.json_files import checked, open_file
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.schema.bits import TYPE_NAMES
 from datasets_cli.store.schema.columns import MOST_DIMENSIONS
@@ -20,6 +22,28 @@ from datasets_cli.store.schema.mapping import READ_ONLY
 
 DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}
 """Element types by their name in ``meta.json``; those that this version of torch has."""
+
+
+Shape = Annotated[
+    tuple[int, ...],
+    Check(
+        f"a list of at most {MOST_DIMENSIONS} sizes",
+        lambda shape: (
+            len(shape) <= MOST_DIMENSIONS
+            and all(size >= 0 for size in shape)
+            and math.prod(max(1, size) for size in shape) <= 2**56  # beyond any file
+        ),
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """What ``meta.json`` says of a tensor."""
+
+    dtype: Annotated[str, Check("an element type of torch", DTYPES.__contains__)]
+    shape: Shape
+    is_nested: Any = False
 
 
 def check_leaf(name: str, rows: torch.Tensor) -> None:
@@ -50,7 +74,10 @@ def write_leaf(path: Path, rows: torch.Tensor) -> None:
 
 def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
     """Return the tensor of a file."""
-    dtype, shape = _form(path, entry)
+    leaf = checked(_Leaf, entry, path, path.stem)
+    if leaf.is_nested:
+        raise UsageError(f"{path} is a nested tensor, which cannot be loaded. Dump a padded one.")
+    dtype, shape = DTYPES[leaf.dtype], leaf.shape
     size = math.prod(shape) * dtype.itemsize
     if not size:
         return torch.empty(0, dtype=torch.uint8).view(dtype).view(shape)  # without a warning
@@ -62,28 +89,6 @@ def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
     except FileNotFoundError:
         found = 0
     raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
-
-
-def _form(path: Path, entry: dict[str, Any]) -> tuple[torch.dtype, list[int]]:
-    """Return the element type and shape that an entry gives."""
-    name, shape = entry.get("dtype"), entry.get("shape")
-    if entry.get("is_nested"):
-        raise UsageError(f"{path} is a nested tensor, which cannot be loaded. Dump a padded one.")
-    if not isinstance(name, str) or name not in DTYPES:
-        raise wrong(path, "dtype", "an element type of torch", name)
-    return DTYPES[name], shape_of(path, shape)
-
-
-def shape_of(path: Path, shape: Any) -> list[int]:
-    """Return a shape that was read."""
-    if (
-        not isinstance(shape, list)
-        or len(shape) > MOST_DIMENSIONS
-        or any(type(size) is not int or size < 0 for size in shape)
-        or math.prod(max(1, size) for size in shape) > 2**56  # beyond any file, and torch's limits
-    ):
-        raise wrong(path, "shape", f"a list of at most {MOST_DIMENSIONS} sizes", shape)
-    return shape
 
 
 def _bytes(path: Path, descriptor: int, size: int, mapped: bool) -> mmap.mmap | bytearray:

@@ -19,11 +19,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from datasets_cli.checked_json import Check, WrongValue, decode
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.checked_json import Check
 from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
     check_folder,
+    checked,
     read_state,
     write_state,
 )
@@ -136,10 +136,7 @@ def _finish(folder: Path) -> None:
 def _parts_in(folder: Path) -> _Parts:
     check_folder(folder)
     path = folder / PARTS
-    try:
-        return decode(_Parts, read_state(path, SETTINGS_BYTES))
-    except WrongValue as error:
-        raise DamagedDataset(f"{path}: {error}. Dump the buffer again.") from error
+    return checked(_Parts, read_state(path, SETTINGS_BYTES), path)
 
 
 @contextmanager

@@ -6,13 +6,15 @@ import copy
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
+from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.encoding.batches import stack_rows
@@ -20,6 +22,7 @@ from datasets_cli.replay.encoding.description import Description, restore
 from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
     check_folder,
+    checked,
     read_state,
     whole,
     wrong,
@@ -54,6 +57,13 @@ from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.writers.protocol import Writer
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """What is known of a whole buffer."""
+
+    batch_size: Annotated[int, Check("a whole number from 1 on", lambda n: n >= 1)] | None = None
 
 
 def read_counts(folder: Path) -> StateDict:
@@ -149,10 +159,8 @@ def plan_load(
     # writer kept are computed from the rows again. A generator continues where it was dumped;
     # torch's global one does only for a dataset.
     folder = open_dump(Path(path))
-    seal = read_state(folder / SEAL, SETTINGS_BYTES)  # without it, not everything is there
-    size = seal.get("batch_size")
-    if size is not None and (type(size) is not int or size < 1):
-        raise wrong(folder / SEAL, "batch_size", "a whole number from 1 on, or null", size)
+    path_of_seal = folder / SEAL  # without it, not everything is there
+    checked(_Seal, read_state(path_of_seal, SETTINGS_BYTES), path_of_seal)
     # TorchRL, which dumps rows, may have written over a dump of a dataset.
     if os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS):
         check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(path))

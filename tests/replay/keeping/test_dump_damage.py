@@ -415,8 +415,8 @@ def test_a_short_file_of_priorities_is_found(tmp_path: Path) -> None:
     [
         ("writer/metadata.json", {}, r"writer/metadata\.json: cursor is None, expected the row"),
         ("writer/metadata.json", {"write_count": 8}, r"cursor is None"),
-        ("buffer_metadata.json", {"batch_size": "3"}, r"batch_size is '3', expected a whole"),
-        ("buffer_metadata.json", {"batch_size": 0}, r"batch_size is 0, expected a whole"),
+        ("buffer_metadata.json", {"batch_size": "3"}, r"batch_size: expected a whole .*'3'"),
+        ("buffer_metadata.json", {"batch_size": 0}, r"batch_size: expected a whole .* 0"),
     ],
 )
 def test_settings_that_are_wrong_are_refused(
