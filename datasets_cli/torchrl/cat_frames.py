@@ -10,8 +10,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.samplers.slices import SlicePerRow
 from datasets_cli.replay.samplers.slicing import SliceOptions
-from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps
-from datasets_cli.replay.transforms.windows import Padding
+from datasets_cli.replay.transforms.frames import Padding, StackedSlices, StackedSteps
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
 
 

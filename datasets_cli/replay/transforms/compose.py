@@ -40,7 +40,6 @@ class Compose(Transform):
         return [_given(step) for step in self._steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch after every transform."""
         for step in self._steps:
             batch = step(batch)
             if batch is None:
@@ -48,7 +47,6 @@ class Compose(Transform):
         return batch
 
     def inv(self, data: TensorDict) -> TensorDict | None:
-        """Return what is to be stored for ``data``, or None for nothing yet."""
         stored: TensorDict | None = data
         self._inverted.clear()
         for step in reversed(self._steps):
@@ -63,13 +61,11 @@ class Compose(Transform):
         return stored
 
     def undo_inv(self) -> None:
-        """Let transforms be as before the last ``inv``: its rows could not be stored."""
         for step in self._inverted:
             step.undo_inv()
         self._inverted.clear()
 
     def on_clear(self) -> None:
-        """Let go of rows that a transform keeps back."""
         for step in self._steps:
             step.on_clear()
 

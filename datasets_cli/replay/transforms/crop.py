@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
+from datasets_cli.replay.arguments import NestedKey, optional_key, whole_number
 from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.replay.transforms.transform import Transform
 
@@ -38,7 +38,7 @@ class RandomCropTensorDict(Transform):
     ) -> None:
         self.sub_seq_len = whole_number("sub_seq_len", sub_seq_len, 1)
         self.sample_dim = sample_dim
-        self.mask_key = None if mask_key is None else key_of(mask_key)
+        self.mask_key = optional_key(mask_key)
         self.generator = generator
 
     def __call__(self, batch: TensorDict) -> TensorDict:

@@ -46,7 +46,6 @@ class CenterCrop(Transform):
         self._frames = _Frames("CenterCrop", w, h, in_keys, out_keys, channels_last)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Crop frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.keys.pairs:
             middle = frames = self._frames.of(batch, source)
             for size, dim in self._frames.sizes:
@@ -105,7 +104,6 @@ class Resize(Transform):
         self._frames = _Frames("Resize", w, h, in_keys, out_keys, channels_last)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Resize frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.keys.pairs:
             frames = self._frames.of(batch, source)
             if frames.dtype != torch.uint8 and not frames.is_floating_point():

@@ -9,17 +9,73 @@ next, at d        d d e                   . d e   the entry at d comes before it
 from __future__ import annotations
 
 from copy import copy
-from typing import Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
+import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, whole_number
+from datasets_cli.replay.arguments import (
+    NestedKey,
+    NestedKeys,
+    key_of,
+    optional_key,
+    whole_number,
+)
+from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.replay.transforms.windows import Padding, windows_of
 from datasets_cli.store.schema.columns import Key, show_key
+
+Padding = Literal["same", "constant"]
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The steps of each stack."""
+
+    # row: where a row of the batch begins, flattened, int64 `[*B, 1, 1]`.
+    # steps: the steps to read, int64 `[*B, t, N]`.
+    # edge: the first (or last) of their trajectory, int64 `[*B, t, 1]`.
+    # padded: which steps are beyond it, bool `[*B, t, N]`.
+    # wanted: what the steps would have been, int64 `[t, N]`.
+
+    row: torch.Tensor
+    steps: torch.Tensor
+    edge: torch.Tensor
+    padded: torch.Tensor
+    wanted: torch.Tensor
+
+    def stacks(
+        self, value: torch.Tensor, first: torch.Tensor | None, padding: Padding, fill: float
+    ) -> torch.Tensor:
+        """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``."""
+        ndim = self.steps.ndim - 1
+        rows = self.row + self.steps
+        stack: torch.Tensor = value.flatten(0, ndim - 1).index_select(0, rows.flatten())
+        stack = stack.view(*rows.shape, *value.shape[ndim:])
+        padded = self.padded
+        if first is not None:
+            edge = (self.row + self.edge).expand(padded.shape)[padded]
+            stack[padded] = first.flatten(0, ndim - 1)[edge]
+            padded = self.wanted < self.edge - 1
+        if padding == "same":
+            return stack
+        return torch.where(padded.view(*padded.shape, *[1] * (value.ndim - ndim)), fill, stack)
+
+
+def _windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> _Windows:
+    """Return the steps that make the stack of each step."""
+    # ends: which steps end their trajectory, bool `[*B, T]`.
+    time = ends.shape[-1]
+    offsets = torch.arange(size, device=ends.device) - (0 if future else size - 1)
+    wanted = torch.arange(time, device=ends.device)[when].unsqueeze(1) + offsets
+    edge = (last_of(ends) if future else first_of(ends))[..., when].unsqueeze(-1)
+    steps = torch.minimum(wanted, edge) if future else torch.maximum(wanted, edge)
+    row = torch.arange(ends[..., 0].numel(), device=ends.device) * time
+    return _Windows(row.view(*ends.shape[:-1], 1, 1), steps, edge, wanted != steps, wanted)
 
 
 class StackedSteps(Transform):
@@ -55,7 +111,7 @@ class StackedSteps(Transform):
         self.padding_value = padding_value
         self.as_inverse = as_inverse
         self.future = future
-        self.mask_key = None if mask_key is None else key_of(mask_key)
+        self.mask_key = optional_key(mask_key)
         self._done = ("next", *key_of(done_key))
         self._keys = KeyMap(self._name, in_keys, out_keys)
 
@@ -64,7 +120,6 @@ class StackedSteps(Transform):
         return batch if self.as_inverse else batch.update(self._stacks(batch, slice(None)))
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored."""
         return data.copy().update(self._stacks(data, slice(None))) if self.as_inverse else data
 
     def with_successors(self) -> Self:
@@ -97,7 +152,7 @@ class StackedSteps(Transform):
     def _stacks(self, batch: TensorDict, when: slice) -> TensorDict:
         """Return the stacks ``[*B, t, ...]`` of some of the steps, and their mask."""
         ends = flags(batch, self._done, self._name)
-        windows = windows_of(ends, self.N, when, future=self.future)
+        windows = _windows_of(ends, self.N, when, future=self.future)
         stacks = TensorDict({}, windows.padded.shape[:-1])
         for source, target in self._keys.pairs:
             owner = source[1:] if source[0] == "next" and not self.future else ()

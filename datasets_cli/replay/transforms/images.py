@@ -52,7 +52,6 @@ class ScaledFloatFrame(Transform):
         )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Scale frames of the batch, and return it."""
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ScaledFloatFrame")
             if frames.dtype != torch.uint8:
@@ -97,7 +96,6 @@ class ToTensorImage(Transform):
         self._frames = KeyMap("ToTensorImage", ["pixels"] if in_keys is None else in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Turn frames of the batch ``[*B]``, and return it."""
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ToTensorImage")
             if not self.shape_tolerant:

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys, keys_of
+from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.tree import entry
 
@@ -40,6 +40,14 @@ class KeyMap:
         return batch
 
 
+def stored_map(
+    owner: str, in_keys_inv: NestedKeys | None, out_keys_inv: NestedKeys | None
+) -> KeyMap:
+    """Return which entries of written rows are read, and the names by which they are stored."""
+    stored = in_keys_inv or []
+    return KeyMap(owner, out_keys_inv or stored, stored)
+
+
 def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     """Return an entry of a batch."""
     try:
@@ -47,10 +55,8 @@ def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     except AttributeError:  # a leaf where the key has a group
         found = None
     if found is None:
-        keys = sorted(
-            show_key((name,) if isinstance(name, str) else name)
-            for name in batch.keys(include_nested=True, leaves_only=True)
-        )
+        names = batch.keys(include_nested=True, leaves_only=True)
+        keys = sorted(show_key(key_of(name)) for name in names)
         raise UsageError(
             f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
             f"{', '.join(keys)}."

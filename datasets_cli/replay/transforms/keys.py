@@ -6,7 +6,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of
-from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry, stored_map
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
 
@@ -38,10 +38,7 @@ class RenameTransform(Transform):
         create_copy: bool = False,
     ) -> None:
         self._names = KeyMap("RenameTransform", in_keys, out_keys)
-        stored = [] if in_keys_inv is None else in_keys_inv
-        self._stored = KeyMap(
-            "RenameTransform", stored if out_keys_inv is None else out_keys_inv, stored
-        )
+        self._stored = stored_map("RenameTransform", in_keys_inv, out_keys_inv)
         self.create_copy = create_copy
         for key in self._names.in_keys:
             if key in self._names.out_keys:
@@ -51,11 +48,9 @@ class RenameTransform(Transform):
                 )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Rename entries of the batch, and return it."""
         return self._rename(batch, self._names)
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows under the names by which they are stored."""
         return self._rename(data.copy(), self._stored)
 
     def _rename(self, batch: TensorDict, names: KeyMap) -> TensorDict:
@@ -87,7 +82,6 @@ class SelectTransform(Transform):
         ]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return a batch of the selected entries."""
         return batch.select(*self._kept, strict=False)
 
 
@@ -104,9 +98,7 @@ class ExcludeTransform(Transform):
         self.inverse = inverse
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return a batch without the excluded entries."""
         return batch if self.inverse else batch.exclude(*self.excluded_keys)
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored."""
         return data.exclude(*self.excluded_keys) if self.inverse else data

@@ -113,15 +113,12 @@ class MultiStepTransform(Transform):
         self._kept_before: TensorDict | None = None
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch as it is."""
         return batch
 
     def on_clear(self) -> None:
-        """Forget the rows that were kept back: the buffer's are gone too."""
         self._kept = self._kept_before = None
 
     def undo_inv(self) -> None:
-        """Keep back what was kept back before the rows that could not be stored."""
         self._kept = self._kept_before
 
     def inv(self, data: TensorDict) -> TensorDict | None:

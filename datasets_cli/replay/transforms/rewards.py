@@ -44,7 +44,6 @@ class RewardSum(Transform):
         self._resets = None if reset_keys is None else KeyMap("RewardSum", rewards, reset_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the sums into the batch, and return it."""
         begins = begins_of(flags(batch, DONE, "RewardSum"))
         for number, (source, target) in enumerate(self._sums.pairs):
             restarts = begins
@@ -82,7 +81,6 @@ class Reward2GoTransform(Transform):
         self._done = ("next", *key_of(done_key))
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch as it is."""
         return batch
 
     def inv(self, data: TensorDict) -> TensorDict:
@@ -98,14 +96,12 @@ class Reward2GoTransform(Transform):
                 "Reward2GoTransform found no end of a trajectory to sum rewards up to. Write whole "
                 "trajectories."
             )
-        return self._sums.apply(
-            data.copy(), lambda reward: sum_to_go(_real(reward, self.gamma), done, self.gamma)
-        )
 
+        def summed(reward: torch.Tensor) -> torch.Tensor:
+            is_discountable = self.gamma == 1 or reward.is_floating_point()
+            return sum_to_go(reward if is_discountable else reward.float(), done, self.gamma)
 
-def _real(reward: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return rewards that can be discounted."""
-    return reward if gamma == 1 or reward.is_floating_point() else reward.float()
+        return self._sums.apply(data.copy(), summed)
 
 
 Reward2Go = Reward2GoTransform

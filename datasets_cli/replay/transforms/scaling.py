@@ -15,7 +15,7 @@ from datasets_cli.replay.arguments import NestedKeys, keys_of
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.transforms.key_map import KeyMap
+from datasets_cli.replay.transforms.key_map import KeyMap, stored_map
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.store.schema.columns import Key, show_key
 from datasets_cli.store.schema.summary import RunningMoments
@@ -71,14 +71,13 @@ class ObservationNorm(Transform):
                 "ObservationNorm needs loc, scale and in_keys. ObservationNorm.from_dataset works "
                 "out the first two."
             )
-        stored = in_keys_inv or []
-        if standard_normal or stored:
+        if standard_normal or in_keys_inv:
             _check_divisor(scale)
         self.loc = loc
         self.scale = _at_least(scale, eps) if standard_normal else scale
         self.standard_normal = standard_normal
         self._read = KeyMap("ObservationNorm", in_keys, out_keys)
-        self._stored = KeyMap("ObservationNorm", out_keys_inv or stored, stored)
+        self._stored = stored_map("ObservationNorm", in_keys_inv, out_keys_inv)
 
     @classmethod
     def from_dataset(
@@ -110,11 +109,9 @@ class ObservationNorm(Transform):
         return cls(mean, deviation, in_keys, out_keys, standard_normal=True, eps=eps)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Scale entries of the batch, and return it."""
         return self._read.apply(batch, self._divide if self.standard_normal else self._multiply)
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored, unscaled."""
         undo = self._multiply if self.standard_normal else self._divide
         return self._stored.apply(data.copy(), undo)
 
@@ -153,7 +150,6 @@ class RewardScaling(Transform):
         )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Scale rewards of the batch, and return it."""
         return self._scaling(batch)
 
     def __repr__(self) -> str:

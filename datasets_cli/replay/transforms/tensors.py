@@ -7,7 +7,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
-from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.key_map import KeyMap, required_entry, stored_map
 from datasets_cli.replay.transforms.transform import Transform
 
 
@@ -47,7 +47,6 @@ class CatTensors(Transform):
         self.unsqueeze_if_oor = unsqueeze_if_oor
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the joined entry into the batch, and return that."""
         values = [required_entry(batch, key, "CatTensors") for key in self.in_keys]
         if self.unsqueeze_if_oor:
             values = [self._with_dim(value) for value in values]
@@ -106,56 +105,13 @@ class UnsqueezeTransform(Transform):
             )
         self.dim = dim
         self._read = KeyMap("UnsqueezeTransform", in_keys or [], out_keys)
-        stored = in_keys_inv or []
-        self._stored = KeyMap("UnsqueezeTransform", out_keys_inv or stored, stored)
+        self._stored = stored_map("UnsqueezeTransform", in_keys_inv, out_keys_inv)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Unsqueeze entries of the batch, and return it."""
         return self._read.apply(batch, lambda value: value.unsqueeze(self.dim))
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored, squeezed."""
         return self._stored.apply(data.copy(), lambda value: value.squeeze(self.dim))
-
-
-class DoubleToFloat(Transform):
-    """Casts float64 to float32.
-
-    Args:
-        in_keys: entries that are cast when read; every float64 entry where None.
-        out_keys: where the results go; ``in_keys`` by default.
-        in_keys_inv: where entries are stored as float64 when rows are written; none by default.
-        out_keys_inv: what those are called in what is written.
-
-    Raises:
-        UsageError: there are not as many keys out as in.
-    """
-
-    def __init__(
-        self,
-        in_keys: NestedKeys | None = None,
-        out_keys: NestedKeys | None = None,
-        in_keys_inv: NestedKeys | None = None,
-        out_keys_inv: NestedKeys | None = None,
-    ) -> None:
-        if in_keys is None and out_keys is not None:
-            raise UsageError("DoubleToFloat cannot tell which entries its out_keys are for.")
-        self._read = None if in_keys is None else KeyMap("DoubleToFloat", in_keys, out_keys)
-        stored = in_keys_inv or []
-        self._stored = KeyMap("DoubleToFloat", out_keys_inv or stored, stored)
-
-    def __call__(self, batch: TensorDict) -> TensorDict:
-        """Cast entries of the batch, and return it."""
-        if self._read is not None:
-            return self._read.apply(batch, torch.Tensor.float)
-        for key, value in list(batch.items(include_nested=True, leaves_only=True)):
-            if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
-                batch.set(key, value.float())
-        return batch
-
-    def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored."""
-        return self._stored.apply(data.copy(), torch.Tensor.double)
 
 
 class DTypeCastTransform(Transform):
@@ -188,20 +144,17 @@ class DTypeCastTransform(Transform):
         in_keys_inv: NestedKeys | None = None,
         out_keys_inv: NestedKeys | None = None,
     ) -> None:
+        name = type(self).__name__
         for given in (dtype_in, dtype_out):
             if not isinstance(given, torch.dtype):
-                raise UsageError(
-                    f"DTypeCastTransform casts one torch.dtype to another, not {given!r}."
-                )
+                raise UsageError(f"{name} casts one torch.dtype to another, not {given!r}.")
         if in_keys is None and out_keys is not None:
-            raise UsageError("DTypeCastTransform cannot tell which entries its out_keys are for.")
+            raise UsageError(f"{name} cannot tell which entries its out_keys are for.")
         self.dtype_in, self.dtype_out = dtype_in, dtype_out
-        self._read = None if in_keys is None else KeyMap("DTypeCastTransform", in_keys, out_keys)
-        stored = in_keys_inv or []
-        self._stored = KeyMap("DTypeCastTransform", out_keys_inv or stored, stored)
+        self._read = None if in_keys is None else KeyMap(name, in_keys, out_keys)
+        self._stored = stored_map(name, in_keys_inv, out_keys_inv)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Cast entries of the batch, and return it."""
         if self._read is not None:
             return self._read.apply(batch, lambda value: value.to(self.dtype_out))
         for key, value in list(batch.items(include_nested=True, leaves_only=True)):
@@ -210,8 +163,30 @@ class DTypeCastTransform(Transform):
         return batch
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored."""
         return self._stored.apply(data.copy(), lambda value: value.to(self.dtype_in))
 
     def __repr__(self) -> str:
-        return f"DTypeCastTransform({self.dtype_in}, {self.dtype_out})"
+        return f"{type(self).__name__}({self.dtype_in}, {self.dtype_out})"
+
+
+class DoubleToFloat(DTypeCastTransform):
+    """Casts float64 to float32.
+
+    Args:
+        in_keys: entries that are cast when read; every float64 entry where None.
+        out_keys: where the results go; ``in_keys`` by default.
+        in_keys_inv: where entries are stored as float64 when rows are written; none by default.
+        out_keys_inv: what those are called in what is written.
+
+    Raises:
+        UsageError: there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        in_keys_inv: NestedKeys | None = None,
+        out_keys_inv: NestedKeys | None = None,
+    ) -> None:
+        super().__init__(torch.float64, torch.float32, in_keys, out_keys, in_keys_inv, out_keys_inv)

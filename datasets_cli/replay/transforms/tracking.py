@@ -45,7 +45,6 @@ class StepCounter(Transform):
         self.update_done = update_done
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the counts into the batch, and return it."""
         ends = flags(batch, DONE, "StepCounter")
         done = batch.get(DONE)
         time = torch.arange(ends.shape[-1], device=ends.device)
@@ -79,6 +78,5 @@ class InitTracker(Transform):
         self.init_key = init_key
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the marks into the batch, and return it."""
         begins = begins_of(flags(batch, DONE, "InitTracker"))
         return batch.set(self.init_key, begins.reshape(batch.get(DONE).shape))

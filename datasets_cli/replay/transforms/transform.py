@@ -54,24 +54,17 @@ class CallableTransform(Transform):
         self.function = function
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return what the function makes of a batch."""
         return self.function(batch)
 
     def inv(self, data: TensorDict) -> TensorDict | None:
-        """Return what the callable's own ``inv`` makes of rows, or the rows as they are."""
-        inverse: Callable[[TensorDict], TensorDict | None] | None
-        inverse = getattr(self.function, "inv", None)
-        return data if inverse is None else inverse(data)
+        stored: TensorDict | None = getattr(self.function, "inv", super().inv)(data)
+        return stored
 
     def undo_inv(self) -> None:
-        """Call the callable's own ``undo_inv``, where it has one."""
-        if undo_inv := getattr(self.function, "undo_inv", None):
-            undo_inv()
+        getattr(self.function, "undo_inv", super().undo_inv)()
 
     def on_clear(self) -> None:
-        """Call the callable's own ``on_clear``, where it has one."""
-        if on_clear := getattr(self.function, "on_clear", None):
-            on_clear()
+        getattr(self.function, "on_clear", super().on_clear)()
 
     def __repr__(self) -> str:
         return repr(self.function)
@@ -91,14 +84,11 @@ class Inverted(Transform):
         self.transform = as_transform(transform)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the inverse of a batch that was read."""
         inverted = self.transform.inv(batch)
         return batch if inverted is None else inverted
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return what is to be stored for rows; they stay as they are."""
         return self.transform(data.clone(recurse=False))
 
     def on_clear(self) -> None:
-        """Let go of rows that the transform keeps back."""
         self.transform.on_clear()
