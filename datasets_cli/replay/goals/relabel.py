@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def relabel(
     put(rows, keys.desired, desired)
     if entry(rows, ("next", *keys.desired)) is not None:
         put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
-    consequences = _Consequences(rows, is_new, _leaf(rows, keys.reached), desired)
+    achieved, batch = _leaf(rows, keys.reached), _batch(rows, is_new)
+    consequences = _Consequences(rows, is_new, achieved, desired, batch)
     consequences.replace(keys.reward, rule.reward, "reward")
     if rule.success is not None and entry(rows, keys.success) is not None:
         consequences.replace(keys.success, rule.success, "success")
@@ -48,30 +50,25 @@ def relabel(
         _mend_ends(rows, is_new, before)
 
 
+@dataclass(frozen=True)
 class _Consequences:
     """Entries of rows that follow from goals."""
 
     # is_new: which rows have one, bool `[B]`.
     # achieved: what their steps achieved, `[B, ...]`.
     # desired: their goals `[B, ...]`.
+    # batch: the rows with these goals, `[B]`, which share their memory.
 
-    def __init__(
-        self,
-        rows: Tree | TensorDictBase,
-        is_new: torch.Tensor,
-        achieved: torch.Tensor,
-        desired: torch.Tensor,
-    ) -> None:
-        self._rows = rows
-        self._is_new = is_new
-        self._achieved = achieved
-        self._desired = desired
-        self._batch = _batch(rows, is_new)
+    rows: Tree | TensorDictBase
+    is_new: torch.Tensor
+    achieved: torch.Tensor
+    desired: torch.Tensor
+    batch: TensorDictBase
 
     def replace(self, key: Key, function: GoalFunction, name: str) -> None:
         """Put what a function of the rule returns for rows with new goals in place of an entry."""
-        stored = _leaf(self._rows, key)
-        found = as_tensor(function(self._achieved, self._desired, self._batch))
+        stored = _leaf(self.rows, key)
+        found = as_tensor(function(self.achieved, self.desired, self.batch))
         if found.shape not in (stored.shape, stored.shape[:1]) or (
             not torch.can_cast(found.dtype, stored.dtype)
         ):
@@ -81,7 +78,7 @@ class _Consequences:
                 f"{list(found.shape)}. Return one number a row."
             )
         fresh = found.to(stored).reshape(stored.shape)
-        put(self._rows, key, torch.where(_beside(self._is_new, stored), fresh, stored))
+        put(self.rows, key, torch.where(_beside(self.is_new, stored), fresh, stored))
 
 
 def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
@@ -131,7 +128,6 @@ def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
 
 
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    """Return a leaf of flags."""
     found = _leaf(rows, key)
     if found.dtype != torch.bool:
         raise UsageError(f"{show_key(key)} is {found.dtype}, which is no flag. Write it as bool.")

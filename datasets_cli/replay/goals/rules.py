@@ -67,7 +67,7 @@ class GoalRule:
 
 @dataclass(frozen=True)
 class Near:
-    """Tells whether goals were reached, bool ``[B]``: up to some Euclidean distance."""
+    """Whether goals were reached, bool ``[B]``: up to some Euclidean distance."""
 
     threshold: float
 

@@ -204,25 +204,20 @@ class HERSampler(KindSampler):
 
     @property
     def ran_out(self) -> bool:  # type: ignore[override]
-        """Whether the batch just drawn was the last of an epoch."""
         return self.sampler.ran_out
 
     @property
     def truncated_key(self) -> Key | None:  # type: ignore[override]
-        """Where the last row of each slice is marked."""
         return self.sampler.truncated_key
 
     @property
     def init_key(self) -> Key | None:  # type: ignore[override]
-        """Where the first row of each slice is marked."""
         return self.sampler.init_key
 
     def on_write(self, rows: torch.Tensor) -> None:
-        """Learn which rows int64 ``[n]`` were written."""
         self.sampler.on_write(rows)
 
     def on_clear(self) -> None:
-        """Learn that the storage does not have rows any more."""
         self.sampler.on_clear()
 
     def state_dict(self) -> StateDict:
@@ -230,7 +225,6 @@ class HERSampler(KindSampler):
         return {"kind": self.kind, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken."""
         check_kind(self.kind, state)
         self.sampler.load_state_dict(state["sampler"])
 

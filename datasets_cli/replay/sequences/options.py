@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.sequences.sequence_rows import Padding
+
+Padding = Literal["left", "right"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import functools
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
@@ -19,9 +20,8 @@ from datasets_cli.replay.sequences.checks import (
     checked_discount,
     consecutive_offsets,
 )
-from datasets_cli.replay.sequences.kept import dataset_of_rows, returns_to_go
-from datasets_cli.replay.sequences.options import SequenceOptions
-from datasets_cli.replay.sequences.sequence_rows import sequence_rows
+from datasets_cli.replay.sequences.options import Padding, SequenceOptions
+from datasets_cli.replay.sequences.returns import dataset_of_rows, returns_to_go
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -111,12 +111,11 @@ class Sequences(Storage):
         return f"Sequences({self.rows!r}, {self.length}, gamma={self.gamma})"
 
     def has(self, key: Key) -> bool:
-        """Tell whether sequences have an entry."""
         return key in ((RETURNS,), (TIMESTEPS,), (MASK,)) or self.rows.has(key)
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
-        found = sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
+        found = _sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
         tree: Tree = self.rows.gather(torch.from_numpy(found.rows))
         self._shape(tree, torch.from_numpy(found.padding), ())
         returns = self._returns.take(found.rows, 0)
@@ -166,6 +165,52 @@ class Sequences(Storage):
             "These rows are sequences already, and slices of them would overlap. Draw them by a "
             "sampler of rows, such as RandomSampler() or SamplerWithoutReplacement()."
         )
+
+
+@dataclass(frozen=True)
+class _SequenceRows:
+    """The rows of some sequences."""
+
+    # rows: their numbers, int64 `[B * T]`; those of padding are of the sequence, too.
+    # timesteps: of each row in its trajectory, int64 `[B, T]`; 0 where there is padding.
+    # is_row: which are no padding, bool `[B, T]`.
+    # padding: places of padding in `rows`, int64 `[n]`.
+
+    rows: np.ndarray
+    timesteps: np.ndarray
+    is_row: np.ndarray
+    padding: np.ndarray
+
+
+def _sequence_rows(
+    first: np.ndarray, offsets: np.ndarray, length: int, side: Padding
+) -> _SequenceRows:
+    """Return the rows of sequences, each to its length or to the trajectory's end.
+
+    trajectory of 5, sequences of 3
+
+    first row      0        3          3
+    padding                 left       right
+    rows           0 1 2    . 3 4      3 4 .
+    timesteps      0 1 2    0 3 4      3 4 0        . is padding, which reads a row that is there
+    """
+    # first: the first row of each, int64 `[B]`.
+    # offsets: of trajectories, int64 `[K + 1]`.
+    next_number = offsets.searchsorted(first, side="right")  # of the trajectory after
+    start = offsets[next_number - 1][:, None]
+    stop = offsets[next_number][:, None]
+    first = first[:, None]
+    places = np.arange(length)
+    missing = np.maximum(first + length - stop, 0)  # rows beyond the end, [B, 1]
+    if side == "left":
+        # The last place has the last row; the first `missing` ones read the first row again.
+        rows = np.maximum(first + places - missing, first)
+        is_row = places >= missing
+    else:
+        rows = np.minimum(first + places, stop - 1)
+        is_row = places < length - missing
+    timesteps = (rows - start) * is_row
+    return _SequenceRows(rows.reshape(-1), timesteps, is_row, np.flatnonzero(~is_row))
 
 
 def _texts(texts: NonTensorStack, padding: torch.Tensor, length: int) -> NonTensorStack:

@@ -35,7 +35,7 @@ class ScalarColumns(Protocol):
     """Rows that have columns of one number each."""
 
     def has(self, key: Key) -> bool:
-        """Tell whether there is such a column."""
+        """Return whether there is such a column."""
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column ``[T, W]``: T steps of W environments side by side."""

@@ -20,9 +20,8 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, FrameStack, Reward2Go, Sequences, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.sequences import kept
-from datasets_cli.replay.sequences.kept import returns_to_go
-from datasets_cli.replay.sequences.returns import returns_dtype, returns_in_blocks
+from datasets_cli.replay.sequences import returns as returns_module
+from datasets_cli.replay.sequences.returns import returns_dtype, returns_in_blocks, returns_to_go
 from datasets_cli.sources import disk
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
@@ -163,7 +162,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def refuse(*_: Any) -> Any:
         raise AssertionError("rows are summed, where all was kept")
 
-    yield lambda: monkeypatch.setattr(kept, "returns_in_blocks", refuse)
+    yield lambda: monkeypatch.setattr(returns_module, "returns_in_blocks", refuse)
 
 
 def test_they_are_worked_out_once_for_each_gamma(
@@ -251,7 +250,7 @@ def test_two_rewards_a_row_are_kept_each_by_itself(tmp_path: Path, root: CacheRo
 def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, root: CacheRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "BLOCK_ROWS", 500)
+    monkeypatch.setattr(returns_module, "BLOCK_ROWS", 500)
     peaks = []
     for times in (1, 20):
         steps = steps_of(["go"], (1000 * times,) * 4)

@@ -31,7 +31,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.replay.sequences import kept
+from datasets_cli.replay.sequences import returns as returns_module
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support import minari_files, text_rows
@@ -331,7 +331,7 @@ def test_a_view_reads_what_was_kept_of_its_dataset(
     toy: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy.sequences(4)
-    monkeypatch.setattr(kept, "returns_in_blocks", None)
+    monkeypatch.setattr(returns_module, "returns_in_blocks", None)
     best = toy.take(2, by="return").sequences(4, 5, padding="right")
     batch, numbers = best[:], toy.take(2, by="return").trajectories["number"].tolist()
     assert len(numbers) == 2 and set(batch["episode"][:, 0].tolist()) == {*numbers}
