@@ -96,9 +96,9 @@ class RowLeaves:
         blocks = self.blocks(key)
         block = next(blocks)
         dtype = reduced_dtype(reduction, block.dtype)
-        found = np.empty((len(self.lengths), *block.shape[1:]), dtype)
-        reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, found)
-        return found
+        reduced = np.empty((len(self.lengths), *block.shape[1:]), dtype)
+        reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, reduced)
+        return reduced
 
     def blocks(self, key: Key) -> Iterator[np.ndarray]:
         """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
@@ -110,9 +110,7 @@ class RowLeaves:
         """Return a leaf of some rows ``[n, ...]``."""
         leaf = self._entries.entry(key, rows)
         if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
-            kind = (
-                f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "no tensor of every row"
-            )
+            kind = f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "not a tensor of rows"
             raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
         as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
         return (leaf.float() if as_float else leaf).cpu().numpy()

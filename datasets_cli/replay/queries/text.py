@@ -73,7 +73,7 @@ class TextCondition:
         except UsageError:
             raise
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-            raise self._refused(f"Condition {self._shown} cannot be read") from error
+            raise self._refused(f"Condition {_shown(self._where)!r} cannot be read") from error
 
     def _tree(self, node: ast.expr) -> Node:
         tree: Node
@@ -137,11 +137,7 @@ class TextCondition:
         return ast.unparse(node).replace(RETURN, "return")
 
     def _wrong(self, node: ast.expr, why: str) -> UsageError:
-        return self._refused(f"Condition {self._shown}: {self._show(node)} {why}")
-
-    @property
-    def _shown(self) -> str:
-        return repr(self._where if len(self._where) <= 200 else f"{self._where[:200]}...")
+        return self._refused(f"Condition {_shown(self._where)!r}: {_shown(self._show(node))} {why}")
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(
@@ -149,3 +145,7 @@ class TextCondition:
             f"100', of numbers, the columns {', '.join(self._table)}, and reductions such as "
             f"max(action): {', '.join(REDUCTIONS)}."
         )
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -83,6 +83,7 @@ def test_whatever_is_no_condition_is_refused(replay: ExperienceReplay) -> None:
         ("length > 3\0", "cannot be read"),
         ("length", "is a number, not true or false"),
         ("length and terminated", "length is a number"),
+        (f"true == {'+'.join(['length'] * 250)}", "compares a number with true or false"),
         ("terminated + 1 > 0", "terminated is true or false, not a number"),
         ("terminated > 0", "compares a number with true or false"),
         ("score > 3", "no column 'score'"),
