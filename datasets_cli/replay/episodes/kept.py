@@ -28,15 +28,15 @@ def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRo
         return _of_dataset(dataset, column, reduction, root)
     is_whole = selection.are_whole(dataset.whole.offsets.numpy())
     if is_whole.any():
-        found = _of_dataset(dataset.whole, column, reduction, root).take(selection.numbers, 0)
+        reduced = _of_dataset(dataset.whole, column, reduction, root).take(selection.numbers, 0)
     else:
-        found = np.empty((len(selection), *column.shape), _dtype(column, reduction))
+        reduced = np.empty((len(selection), *column.shape), _dtype(column, reduction))
     cut = np.flatnonzero(~is_whole)
     if len(cut):
-        parts = np.empty((len(cut), *column.shape), found.dtype)
+        parts = np.empty((len(cut), *column.shape), reduced.dtype)
         _reduce(dataset.select(selection.at(cut, "")), column, reduction, parts)
-        found[cut] = parts
-    return found
+        reduced[cut] = parts
+    return reduced
 
 
 def _of_dataset(dataset: Dataset, column: Column, reduction: str, root: CacheRoot) -> np.ndarray:
@@ -45,14 +45,14 @@ def _of_dataset(dataset: Dataset, column: Column, reduction: str, root: CacheRoo
     dtype = _dtype(column, reduction)
     shape = (dataset.manifest.num_trajectories, *column.shape)
     check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
-    found = load_array(root, content, name, dtype, shape)
-    if found is None:
-        found = np.empty(shape, dtype)
-        _reduce(dataset, column, reduction, found)
+    reduced = load_array(root, content, name, dtype, shape)
+    if reduced is None:
+        reduced = np.empty(shape, dtype)
+        _reduce(dataset, column, reduction, reduced)
         # Nothing is kept of a dataset that was deleted while it was open.
         if has_manifest(dataset.folder):
-            _keep(root, content, name, found)
-    return found
+            _keep(root, content, name, reduced)
+    return reduced
 
 
 def _dtype(column: Column, reduction: str) -> np.dtype:

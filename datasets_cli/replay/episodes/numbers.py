@@ -18,23 +18,23 @@ def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int)
     """Return which of K trajectories are meant, int64 ``[n]``, in the order given."""
     if numbers is None:
         return np.arange(num_trajectories)
-    found = _array(numbers)
-    if found.dtype == np.bool_ and found.shape == (num_trajectories,):
-        return np.flatnonzero(found)
-    if not found.size and found.ndim == 1 and found.dtype != np.bool_:
+    array = _array(numbers)
+    if array.dtype == np.bool_ and array.shape == (num_trajectories,):
+        return np.flatnonzero(array)
+    if not array.size and array.ndim == 1 and array.dtype != np.bool_:
         return np.zeros(0, np.int64)  # numpy takes an empty list for floats
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise UsageError(
             f"Episodes are chosen by a list of whole numbers, or by a mask of {num_trajectories} "
-            f"bools, not by {found.dtype} {list(found.shape)}: {reprlib.repr(numbers)}."
+            f"bools, not by {array.dtype} {list(array.shape)}: {reprlib.repr(numbers)}."
         )
-    if int(found.min()) < -num_trajectories or int(found.max()) >= num_trajectories:
+    if int(array.min()) < -num_trajectories or int(array.max()) >= num_trajectories:
         raise IndexError(
             f"Episodes are numbered from 0 to {num_trajectories - 1}, and from "
-            f"{-num_trajectories} to -1 from the end; found {found.min()} to {found.max()}."
+            f"{-num_trajectories} to -1 from the end; found {array.min()} to {array.max()}."
         )
-    found = found.astype(np.int64)
-    return np.where(found < 0, found + num_trajectories, found)
+    array = array.astype(np.int64)
+    return np.where(array < 0, array + num_trajectories, array)
 
 
 def _array(numbers: TrajectoryNumbers) -> np.ndarray:

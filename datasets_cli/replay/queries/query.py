@@ -55,8 +55,8 @@ def query(
     if transform or reads_trajectories(tree):
         # One after the other, so that only those that are found stay in memory.
         each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
-        found = (trajectory for one in each for trajectory in _read(storage, one, transform))
-        return [trajectory for trajectory in found if holds(tree, trajectory)]
+        read = (trajectory for one in each for trajectory in _read(storage, one, transform))
+        return [trajectory for trajectory in read if holds(tree, trajectory)]
     if table is None:
         leaves: Leaves = RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
     else:
@@ -113,7 +113,7 @@ def filter_trajectories(
     """
     tree = _tree(predicate)
     each = iter_trajectories(data, trajectory_key)
-    return [found for found in each if tree is None or holds(tree, found)]
+    return [one for one in each if tree is None or holds(tree, one)]
 
 
 def _tree(predicate: Predicate | None) -> Node | None:

@@ -60,8 +60,8 @@ class Trajectory:
 
     def get(self, key: NestedKey, default: Any = None) -> Any:
         """Return an entry, at the root or else below ``"next"``; a default where there is none."""
-        found = self.data.get(key, None)
-        return self.data.get(("next", *key_of(key)), default) if found is None else found
+        entry = self.data.get(key, None)
+        return self.data.get(("next", *key_of(key)), default) if entry is None else entry
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "data":  # as copying and pickling ask
@@ -70,22 +70,22 @@ class Trajectory:
         return self._entry("reward" if name == "total_reward" else name)
 
     def _entry(self, name: str) -> Any:
-        found = self.get(name)
-        if found is None:
+        entry = self.get(name)
+        if entry is None:
             names = sorted(show_key(key_of(key)) for key in self.data.keys(True, leaves_only=True))
             raise AttributeError(
                 f"The rows of this trajectory have neither {name} nor next.{name}. They have "
                 f"{', '.join(names)}."
             )
-        return found
+        return entry
 
     def __getitem__(self, index: Any) -> Any:
         """Return an entry by its key, or some of the rows as a trajectory."""
-        found = self.data[index]
+        part = self.data[index]
         is_key = isinstance(index, str) or (
             isinstance(index, tuple) and all(isinstance(name, str) for name in index)
         )
-        return found if is_key else Trajectory(found)
+        return part if is_key else Trajectory(part)
 
     def __len__(self) -> int:
         return self.length

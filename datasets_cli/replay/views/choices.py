@@ -35,13 +35,13 @@ def places_where(where: Where, table: Trajectories) -> np.ndarray:
             f"traj.length >= 50, or by a function of the table, not by {reprlib.repr(where)}; "
             "episodes_at() takes numbers and masks."
         )
-    found = where(table)
-    if found is None:  # which elsewhere stands for all trajectories
+    chosen = where(table)
+    if chosen is None:  # which elsewhere stands for all trajectories
         raise UsageError(
             "The function that trajectories are filtered by gave None, not a mask or numbers. Does "
             "it lack a return?"
         )
-    return trajectory_numbers(found, len(table))
+    return trajectory_numbers(chosen, len(table))
 
 
 def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> list[np.ndarray]:
