@@ -43,6 +43,7 @@ from datasets_cli.replay.encoding.json_values import (
     plain_scalar,
     to_json,
 )
+from datasets_cli.replay.encoding.row_columns import bytes_of
 from datasets_cli.replay.encoding.rows_form import RowsForm, RowType
 from datasets_cli.replay.encoding.write_folder import as_tensordict
 from datasets_cli.store.schema.bits import TYPE_NAMES, torch_dtype, type_name
@@ -214,13 +215,8 @@ class PackedRows:
 def pack(rows: Rows) -> PackedRows:
     """Return rows to be pickled; UsageError where they would come back as something else."""
     description, columns = describe(rows, only_exact=True)
-    contents = [(column.dtype, column.shape, _bytes_of(column)) for column in columns]
+    contents = [(column.dtype, column.shape, bytes_of(column).copy()) for column in columns]
     return PackedRows(description, contents)
-
-
-def _bytes_of(column: torch.Tensor) -> np.ndarray:
-    plain = column.resolve_conj().resolve_neg().reshape(-1)
-    return plain.view(torch.uint8).numpy().copy()
 
 
 def tell_form(rows: RowsForm) -> dict[str, Any] | None:

@@ -101,9 +101,7 @@ class RowColumns:
 
     def snapshot(self, num_rows: int) -> RowsSnapshot:
         """Return the first rows as what can be pickled."""
-        columns = [
-            column[:num_rows].cpu().reshape(-1).view(torch.uint8).numpy() for column in self.tensors
-        ]
+        columns = [bytes_of(column[:num_rows].cpu()) for column in self.tensors]
         values = [ValueColumn(column.values.copy()) for column in self.values]
         return RowsSnapshot(self.form, columns, values, num_rows)
 
@@ -128,6 +126,11 @@ def empty_values(form: RowsForm) -> list[ValueColumn]:
     """Return the columns of a form that are no tensors, with nothing in them."""
     value_types = form.row_types[len(form.tensor_types) :]
     return [ValueColumn.empty((form.capacity, *size)) for _, size in value_types]
+
+
+def bytes_of(column: torch.Tensor) -> np.ndarray:
+    """Return the bytes of a column on the CPU, uint8 ``[n]``, in one piece."""
+    return column.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy()
 
 
 @dataclass(frozen=True)

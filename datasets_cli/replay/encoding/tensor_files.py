@@ -15,6 +15,7 @@ import torch
 from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.encoding.json_files import checked, open_file
+from datasets_cli.replay.encoding.row_columns import bytes_of
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.schema.bits import TYPE_NAMES
 from datasets_cli.store.schema.columns import MOST_DIMENSIONS
@@ -68,8 +69,7 @@ def leaf_json(rows: torch.Tensor) -> dict[str, Any]:
 def write_leaf(path: Path, rows: torch.Tensor) -> None:
     """Write the bytes of a tensor; one without elements has no file."""
     if rows.numel():
-        rows = rows.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
-        rows.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tofile(path)
+        bytes_of(rows.detach().as_subclass(torch.Tensor).cpu()).tofile(path)
 
 
 def read_leaf(path: Path, entry: dict[str, Any], mapped: bool) -> torch.Tensor:
