@@ -105,9 +105,8 @@ def _check_table(name: str, num_bytes: int, num_rows: int, room: int) -> None:
 
 def columns(table: pa.Table) -> Iterator[ArrowColumn]:
     """Yield the columns of a table; of structs their fields, at any depth."""
-    for number, field in enumerate(table.schema):
-        values = table.column(number).combine_chunks()
-        yield from _fields((), field, values)
+    for field, column in zip(table.schema, table.columns, strict=True):
+        yield from _fields((), field, column.combine_chunks())
 
 
 def row_shape(dtype: pa.DataType) -> tuple[int, ...]:

@@ -133,8 +133,7 @@ LIMITS: Mapping[str, Limit] = {
 TEXT_ROW_BYTES = 2048
 """What a text is taken to need in memory; its own size is not known before it is read."""
 
-_USUAL: Mapping[str, int] = MappingProxyType({})
-_RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised limits", default=_USUAL)
+_RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised", default=MappingProxyType({}))
 
 
 def limit(name: str) -> int:

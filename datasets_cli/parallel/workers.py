@@ -182,13 +182,18 @@ def pickle_by_value(value: Any, elsewhere: bool = False) -> bytes:
     # What the main file defines, and the module of a function where a worker could not import it,
     # is in it by value.
     module = _own_module(value, elsewhere)
-    if module is None:
-        return _dumps(value)
-    cloudpickle.register_pickle_by_value(module)
+    if module is not None:
+        cloudpickle.register_pickle_by_value(module)
     try:
-        return _dumps(value)
+        return bytes(cloudpickle.dumps(value))
+    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
+        raise UsageError(
+            f"A function, or what it refers to, cannot be given to a worker process ({error}). "
+            "Make a lock, an open file or a connection within the function, or in its module."
+        ) from error
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        if module is not None:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -206,17 +211,6 @@ def pickle_for_child(value: Any) -> bytes:
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
-
-
-def _dumps(value: Any) -> bytes:
-    try:
-        pickled: bytes = cloudpickle.dumps(value)
-    except (pickle.PicklingError, TypeError, AttributeError, RuntimeError) as error:
-        raise UsageError(
-            f"A function, or what it refers to, cannot be given to a worker process ({error}). "
-            "Make a lock, an open file or a connection within the function, or in its module."
-        ) from error
-    return pickled
 
 
 def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:

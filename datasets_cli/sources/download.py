@@ -20,9 +20,8 @@ from datasets_cli.errors import (
 from datasets_cli.progress import Progress
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
-from datasets_cli.sources.documents import READ_BYTES
 from datasets_cli.sources.failures import TransientError, all_failed, translated
-from datasets_cli.sources.http import Http
+from datasets_cli.sources.http import READ_BYTES, Http
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
 from datasets_cli.sources.ranges import Restart, content_length, continued, is_whole, range_headers
 from datasets_cli.sources.raw_file import RawFile, verify

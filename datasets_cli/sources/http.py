@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -10,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
+from urllib.parse import urljoin
 
 import requests
 
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
-from datasets_cli.formats.limits import raised_limits
-from datasets_cli.sources.documents import next_page, read_document
+from datasets_cli.formats.limits import beyond, limit, raised_limits
 from datasets_cli.sources.failures import (
     TransientError,
     all_failed,
@@ -31,6 +32,8 @@ from datasets_cli.sources.session import Session
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
+# A connection that stalls loses less than this; larger reads are not faster.
+READ_BYTES = 1 << 16
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
 MOST_PAGES = 100
@@ -94,7 +97,7 @@ class Http:
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
         """Return the JSON document at ``url``, trying mirrors first."""
         return self._first_answer(
-            url, lambda each: self._with_retries(each, read_document, no_such_data)
+            url, lambda each: self._with_retries(each, _read_document, no_such_data)
         )
 
     def pages(self, url: str) -> Iterator[Any]:
@@ -116,10 +119,10 @@ class Http:
         self, publisher: str, url: str, response: requests.Response
     ) -> tuple[Any, str | None]:
         """Return the document of a page, and the address of the next; None after the last."""
-        following = next_page(publisher, response)
+        following = _next_page(publisher, response)
         if following is not None:
             self._session.check_downgrade(url, response.url, following)
-        return read_document(url, response), following
+        return _read_document(url, response), following
 
     def has(self, url: str) -> bool:
         """Return whether there is a file at ``url``; the first server that knows decides."""
@@ -205,3 +208,34 @@ class Http:
         level = logging.WARNING if error.unresolved is None else logging.INFO
         logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
+
+
+def _read_document(url: str, response: requests.Response) -> Any:
+    """Return the JSON document that an answer is."""
+    body = bytearray()
+    num_values = 0
+    for data in response.raw.stream(READ_BYTES, decode_content=False):
+        body += data
+        # Each value but the first follows one of these; in texts they count as well.
+        num_values += sum(map(data.count, (b"[", b"{", b",")))
+        for name, found in (("json_bytes", len(body)), ("json_values", num_values)):
+            if found > limit(name):
+                raise NetworkError(beyond(name, found, url))
+    try:
+        return json.loads(body)
+    # ValueError is also what text that is not UTF-8 and a number of 5,000 digits are.
+    except (ValueError, RecursionError) as error:
+        raise NetworkError(f"{url} did not answer with JSON: {error}") from error
+
+
+def _next_page(publisher: str, response: requests.Response) -> str | None:
+    """Return the address of the next page of a list; None after the last."""
+    link = response.links.get("next", {}).get("url")
+    if link is None:
+        return None
+    following = urljoin(response.url, link)
+    if host_of(following) not in (publisher, host_of(response.url)):
+        raise NetworkError(
+            f"{response.url} names a next page on another host, {following}, which is not asked."
+        )
+    return following

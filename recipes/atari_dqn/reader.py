@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from datasets_cli.recipe import Block, DeferredFrames, Description, Source, rows_per_block
 
 from . import unplugged_reader as unplugged
 from .catalogue import TRAPS
-from .frames import OBSERVATION, read_frames
+from .frames import OBSERVATION, LogFrames, frames_of, read_frames
 from .names import parse
-from .run_summary import summarize
-from .segments import FRAME
-from .steps import MAX_EPISODE_STEPS, read_steps
+from .segments import FRAME, LogSegment, read_segments
+from .steps import MAX_EPISODE_STEPS, Steps, read_steps
 
 ROW_BYTES = 16  # of a step without its frame
 
@@ -23,7 +24,7 @@ def describe(source: Source) -> Description:
     name = parse(source.name)
     if name.unplugged:
         return unplugged.describe(source)
-    steps = summarize(source).checkpoints
+    steps = _summarize(source).checkpoints
     trap = TRAPS.get(f"{name.game}/{name.run}")
     metadata: dict[str, Any] = {
         "upstream": "dqn_replay",
@@ -60,7 +61,7 @@ def blocks(source: Source) -> Iterator[Block]:
         yield from unplugged.blocks(source)
         return
     num_rows = rows_per_block(ROW_BYTES)
-    for steps in read_steps(summarize(source).segments):
+    for steps in read_steps(_summarize(source).segments):
         for start in range(0, steps.num_steps, num_rows):
             some = slice(start, start + num_rows)
             yield Block({key: values[some] for key, values in steps.columns.items()})
@@ -70,4 +71,43 @@ def deferred_frames(source: Source) -> DeferredFrames:
     """Return the frames before all steps, a part a file."""
     if parse(source.name).unplugged:
         return unplugged.deferred_frames(source)
-    return DeferredFrames(OBSERVATION, FRAME, summarize(source).frames, read_frames)
+    return DeferredFrames(OBSERVATION, FRAME, _summarize(source).frames, read_frames)
+
+
+class RunSummary(NamedTuple):
+    """What is known of a run, but for the columns of its steps, which take memory."""
+
+    segments: list[LogSegment]
+    checkpoints: list[dict[str, Any]]
+    frames: list[LogFrames]
+
+
+def _summarize(source: Source) -> RunSummary:
+    """Read the small columns of all logs, and the few frames that say how they join."""
+    stamps = [(name, path, path.stat()) for name, path in sorted(source.files.items())]
+    return _summary_of(
+        tuple((name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in stamps)
+    )
+
+
+@lru_cache(maxsize=4)  # three functions of a recipe need it, of datasets side by side
+def _summary_of(stamped: tuple[tuple[str, Path, int, int], ...]) -> RunSummary:
+    segments = read_segments({name: path for name, path, *_ in stamped})
+    found = RunSummary(segments, [], [])
+    for steps in read_steps(segments):
+        found.checkpoints.append(_checkpoint(steps))
+        found.frames.append(frames_of(steps))
+    return found
+
+
+def _checkpoint(steps: Steps) -> dict[str, Any]:
+    log = steps.segment.log
+    return {
+        "number": log.number,
+        "add_count": log.add_count,
+        "capacity": log.capacity,
+        "steps": steps.num_steps,
+        "follows": steps.segment.follows or steps.segment.begins,
+        "episodes_at_step_limit": steps.num_limited,
+        "episodes_of_unknown_length": steps.num_unknown,
+    }

@@ -10,23 +10,7 @@ import math
 import h5py
 import numpy as np
 
-from datasets_cli.formats.limits import check_limit, limit
-
-
-def check_chunks(array: h5py.h5d.DatasetID, chunk: tuple[int, ...], path: str) -> None:
-    """Check the chunks of an array: HDF5 unpacks one whole, and lists those of a read.
-
-    Args:
-        array: a chunked one.
-        chunk: shape of its chunks.
-        path: of it, for messages.
-
-    Raises:
-        SourceError: a chunk is too large, or a row is in too many of them.
-    """
-    size = math.prod(chunk) * array.get_type().get_size()
-    check_limit("chunk_bytes", size, f"a chunk of {path}")
-    check_limit("chunks", chunks_beside(array.shape, chunk), f"a row of {path}")
+from datasets_cli.formats.limits import limit
 
 
 def chunks_beside(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:

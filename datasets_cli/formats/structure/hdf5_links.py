@@ -10,7 +10,7 @@ import h5py
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
-from datasets_cli.formats.structure.hdf5_chunks import check_chunks
+from datasets_cli.formats.structure.hdf5_chunks import chunks_beside
 
 SHOWN = 200
 """Characters of a path that a message shows."""
@@ -89,4 +89,8 @@ def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
             f"{_short(path)} keeps its data in another file. Expected data inside the file itself."
         )
     if layout == h5py.h5d.CHUNKED:
-        check_chunks(item, made.get_chunk(), _short(path))
+        # HDF5 unpacks a chunk whole, and lists all that a read touches.
+        chunk = made.get_chunk()
+        size = math.prod(chunk) * item.get_type().get_size()
+        check_limit("chunk_bytes", size, f"a chunk of {_short(path)}")
+        check_limit("chunks", chunks_beside(item.shape, chunk), f"a row of {_short(path)}")
