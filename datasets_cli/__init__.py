@@ -212,12 +212,12 @@ _LAZY_IMPORTS = {
     "SerialEnv": "environments.batched_env",
     "ParallelEnv": "environments.batched_env",
     "RandomPolicy": "environments.policies",
-    "Collector": "environments.collectors.collector",
-    "SyncDataCollector": "environments.collectors.collector",
-    "MultiSyncCollector": "environments.collectors.multi_sync",
-    "MultiSyncDataCollector": "environments.collectors.multi_sync",
-    "MultiAsyncCollector": "environments.collectors.multi_async",
-    "MultiaSyncDataCollector": "environments.collectors.multi_async",
+    "Collector": "environments.collectors.collectors",
+    "SyncDataCollector": "environments.collectors.collectors",
+    "MultiSyncCollector": "environments.collectors.collectors",
+    "MultiSyncDataCollector": "environments.collectors.collectors",
+    "MultiAsyncCollector": "environments.collectors.collectors",
+    "MultiaSyncDataCollector": "environments.collectors.collectors",
 }
 """Every public name with the module that defines it: the one list of them.
 

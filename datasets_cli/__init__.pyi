@@ -9,18 +9,18 @@ from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
 from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv
 from datasets_cli.environments.batched_env import SerialEnv as SerialEnv
-from datasets_cli.environments.collectors.collector import Collector as Collector
-from datasets_cli.environments.collectors.collector import SyncDataCollector as SyncDataCollector
-from datasets_cli.environments.collectors.multi_async import (
+from datasets_cli.environments.collectors.collectors import Collector as Collector
+from datasets_cli.environments.collectors.collectors import (
     MultiAsyncCollector as MultiAsyncCollector,
 )
-from datasets_cli.environments.collectors.multi_async import (
+from datasets_cli.environments.collectors.collectors import (
     MultiaSyncDataCollector as MultiaSyncDataCollector,
 )
-from datasets_cli.environments.collectors.multi_sync import MultiSyncCollector as MultiSyncCollector
-from datasets_cli.environments.collectors.multi_sync import (
+from datasets_cli.environments.collectors.collectors import MultiSyncCollector as MultiSyncCollector
+from datasets_cli.environments.collectors.collectors import (
     MultiSyncDataCollector as MultiSyncDataCollector,
 )
+from datasets_cli.environments.collectors.collectors import SyncDataCollector as SyncDataCollector
 from datasets_cli.environments.gym_env import GymEnv as GymEnv
 from datasets_cli.environments.policies import RandomPolicy as RandomPolicy
 from datasets_cli.errors import AccessError as AccessError

@@ -154,7 +154,6 @@ class _Part:
 
 
 def _bounds(space: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the least and the greatest value of each number of a space."""
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
     elif isinstance(space, spaces.MultiBinary):
@@ -166,7 +165,6 @@ def _bounds(space: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _type_bounds(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return the least and the greatest number of an element type."""
     if dtype.kind == "b":
         return 0.0, 1.0
     info: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)

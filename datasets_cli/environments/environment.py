@@ -15,13 +15,15 @@ from datasets_cli.environments.lanes import Lanes
 from datasets_cli.environments.leaves import Leaf, leaves_of
 from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
 from datasets_cli.environments.rows import FLAGS, Rows
-from datasets_cli.environments.specs import done_spec, leaf_spec, reward_spec, tree_spec
+from datasets_cli.environments.specs import leaf_spec, tree_spec
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
+from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.unbounded import Unbounded
 
 ACTION = "action"
 _TAKEN = {ACTION, "reward", "next", "collector", *FLAGS}
@@ -40,6 +42,7 @@ class Environment(ABC):
         self.batch_size = torch.Size(batch_size)
         self.device = None if device is None else torch.device(device)
         self.is_closed = False
+        self._spec_device = self.device or torch.device("cpu")
         self._one_hot = not categorical_action_encoding
 
     @abstractmethod
@@ -79,25 +82,26 @@ class Environment(ABC):
     @cached_property
     def observation_spec(self) -> Composite:
         """What the environment returns, but rewards and flags."""
-        return tree_spec(self.observation_leaves, self.batch_size, self.device)
+        return tree_spec(self.observation_leaves, self.batch_size, self._spec_device)
 
     @cached_property
     def action_spec(self) -> TensorSpec:
         """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
-        first = self.action_leaves[0]
+        first, batch, device = self.action_leaves[0], self.batch_size, self._spec_device
         if not first.path:
-            return leaf_spec(first, self.batch_size, self.device)
-        return tree_spec(self.action_leaves, self.batch_size, self.device)
+            return leaf_spec(first, batch, device)
+        return tree_spec(self.action_leaves, batch, device)
 
     @cached_property
     def reward_spec(self) -> TensorSpec:
         """A reward."""
-        return reward_spec(self.batch_size, self.device)
+        return Unbounded((*self.batch_size, 1), self._spec_device, torch.float32)
 
     @cached_property
     def done_spec(self) -> Composite:
         """The flags that end a trajectory."""
-        return done_spec(self.batch_size, self.device)
+        flag = Categorical(2, (*self.batch_size, 1), self._spec_device, torch.bool)
+        return Composite(dict.fromkeys(FLAGS, flag), shape=self.batch_size)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Reset every lane with a seed; return the first seed that was not used.

@@ -30,10 +30,7 @@ class Step(NamedTuple):
     """What one step of all lanes led to; valid until the next call of the lanes."""
 
     # observation: as gymnasium gives it, an array or a tree of arrays `[N, ...]`; where a lane was
-    # reset by this step, the first one of its next trajectory.
-    # reward: `[N]`.
-    # terminated: `[N]`.
-    # truncated: `[N]`.
+    # reset by this step, the first one of its next trajectory. Reward and flags: `[N]`.
 
     observation: Any
     last_observations: dict[int, Any]
@@ -77,26 +74,21 @@ class SingleLane:
         self.action_space = environment.action_space
 
     def reset(self, seeds: Seeds) -> Any:
-        """Begin a trajectory; return the first observation."""
         return self._environment.reset(seed=seeds[0] if seeds else None)[0]
 
     def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
-        """Begin a trajectory; return the first observation."""
         return self.reset(seeds)
 
     def step(self, actions: Any) -> Step:
-        """Take a step."""
         observation, reward, terminated, truncated, _ = self._environment.step(_first(actions))
         flags = np.array([terminated, truncated], bool).reshape(2, 1)
         return Step(observation, {}, np.array([reward]), flags[0], flags[1])
 
     def close(self) -> None:
-        """Close the environment."""
         self._environment.close()
 
 
 def _first(actions: Any) -> Any:
-    """Return the action of the only lane."""
     if isinstance(actions, np.ndarray):
         return actions[0]
     if isinstance(actions, tuple):
@@ -122,13 +114,11 @@ class VectorLanes:
         self._observation: Any = None
 
     def reset(self, seeds: Seeds) -> Any:
-        """Begin a trajectory in every lane; return the first observations."""
         self._began[:] = False
         self._observation, _ = self._environments.reset(seed=_listed(seeds))
         return self._observation
 
     def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
-        """Begin a trajectory in some lanes; return the observation of every lane."""
         due = ended & ~self._began
         self._began &= ~ended
         if due.any():
@@ -138,7 +128,6 @@ class VectorLanes:
         return self._observation
 
     def step(self, actions: Any) -> Step:
-        """Take a step in every lane."""
         observation, reward, terminated, truncated, info = self._environments.step(actions)
         self._observation = observation
         last: dict[int, Any] = {}
@@ -148,5 +137,4 @@ class VectorLanes:
         return Step(observation, last, reward, terminated, truncated)
 
     def close(self) -> None:
-        """Close the environments, and end the processes that they run in."""
         self._environments.close()

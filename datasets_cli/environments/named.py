@@ -20,7 +20,6 @@ class NamedEnvironment:
     arguments: Mapping[str, Any]
 
     def __call__(self) -> gymnasium.Env:
-        """Return a new environment."""
         return gymnasium.make(self.registration, **self.arguments)
 
 
@@ -32,7 +31,6 @@ class MadeEnvironment:
     arguments: Mapping[str, Any]
 
     def __call__(self) -> gymnasium.Env:
-        """Return a new environment of gymnasium."""
         made = self.function(**self.arguments)
         environment: gymnasium.Env = getattr(made, "gymnasium_env", made)
         return environment

@@ -56,7 +56,6 @@ class RandomActor:
         self._key: Key = (policy.action_key,)
 
     def act(self, rows: Rows, step: int) -> dict[Key, torch.Tensor]:
-        """Return a random action."""
         drawn = self._policy.action_spec.rand()
         return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
 
@@ -69,7 +68,6 @@ class StandInActor:
         self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
 
     def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
-        """Return a random action, and zeros."""
         drawn = self._random.act(rows, step)
         action = {key: value.to(self._zeros[key].dtype) for key, value in drawn.items()}
         return self._zeros | action
@@ -86,7 +84,6 @@ class PolicyActor:
         self._device = device
 
     def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
-        """Return what the policy writes into the rows of a step."""
         given = rows.root(step)
         if self._device is not None:
             given = given.to(self._device)

@@ -14,6 +14,7 @@ from datasets_cli.environments.lanes import Flags, Step
 from datasets_cli.environments.leaves import Leaf
 from datasets_cli.errors import UsageError
 from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.schema.tree import put
 
 Column = torch.Tensor | NDArray[Any]
 """A tensor, or an array of texts."""
@@ -129,10 +130,7 @@ class Rows:
         # It has the memory of this object, which is not written to again.
         tree: dict[str, Any] = {}
         for key, column in self._columns.items():
-            branch = tree
-            for name in key[:-1]:
-                branch = branch.setdefault(name, {})
-            branch[key[-1]] = self._without_lane(column[:, :num_steps])
+            put(tree, key, self._without_lane(column[:, :num_steps]))
         names = [*[None] * len(self.batch), "time"]
         return TensorDict(tree, (*self.batch, num_steps), names=names)
 

@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
+import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.environments.collectors.delivery import Delivery
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import State, Weights
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.trajectories.split import split_trajectories
 
 
 class Sources(Protocol):
@@ -42,14 +44,45 @@ class DataCollector(ABC):
     _source: Sources
 
     def __init__(self, options: CollectorOptions) -> None:
-        self._delivery = Delivery(options)
-        self.frames_per_batch = self._delivery.frames_per_batch
-        self.total_frames = self._delivery.total_frames
+        self._options = options
+        self.frames_per_batch = whole_number("frames_per_batch", options.frames_per_batch, 1)
+        self.total_frames = whole_number("total_frames", options.total_frames)
         self.is_closed = False
+        self._device = options.batches_on
+        self._frames = self._num_batches = 0
+        if self.total_frames != -1 and (
+            self.total_frames < 1 or self.total_frames % self.frames_per_batch
+        ):
+            raise UsageError(
+                f"total_frames must be a multiple of frames_per_batch, {self.frames_per_batch}, "
+                f"or -1 for no end, not {self.total_frames}: every batch is whole."
+            )
+        if options.init_random_frames is not None:
+            whole_number("init_random_frames", options.init_random_frames)
+        if options.postproc is not None and not callable(options.postproc):
+            raise UsageError(f"postproc must be a function, not {options.postproc!r}.")
+        if options.replay_buffer is not None and not hasattr(options.replay_buffer, "extend"):
+            raise UsageError(
+                f"replay_buffer must be a buffer, which extend(rows) fills, not "
+                f"{options.replay_buffer!r}."
+            )
+
+    def _place(self, device: torch.device | None) -> None:
+        """Put batches where the environments' tensors are, unless a device was given."""
+        self._device = self._device or device
+
+    def _is_due(self, begun: int) -> bool:
+        """Return whether another batch is to be collected after some frames."""
+        return self.total_frames == -1 or begun < self.total_frames
+
+    def _is_random(self, begun: int) -> bool:
+        """Return whether the batch after some frames is one of random actions."""
+        first = self._options.init_random_frames
+        return first is not None and begun < first
 
     def __iter__(self) -> Iterator[TensorDictBase | None]:
         """Yield batches until there were ``total_frames``; a second loop continues the first."""
-        while self._delivery.is_due(self._delivery.frames):
+        while self._is_due(self._frames):
             yield self.next()
 
     def next(self) -> TensorDictBase | None:
@@ -59,9 +92,23 @@ class DataCollector(ABC):
             UsageError: the collector is shut down, or there were ``total_frames``.
         """
         self._check_open()
-        if not self._delivery.is_due(self._delivery.frames):
+        if not self._is_due(self._frames):
             raise UsageError(f"The collector has given all of its {self.total_frames} frames.")
-        return self._delivery.deliver(self._collect())
+        return self._delivered(self._collect())
+
+    def _delivered(self, batch: TensorDictBase) -> TensorDictBase | None:
+        self._frames += batch.numel()
+        self._num_batches += 1
+        if self._device is not None:
+            batch = batch.to(self._device)
+        if self._options.split_trajs:
+            batch = split_trajectories(batch, prefix="collector")
+        if self._options.postproc is not None:
+            batch = self._options.postproc(batch)
+        if self._options.replay_buffer is None:
+            return batch
+        self._options.replay_buffer.extend(batch)
+        return None
 
     @abstractmethod
     def _collect(self) -> TensorDictBase:
@@ -102,12 +149,8 @@ class DataCollector(ABC):
         Environments are not in it: after ``load_state_dict`` new trajectories begin.
         """
         self._check_open()
-        delivery = self._delivery
-        return {
-            "frames": delivery.frames,
-            "iter": delivery.batches,
-            "sources": self._source.states(),
-        }
+        states = self._source.states()
+        return {"frames": self._frames, "iter": self._num_batches, "sources": states}
 
     def load_state_dict(self, state_dict: State) -> None:
         """Continue the counts of a state, with new trajectories.
@@ -123,8 +166,8 @@ class DataCollector(ABC):
                 "that has as many."
             )
         self._source.load_states(states)
-        self._delivery.frames = state_dict["frames"]
-        self._delivery.batches = state_dict["iter"]
+        self._frames = state_dict["frames"]
+        self._num_batches = state_dict["iter"]
 
     def shutdown(self) -> None:
         """Close the environments, and end the processes that they are in."""

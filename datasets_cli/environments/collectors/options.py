@@ -177,13 +177,11 @@ class JoinedProcesses(SeveralProcesses):
 
 
 def _first_device(*devices: Device) -> torch.device | None:
-    """Return the first device that is given; None where none is."""
     given = next((device for device in devices if device is not None), None)
     return None if given is None else torch.device(given)
 
 
 def _interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
-    """Return how distributions are sampled; at random where None."""
     if exploration_type is None:
         return InteractionType.RANDOM
     names = {each.name: each for each in InteractionType}

@@ -17,7 +17,6 @@ from datasets_cli.environments.collectors.source import SourceOptions, State, We
 from datasets_cli.environments.collectors.worker import (
     Job,
     Packed,
-    job_of,
     pack_weights,
     receive,
     send,
@@ -25,7 +24,7 @@ from datasets_cli.environments.collectors.worker import (
     work,
 )
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.workers import Worker, WorkerContext
+from datasets_cli.parallel.workers import Worker, WorkerContext, pickle_by_value
 
 _SECONDS = 10  # that a process has to close its environments
 
@@ -91,42 +90,35 @@ class Processes:
         return self.batch(ready[0])
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
-        """Seed the environments, in which new trajectories begin; return the next seed."""
         self._drop()
         for worker in range(len(self)):
             seed = self._call(worker, "set_seed", seed, static_seed)
         return seed
 
     def reset(self) -> None:
-        """Begin new trajectories in every environment."""
         self._drop()
         for worker in range(len(self)):
             self._call(worker, "reset")
 
     def update_weights(self, weights: Weights) -> None:
-        """Give every process other weights of its policy, from its next batch on."""
         known = known_weights(self._policy, self._policy if weights is None else weights)
         self._weights = dict.fromkeys(range(len(self)), pack_weights(known))
 
     def states(self) -> list[State]:
-        """Return how many trajectories each process had, and its policy's state if it has one."""
         return [state for worker in range(len(self)) for state in self._call(worker, "states")]
 
     def load_states(self, states: list[State]) -> None:
-        """Begin new trajectories, with the numbers after those of the states."""
         self._drop()
         for worker, state in enumerate(states):
             self._call(worker, "load_states", [state])
 
     def close(self) -> None:
-        """End the processes."""
         self._end()
 
     def __repr__(self) -> str:
         return f"{len(self)} processes"
 
     def _drop(self) -> None:
-        """Drop the batches that are being collected."""
         for worker in range(len(self)):
             if self.asked(worker):
                 self.batch(worker)
@@ -201,12 +193,10 @@ def _jobs(options: SeveralProcesses, source: SourceOptions) -> list[Job]:
     given = arguments if isinstance(arguments, Sequence) else [arguments] * count
     seed = int(torch.randint(2**62, ()))  # of torch's global random numbers
     return [
-        job_of(
-            options.create_env_fn[worker],
-            given[worker],
-            options.policy,
+        Job(
+            tuple(map(pickle_by_value, (create_env_fn, given[worker], options.policy))),
             replace(source, worker=worker, num_workers=count),
             seed + worker,
         )
-        for worker in range(count)
+        for worker, create_env_fn in enumerate(options.create_env_fn)
     ]

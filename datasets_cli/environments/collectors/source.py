@@ -14,11 +14,7 @@ from tensordict.nn import InteractionType, set_interaction_type
 from datasets_cli.environments.actions import CheckActions, Outside, check_known
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
-from datasets_cli.environments.policies import (
-    RandomPolicy,
-    StandInActor,
-    actor_of,
-)
+from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of
 from datasets_cli.environments.rows import Rows, Written
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
@@ -101,28 +97,23 @@ class Source:
         return found
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
-        """Seed the environment, in which new trajectories begin; return the next seed."""
         return self.environment.set_seed(seed, static_seed)
 
     def reset(self) -> None:
-        """Begin new trajectories."""
         self.environment.stepper.begin()
 
     def update_weights(self, weights: Weights) -> None:
-        """Give the policy other weights."""
         if weights is None and self._policy is self._given_policy:
             return
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
     def states(self) -> list[State]:
-        """Return how many trajectories there were, and the policy's state if it has one."""
         state: State = {"trajectories": self.environment.stepper.num_ids - self._first_id}
         if isinstance(self._policy, torch.nn.Module):
             state["policy"] = self._policy.state_dict()
         return [state]
 
     def load_states(self, states: list[State]) -> None:
-        """Begin new trajectories, with the numbers after those of the state."""
         (state,), stepper = states, self.environment.stepper
         stepper.begin()
         self._first_id = int(stepper.ids.min()) - state["trajectories"]
@@ -130,7 +121,6 @@ class Source:
             load_weights(self._policy, state["policy"])
 
     def close(self) -> None:
-        """Close the environment."""
         self.environment.close()
 
     def __repr__(self) -> str:

@@ -18,16 +18,13 @@ from tensordict import TensorDict
 
 from datasets_cli.environments.collectors.source import Source, SourceOptions, environment_of
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.workers import pickle_by_value
 
 
 @dataclass(frozen=True)
 class Job:
     """What a process needs to make a source of batches."""
 
-    create_env_fn: bytes
-    create_env_kwargs: bytes
-    policy: bytes
+    pickled: tuple[bytes, ...]  # what makes the environment, its arguments, the policy
     options: SourceOptions
     seed: int
 
@@ -68,21 +65,11 @@ def unpack(packed: Packed) -> TensorDict:
     return TensorDict(leaves, packed.shape, names=packed.names)
 
 
-def job_of(
-    create_env_fn: Any, create_env_kwargs: Any, policy: Any, options: SourceOptions, seed: int
-) -> Job:
-    """Return what is sent to a process."""
-    create, arguments, chosen = map(pickle_by_value, (create_env_fn, create_env_kwargs, policy))
-    return Job(create, arguments, chosen, options, seed)
-
-
 def send(connection: Connection, message: Any) -> None:
-    """Send an object."""
     connection.send_bytes(pickle.dumps(message, protocol=5))
 
 
 def receive(connection: Connection) -> Any:
-    """Receive an object; wait for it."""
     return pickle.loads(connection.recv_bytes())
 
 
@@ -113,9 +100,7 @@ def _source(job: Job) -> Source:
     random.seed(job.seed)
     np.random.seed(job.seed % 2**32)
     torch.manual_seed(job.seed)
-    create, arguments, policy = (
-        pickle.loads(each) for each in (job.create_env_fn, job.create_env_kwargs, job.policy)
-    )
+    create, arguments, policy = map(pickle.loads, job.pickled)
     return Source(environment_of(create, arguments), policy, job.options)
 
 

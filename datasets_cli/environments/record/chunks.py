@@ -79,8 +79,7 @@ def record_chunk(task: ChunkTask) -> None:
 
 def num_steps_in(folder: Path) -> int:
     """Return the steps of a finished chunk."""
-    found: int = _summary(folder)["steps"]
-    return found
+    return int(_summary(folder)["steps"])
 
 
 def outside_in(folder: Path) -> Outside:
@@ -89,9 +88,8 @@ def outside_in(folder: Path) -> Outside:
     return Outside(summary["count"], summary["excess"])
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / CHUNK).read_text(encoding="ascii"))
-    return found
+def _summary(folder: Path) -> Any:
+    return json.loads((folder / CHUNK).read_text(encoding="ascii"))
 
 
 def read_chunk(folder: Path) -> Iterator[Columns]:

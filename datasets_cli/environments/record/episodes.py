@@ -32,13 +32,7 @@ from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.preprocessing.functions import failure_of
-from datasets_cli.store.schema.columns import (
-    REWARD,
-    TERMINATED,
-    TRAJECTORY_END,
-    TRUNCATED,
-    Key,
-)
+from datasets_cli.store.schema.columns import REWARD, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 
 ACTION: Key = ("action",)
 OBSERVATION: Key = ("observation",)
@@ -101,7 +95,6 @@ class Episodes:
         return self._stepper.actions.outside
 
     def close(self) -> None:
-        """Close the environments."""
         self._envs.close()
 
     def _seed(self, number: int, use: int) -> int:
@@ -109,13 +102,11 @@ class Episodes:
         return seed_of(self._options.seed, self._numbers.start + number, use)
 
     def _is_over(self) -> bool:
-        """Return whether all episodes have ended."""
         # Environments that have nothing left to do play on, and nobody keeps it.
         count, stepper = len(self._numbers), self._stepper
         return stepper.num_ids >= count and bool((stepper.ids[~stepper.ended] >= count).all())
 
     def _room(self) -> int:
-        """Return how many steps of all environments there is room for."""
         step_bytes = sum(
             2 * math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in self._observations
         )

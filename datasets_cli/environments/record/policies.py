@@ -39,7 +39,6 @@ class RandomActions:
         self._ids = np.full(num_envs, -1)  # of the trajectories that the spaces are seeded for
 
     def act(self, rows: Rows, step: int) -> Written:
-        """Draw an action for each environment."""
         ids = rows.ids[:, step]
         for lane in np.flatnonzero(ids != self._ids).tolist():
             self._spaces[lane].seed(self._seed_of(int(ids[lane])))
@@ -49,7 +48,6 @@ class RandomActions:
 
 
 def _column(leaf: Leaf, drawn: list[Any]) -> Column:
-    """Return one array of the actions of several environments."""
     column = np.empty((len(drawn), *leaf.shape), leaf.dtype)
     for lane, action in enumerate(drawn):
         leaf.keep(action, column[lane : lane + 1])
@@ -84,7 +82,6 @@ def named_policy(
 
 
 def _as_rows(chosen: Any, name: str, batch: torch.Size) -> TensorDictBase:
-    """Return what a policy returned as a TensorDict."""
     if isinstance(chosen, TensorDictBase):
         return chosen
     try:

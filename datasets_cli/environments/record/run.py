@@ -100,15 +100,10 @@ class Run:
             for wave in chain([first], waves):
                 missing = [task for task in wave if not task.done.is_dir()]
                 num_steps += sum(num_steps_in(task.done) for task in wave if task not in missing)
-                done = run_tasks(
-                    pool,
-                    record_chunk,
-                    missing,
-                    kept,
-                    name=lambda task: task.named,
-                    note=progress.note,
-                )
-                for task, _ in done:
+                note = progress.note
+                for task, _ in run_tasks(
+                    pool, record_chunk, missing, kept, name=lambda task: task.named, note=note
+                ):
                     num_steps += num_steps_in(task.done)
                     progress.writing(num_steps)
                 recorded += [task.done for task in wave]

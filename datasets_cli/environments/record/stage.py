@@ -51,18 +51,11 @@ def stage(
     written = _write(folder, id, chain(_rows_of(older), new), layout, on_rows)
     manifest = Manifest(
         id=id,
-        layout=written.layout,
-        num_transitions=written.num_transitions,
-        num_trajectories=written.num_trajectories,
-        columns=written.columns,
-        files=written.files,
+        **vars(written),
         resources=(*(older.manifest.resources if older else ()), _resource(run, digest)),
         recipe=RECIPE,
         successors={**transitions.rule, "version": SUCCESSOR_RULE_VERSION},
         metadata=_metadata(run, written.num_transitions, written.num_trajectories, digest),
-        statistics=written.statistics,
-        record=written.record,
-        texts=written.texts,
         tool=TOOL,
     )
     return manifest, folder
@@ -94,7 +87,6 @@ def _write(
 
 
 def _resource(run: Run, digest: _Digest) -> dict[str, Any]:
-    """Return what the manifest says of the source: the episodes that were recorded."""
     return {
         "filename": f"episodes from {run.first_episode}",
         "url": "",

@@ -1,0 +1,139 @@
+"""Collectors: in this process, in several that wait for each other, and in several that do not."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.environments.collectors.data_collector import DataCollector
+from datasets_cli.environments.collectors.options import (
+    COLLECTOR,
+    JoinedProcesses,
+    OneProcess,
+    SeveralProcesses,
+)
+from datasets_cli.environments.collectors.processes import Processes
+from datasets_cli.environments.collectors.source import Source, environment_of
+from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
+from datasets_cli.replay.torchrl_words import takes
+
+
+@takes(**COLLECTOR)
+class Collector(DataCollector):
+    """Collects rows from an environment in this process, batch after batch.
+
+        collector = Collector(GymEnv("CartPole-v1"), frames_per_batch=200, total_frames=1000)
+        for batch in collector:
+            replay_buffer.extend(batch)
+
+    Trajectories begin again when they end, and not between two batches. The environment is reset,
+    and the policy called once, when the collector is made.
+
+    Raises:
+        UsageError: numbers do not fit together, or the policy does not give actions.
+    """
+
+    @takes_fields(OneProcess)
+    def __init__(self, options: OneProcess) -> None:
+        super().__init__(options)
+        self.env = environment_of(options.create_env_fn, options.create_env_kwargs)
+        self._place(self.env.device)
+        source = options.source(self.frames_per_batch)
+        self._source: Source = Source(self.env, options.policy, source)
+
+    def _collect(self) -> TensorDict:
+        return self._source.collect(random=self._is_random(self._frames))
+
+
+@takes(**COLLECTOR)
+class MultiSyncCollector(DataCollector):
+    """Collects rows in several processes; a batch has equally many rows of each.
+
+    Rows of one environment stay in one lane of the batch, and trajectories continue in the next
+    batch, so that a buffer of as many dimensions holds them whole: with ``cat_results="stack"``,
+    ``LazyTensorStorage(size, ndim=2)``, or ``ndim=3`` where environments are side by side.
+
+    Processes are spawned. The random numbers of torch, numpy and Python in process w begin with a
+    seed that torch's global ones give, plus w.
+
+    Raises:
+        UsageError: numbers do not fit together, or the policy does not give actions.
+        RldsError: a process failed.
+    """
+
+    @takes_fields(JoinedProcesses)
+    def __init__(self, options: JoinedProcesses) -> None:
+        super().__init__(options)
+        frames, count = self.frames_per_batch, len(options.create_env_fn)
+        if frames % count:
+            raise UsageError(
+                f"frames_per_batch is {frames}, which cannot be divided among {count} processes: "
+                "each collects equally many."
+            )
+        self._joined = options.cat_results
+        self._update_at_each_batch = options.update_at_each_batch
+        self._source: Processes = Processes(options, options.source(frames // count))
+        self._place(self._source.devices[0])
+
+    def _collect(self) -> TensorDict:
+        if self._update_at_each_batch:
+            self.update_policy_weights_()
+        is_random = self._is_random(self._frames)
+        workers = range(len(self._source))
+        for worker in workers:
+            self._source.ask(worker, random=is_random)
+        parts = [self._source.batch(worker) for worker in workers]
+        if not isinstance(self._joined, int):
+            return torch.stack(parts)
+        if not -parts[0].ndim <= self._joined < parts[0].ndim:
+            raise UsageError(
+                f"cat_results is {self._joined}, and the batches of one process have "
+                f"{parts[0].ndim} dimensions."
+            )
+        return torch.cat(parts, self._joined)
+
+
+@takes(**COLLECTOR)
+class MultiAsyncCollector(DataCollector):
+    """Collects rows in several processes; a batch is of the one that is ready first.
+
+    A process begins its next batch when one is taken, with the weights of that time. In a buffer
+    the batches of several processes follow each other: a slice sampler with
+    ``trajectory_key=("collector", "traj_ids")`` puts no rows of two trajectories into a slice, and
+    cuts those that continue in a later batch.
+
+    Processes are spawned. The random numbers of torch, numpy and Python in process w begin with a
+    seed that torch's global ones give, plus w.
+
+    Raises:
+        UsageError: numbers do not fit together, or the policy does not give actions.
+        RldsError: a process failed.
+    """
+
+    @takes_fields(SeveralProcesses)
+    def __init__(self, options: SeveralProcesses) -> None:
+        super().__init__(options)
+        self._update_at_each_batch = options.update_at_each_batch
+        self._source: Processes = Processes(options, options.source(self.frames_per_batch))
+        self._place(self._source.devices[0])
+
+    def _collect(self) -> TensorDict:
+        self._ask_idle(self._frames)
+        batch = self._source.first_batch()
+        if self._update_at_each_batch:
+            self.update_policy_weights_()
+        self._ask_idle(self._frames + self.frames_per_batch)
+        return batch
+
+    def _ask_idle(self, taken: int) -> None:
+        """Begin a batch in every process that has none to do, as long as more are due."""
+        for worker in range(len(self._source)):
+            begun = taken + self._source.num_asked * self.frames_per_batch
+            if not self._source.asked(worker) and self._is_due(begun):
+                self._source.ask(worker, random=self._is_random(begun))
+
+
+SyncDataCollector = Collector
+MultiSyncDataCollector = MultiSyncCollector
+MultiaSyncDataCollector = MultiAsyncCollector
