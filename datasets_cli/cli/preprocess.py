@@ -11,15 +11,22 @@ from datasets_cli import Pipeline
 from datasets_cli.cli.parser.arguments import chosen_workers
 from datasets_cli.cli.parser.completion import derived_names, installed_ids
 from datasets_cli.cli.parser.fields import Given, options_of
-from datasets_cli.cli.plan import made, prepare
 from datasets_cli.cli.state import State, state_of
-from datasets_cli.cli.terminal import fitted
-from datasets_cli.errors import UsageError
+from datasets_cli.cli.terminal import fitted, wrapped
+from datasets_cli.errors import PartialFailure, UsageError
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
-    from datasets_cli import PlannedDataset, PreprocessPlan, PreprocessStep
+    from datasets_cli import (
+        DerivedDataset,
+        FailedDataset,
+        InstalledDataset,
+        PlannedDataset,
+        PreprocessPlan,
+        PreprocessStep,
+    )
 
 EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
 
@@ -79,7 +86,7 @@ def preprocess(
     state, work = state_of(context), chosen_workers(workers)
     if not ids and fn is None and out is None:
         _refuse_options([*transforms, *options, *(["save"] if save else [])])
-        prepare(state, datasets_cli.plan_preprocess(config=state.config), work, dry_run=dry_run)
+        _prepare(state, datasets_cli.plan_preprocess(config=state.config), work, dry_run=dry_run)
         return
     step = _step(ids, fn, transforms, out, options)
     plan = datasets_cli.plan_preprocess(step, config=state.config)
@@ -91,14 +98,13 @@ def preprocess(
     if step.is_single:
         _one(state, plan.tasks[0], work)
     else:
-        prepare(state, plan, work, names_done=True)
+        _prepare(state, plan, work, names_done=True)
     if save:
         added = StepFile().add(step)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
 def _refuse_options(names: list[str]) -> None:
-    """Refuse options of a call that names nothing to preprocess."""
     if names:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UsageError(
@@ -110,7 +116,6 @@ def _refuse_options(names: list[str]) -> None:
 def _step(
     ids: list[str] | None, fn: str | None, transforms: Given, out: str | None, options: Given
 ) -> PreprocessStep:
-    """Return the step that a call is."""
     from datasets_cli import PreprocessStep
 
     is_choice = "where" in options or "max_trajectories" in options
@@ -130,7 +135,6 @@ def _step(
 
 
 def _show_columns(state: State, plan: PreprocessPlan) -> None:
-    """Show the columns that the function would give, one dataset after the other."""
     documents: list[dict[str, Any]] = []
     lines: list[str] = []
     for task in plan.tasks:
@@ -151,7 +155,6 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
 
 
 def _one(state: State, task: PlannedDataset, workers: Given) -> None:
-    """Make one dataset, and show it."""
     found = datasets_cli.preprocess(
         task.input,
         task.fn,
@@ -161,5 +164,72 @@ def _one(state: State, task: PlannedDataset, workers: Given) -> None:
         progress=state.row_progress(),
         config=state.config,
     )
-    state.note(made(found))
+    state.note(_made(found))
     state.emit(found.to_json(), [str(found.path)], [str(found.path)])
+
+
+def _prepare(
+    state: State,
+    plan: PreprocessPlan,
+    workers: Given,
+    *,
+    dry_run: bool = False,
+    names_done: bool = False,
+) -> None:
+    """Tell a plan, do what is due of it, and print the folders of what is done."""
+    if dry_run:
+        ids = [task.id for task in plan.due]
+        state.emit({"plan": plan.to_json()}, _plan_lines(plan, state.width), ids)
+        return
+    for line in _plan_lines(plan, None):
+        state.note(line)
+    failure = None
+    try:
+        results = datasets_cli.run_plan(
+            plan,
+            **workers,
+            on_result=lambda result: state.note(_made(result)),
+            progress=state.row_progress(),
+            config=state.config,
+        )
+    except PartialFailure as error:
+        failure, results = error, error.results
+    wanted = {task.id for task in (plan.tasks if names_done else plan.due)}
+    paths = [str(dataset.path) for dataset in results.datasets if dataset.id in wanted]
+    state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
+    if failure:
+        raise failure
+
+
+def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
+    """Return what is to be done, what cannot be, and how much is done."""
+    done = sum(task.state == "done" for task in plan.tasks)
+    count = len(plan.due)
+    head = f"{count} dataset{'s' * (count != 1)} to make" if count else "Nothing is due"
+    head += f", {done} up to date" if done else ""
+    head += ":" if len(plan.tasks) > done else "."
+    lines = wrapped(head, width)
+    for task in plan.tasks:
+        if task.state != "done":
+            lines += wrapped(_line(task), width, "  ", "    ")
+    return lines
+
+
+def _made(result: DerivedDataset | InstalledDataset | FailedDataset) -> str:
+    """Return what became of a dataset, for people."""
+    from datasets_cli import DerivedDataset, FailedDataset
+
+    if isinstance(result, FailedDataset):
+        return f"rlds: {result.id}: {result.error}"
+    is_known = isinstance(result, DerivedDataset) and result.unchanged
+    known = f"{result.id} is up to date" if is_known else result.id
+    return (
+        f"{known}: {human_count(result.num_transitions)} transitions, "
+        f"{human_bytes(result.size_bytes)} on disk"
+    )
+
+
+def _line(task: PlannedDataset) -> str:
+    what = f"{task.fn} of {task.input}" if task.fn else "installation"
+    state = "" if task.state == "due" else f" ({task.state})"
+    return f"{task.id}: {what}{state}; {task.reason}"

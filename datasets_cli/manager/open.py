@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, overload
 
+from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.opening import open_rows
@@ -119,6 +120,8 @@ def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
         UsageError: there is no such file or table, or it cannot be made of the data.
         DatasetNotInstalled: a dataset is missing.
     """
-    from datasets_cli.project.data import describe_project
+    from datasets_cli.project.data import DataFile, open_declared
 
-    return describe_project(call.names, call.project, call.chosen_config(), download=call.download)
+    root, file = call.chosen_config().root, DataFile(call.project)
+    names = as_list(call.names) or file.declarations
+    return [open_declared(name, file, root, download=call.download).described for name in names]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.preprocessing.function_digest import function_entry
@@ -111,25 +109,24 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
 def _buffer(
     declared: Declaration, file: DataFile, root: Path, download: bool
 ) -> TensorDictReplayBuffer:
-    if declared.dataset is None:
-        return _mixture(declared, file, root, download)
-    return _dataset(declared.dataset, declared, file, root, download)
-
-
-def _mixture(
-    declared: Declaration, file: DataFile, root: Path, download: bool
-) -> TensorDictReplayBuffer:
-    """Return the members of a declaration as one buffer."""
+    """Return the one dataset of a declaration, with its views, or its members as one buffer."""
+    if (source := declared.dataset) is not None:
+        source = str(file.folder / source) if is_view_file(source) else source
+        buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
+        for view in declared.views or ():
+            buffer = _chosen(buffer, view)
+        return buffer
     members = []
     columns = declared.map or {}
     for name in declared.weight_of:
+        member: TensorDictReplayBuffer
         if name in file.declarations:
-            source = open_declared(name, file, root, download=download).buffer
+            member = open_declared(name, file, root, download=download).buffer
         else:
-            source = ExperienceReplay(name, root=root, download=download)
+            member = ExperienceReplay(name, root=root, download=download)
         maps = given(columns[name]).items() if name in columns else ()
         mapped = {argument: _by_keys(argument, value) for argument, value in maps}
-        members.append(Member(source, name, **mapped))
+        members.append(Member(member, name, **mapped))
     weights = [weight for weight in declared.weight_of.values() if weight is not None]
     if weights:
         return Mixture(dict(zip(members, weights, strict=True)), **declared.draws)
@@ -146,17 +143,6 @@ def _by_keys(argument: str, value: Any) -> Any:
 
 def _key(name: str) -> Key:
     return tuple(name.split("."))
-
-
-def _dataset(
-    source: str, declared: Declaration, file: DataFile, root: Path, download: bool
-) -> ExperienceReplay:
-    """Return a dataset with the views of a declaration."""
-    source = str(file.folder / source) if is_view_file(source) else source
-    buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
-    for view in declared.views or ():
-        buffer = _chosen(buffer, view)
-    return buffer
 
 
 def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
@@ -180,20 +166,3 @@ def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
         case {"rows": [start, stop]}:
             return buffer.rows(start, stop)
     raise AssertionError(f"{view} was checked when it was read")
-
-
-def describe_project(
-    names: str | Iterable[str],
-    project: str | os.PathLike[str],
-    config: Config,
-    *,
-    download: bool,
-) -> list[DeclaredDataset]:
-    """Return what a project declares; see ``declared_datasets``."""
-    file = DataFile(project)
-    wanted = [names] if isinstance(names, str) else [*names]
-    opened = (
-        open_declared(name, file, config.root, download=download)
-        for name in wanted or file.declarations
-    )
-    return [found.described for found in opened]

@@ -37,8 +37,8 @@ def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivati
         ]
         before, outs = outs, {each.out for each in found}
         if outs == before:
-            _check_globs(steps, found)
-            return _checked(found)
+            _check(steps, found)
+            return found
     raise UsageError(
         f"{' and '.join(steps)} match one another's results without an end. Write ids, or narrower "
         "globs, as their input."
@@ -65,7 +65,6 @@ def in_order(needs: Mapping[str, str]) -> list[str]:
 def _inputs(
     step: PreprocessStep, label: str, candidates: Sequence[str], config: Config
 ) -> list[str]:
-    """Return the ids that a step reads, each once."""
     found: list[str] = []
     for text in step.inputs:
         found += _matched(step, text, candidates) if is_glob(text) else [_id(text, label, config)]
@@ -93,8 +92,8 @@ def _id(text: str, label: str, config: Config) -> str:
         raise type(error)(f"{_prefix(label)}{error}") from error
 
 
-def _check_globs(steps: Mapping[str, PreprocessStep], found: list[Derivation]) -> None:
-    """Refuse a step that reads nothing."""
+def _check(steps: Mapping[str, PreprocessStep], found: list[Derivation]) -> None:
+    """Refuse a step that reads nothing, and two datasets of one name."""
     for label, step in steps.items():
         if not any(each.label == label for each in found):
             globs = " ".join(map(repr, step.inputs))
@@ -102,14 +101,6 @@ def _check_globs(steps: Mapping[str, PreprocessStep], found: list[Derivation]) -
                 f"{_prefix(label)}No installed dataset matches {globs}. See: rlds list "
                 f"--installed. To install what is published: rlds download {globs}"
             )
-
-
-def _prefix(label: str) -> str:
-    return f"{label}: " if label else ""
-
-
-def _checked(found: list[Derivation]) -> list[Derivation]:
-    """Return what was found if no two of it have one name."""
     made: dict[str, Derivation] = {}
     for each in found:
         other = made.setdefault(each.out, each)
@@ -120,4 +111,7 @@ def _checked(found: list[Derivation]) -> list[Derivation]:
                 "Give each a name of its own; {name} in out stands for the last part of the "
                 "input's id."
             )
-    return found
+
+
+def _prefix(label: str) -> str:
+    return f"{label}: " if label else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from datasets_cli.config import Config, load_config
@@ -13,16 +14,11 @@ from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
-from datasets_cli.project.conversions import killed_conversions
 from datasets_cli.project.expansion import Derivation, expand, in_order
 from datasets_cli.project.file import FILENAME, StepFile
-from datasets_cli.project.interrupted import interrupted_runs
-from datasets_cli.project.results import (
-    PlannedDataset,
-    PreprocessPlan,
-    TaskState,
-)
+from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState
 from datasets_cli.project.step import PreprocessStep
+from datasets_cli.project.unfinished import interrupted_runs, killed_conversions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.lock import is_held
@@ -34,13 +30,10 @@ def make_plan(
 ) -> PreprocessPlan:
     """Return what one step is to make, or all preparation that is due where it is None."""
     here = Path(folder or "").absolute()
-    return plan_all(here, config) if step is None else plan_of_step(step, here, config)
-
-
-def plan_of_step(step: PreprocessStep, folder: Path, config: Config) -> PreprocessPlan:
-    """Return what one step is to make; a result that was made otherwise does not make room."""
-    planner = _Planner(folder, config, replaces=False)
-    return PreprocessPlan(planner.steps({"": step}), folder)
+    if step is None:
+        return plan_all(here, config)
+    # A result that was made otherwise does not make room.
+    return PreprocessPlan(_Planner(here, config, replaces=False).steps({"": step}), here)
 
 
 def plan_all(folder: Path, config: Config) -> PreprocessPlan:
@@ -49,7 +42,7 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
     steps = file.read()
     named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
     conversions = {task.id: task for task in killed_conversions(config)}
-    planner = _Planner(folder, config, replaces=True, to_come=set(conversions))
+    planner = _Planner(folder, config, replaces=True, to_come=conversions)
     tasks = {task.id: task for task in planner.steps(named)}
     # A step continues, or sweeps, what a run to its own result left.
     for task in interrupted_runs(CacheRoot(config.root), folder):
@@ -65,11 +58,11 @@ class _Planner:
     """Says of each derived dataset whether it is due."""
 
     def __init__(
-        self, folder: Path, config: Config, *, replaces: bool, to_come: set[str] | None = None
+        self, folder: Path, config: Config, *, replaces: bool, to_come: Iterable[str] = ()
     ) -> None:
         self._folder, self._config, self._replaces = folder, config, replaces
         self._root = CacheRoot(config.root)
-        self._to_come = set(to_come or ())
+        self._to_come = {*to_come}
 
     def steps(self, steps: dict[str, PreprocessStep]) -> tuple[PlannedDataset, ...]:
         """Return what steps make, each after what it is made of."""
@@ -111,9 +104,9 @@ class _Planner:
         condition = condition_of(self._root.dataset(input), input)
         if condition.sound_manifest is None:
             return "blocked", condition.problem
-        runs = runs_to(dest)
         if not has_manifest(dest):
-            return "due", "it is not made yet" + (" (a run of it was interrupted)" * bool(runs))
+            interrupted = " (a run of it was interrupted)" if runs_to(dest) else ""
+            return "due", f"it is not made yet{interrupted}"
         return self._compared(derivation, condition.sound_manifest, dest)
 
     def _compared(
@@ -136,19 +129,17 @@ class _Planner:
             dataset = open_dataset(self._root.dataset(derivation.input))
             selection = selection_of(dataset, step.options, self._root)
         origin = origin_of(parent, entry or unknown, step.options, selection)
-        differences = origin.differences(made)
-        if differences:
-            state: TaskState = "due" if self._replaces else "blocked"
-            return state, f"it was made otherwise, from {'; '.join(differences)}"
+        otherwise: TaskState = "due" if self._replaces else "blocked"
+        if differences := origin.differences(made):
+            return otherwise, f"it was made otherwise, from {'; '.join(differences)}"
         if problem := condition_of(dest, derivation.out).problem:
-            return ("due" if self._replaces else "blocked"), problem
+            return otherwise, problem
         if entry is None:
             return "unknown", f"{step.fn} must be imported to tell whether it is due"
         return "done", "it is up to date"
 
 
 def _nothing_here(folder: Path, config: Config) -> UsageError:
-    """Return the error where there is no file of steps and nothing is due: what to do instead."""
     root = CacheRoot(config.root)
     sound = (id for id in root.installed() if condition_of(root.dataset(id), id).sound_manifest)
     id = next((id for id in sound if not id.startswith(f"{FAMILY}/")), None)

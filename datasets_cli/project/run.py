@@ -12,12 +12,8 @@ from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
 from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.progress import Progress
-from datasets_cli.project.conversions import finish_conversion
-from datasets_cli.project.results import (
-    PlannedDataset,
-    PreprocessPlan,
-    PreprocessResults,
-)
+from datasets_cli.project.results import PlannedDataset, PreprocessPlan, PreprocessResults
+from datasets_cli.project.unfinished import finish_conversion
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 
@@ -41,8 +37,7 @@ def run_all(
         result: Made | FailedDataset
         if task.state == "done":
             folder = CacheRoot(config.root).dataset(task.id)
-            known = DerivedDataset.of(task.id, folder, read_manifest(folder), unchanged=True)
-            made.append(known)
+            made.append(DerivedDataset.of(task.id, folder, read_manifest(folder), unchanged=True))
         if task not in plan.due:
             continue
         try:
