@@ -70,16 +70,13 @@ def list_datasets(
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
-def info(
-    context: typer.Context,
-    id: KnownId,
-) -> None:
+def info(context: typer.Context, id: KnownId) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     found = datasets_cli.dataset_info(id, config=state.config)
     width = state.width
-    lines = [line for name, text in _card(found) for line in fact(name, text, width)]
-    lines += [line for name, text in _rest(found) for line in fact(name, text, width)]
+    facts = [*_card(found), *_rest(found)]
+    lines = [line for name, text in facts for line in fact(name, text, width)]
     lines += [line for text in _columns(found) for line in wrapped(text, width, "", "      ")]
     # Colour comes last: its codes have no width.
     lines = [
@@ -92,7 +89,6 @@ def info(
 
 
 def _overview(records: list[DatasetRecord], width: int) -> list[str]:
-    """Return the families with their counts, and what is installed."""
     here = [record for record in records if record.state != "not installed"]
     known = Counter(record.id.partition("/")[0] for record in records)
     installed = Counter(record.id.partition("/")[0] for record in records if record.installed)
@@ -129,7 +125,6 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
 
 
 def _card(found: DatasetInfo) -> Iterator[Fact]:
-    """Yield what is known of any dataset."""
     details = found.details or {}
     cells = {
         "id": found.id,
@@ -155,7 +150,6 @@ def _card(found: DatasetInfo) -> Iterator[Fact]:
 
 
 def _rest(found: DatasetInfo) -> Iterator[Fact]:
-    """Yield how to install a dataset, or what its manifest says."""
     manifest = found.manifest
     # The newest catalogue's; the notes of an older install may have some of them, too.
     traps = (found.details or {}).get("known_traps", ())
@@ -191,7 +185,6 @@ def _columns(found: DatasetInfo) -> Iterator[str]:
 
 
 def _origin(manifest: Manifest) -> Iterator[Fact]:
-    """Yield what a dataset was made of."""
     for reason in manifest.unverified:
         resources = (each for each in manifest.resources if each.get("checked") == reason)
         name, *others = [resource["filename"] for resource in resources] or [manifest.id]

@@ -37,7 +37,6 @@ def demo(
 
 
 def _how_to_use(state: State, found: list[DemoResult]) -> list[str]:
-    """Return what to do with the datasets that are under the root now."""
     root = state.config.root
     elsewhere = root != load_config().root
     in_python, in_shell = (f', root="{root}"', f" --root {root}") if elsewhere else ("", "")

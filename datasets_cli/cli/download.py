@@ -146,7 +146,6 @@ class _Notes:
         self._has_advised = False
 
     def tell(self, result: InstalledDataset | FailedDataset) -> None:
-        """Tell of one dataset."""
         from datasets_cli import FailedDataset
 
         if isinstance(result, FailedDataset):
@@ -180,7 +179,6 @@ def _show_plans(state: State, plans: list[Plan]) -> None:
 
 
 def _plan_lines(plans: Sequence[Plan], root: Path, width: int | None) -> list[str]:
-    """Return what a download would do: ids, files and their sizes, the total and the free disk."""
     lines: list[str] = []
     for plan in plans:
         if plan.installed:
@@ -198,7 +196,6 @@ def _plan_lines(plans: Sequence[Plan], root: Path, width: int | None) -> list[st
 
 
 def _ask(state: State, ids: Sequence[str], *, force: bool, yes: bool) -> None:
-    """Ask once before several datasets are downloaded; return if the user agrees."""
     if yes:
         return
     records = {record.id: record for record in datasets_cli.list_datasets(config=state.config)}

@@ -76,7 +76,6 @@ def _verified(result: VerifiedDataset, quick: bool) -> list[str]:
 
 
 def _deep(report: DeepReport) -> list[str]:
-    """Return what reading every value found out."""
     frames = f", {human_count(report.num_frames)} frames decoded" if report.num_frames else ""
     lines = [
         f"  {human_count(report.num_transitions)} rows in "

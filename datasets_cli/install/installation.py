@@ -112,7 +112,6 @@ class Installation:
         return installed_dataset(self._root, id, self._install_options.layout)
 
     def _kept(self, id: str) -> InstalledDataset:
-        """Return the copy that another process installed meanwhile."""
         self._progress.note(f"{id} was installed by another process meanwhile; its copy is kept")
         return installed_dataset(self._root, id, None)
 

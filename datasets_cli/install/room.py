@@ -32,9 +32,7 @@ def needed_room(
 
 
 class Room:
-    """The room that datasets need which are installed at the same time by threads of this
-    process.
-    """
+    """The room for datasets that threads of this process install at the same time."""
 
     # One that has no room beside the others waits for them: what they need is there until they are
     # done, and their raw files are gone then.

@@ -130,7 +130,6 @@ def _change_layout(dataset: Dataset, layout: str, root: CacheRoot, progress: Pro
 
 
 def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Check that the files of text were copied as the manifest knows them."""
     for name in text_files(manifest.texts):
         if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
             raise DamagedDataset(

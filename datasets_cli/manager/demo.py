@@ -108,7 +108,6 @@ def run_demo(call: DemoCall) -> Iterator[DemoResult]:
 
 
 def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
-    """Yield the results, one after the other: in a temporary folder, or under the user's root."""
     if keep:
         for stop in STOPS:
             yield _visited(stop, config)
@@ -119,7 +118,6 @@ def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
 
 
 def _visited(stop: Stop, config: Config) -> DemoResult:
-    """Install a dataset from the files in the package; return what was found."""
     before = is_installed(CacheRoot(config.root), stop.id)
     installed = install_dataset(stop.id, config, progress=Silent())
     manifest = verify(stop.id, config)

@@ -126,7 +126,6 @@ def _download_all(
     on_result: OnResult | None,
     told: Progress,
 ) -> Downloads:
-    """Install what is missing of some datasets and return what they are, in their order."""
     # With workers several are installed at a time; each host has few connections then.
     if ids[1:] and isinstance(told, Bars):
         told.expecting(_sizes(ids, config, options))

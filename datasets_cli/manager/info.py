@@ -95,7 +95,6 @@ def _known(id: str, root: CacheRoot) -> Known | None:
 
 
 def _published(known: Known) -> dict[str, Any]:
-    """Return what a recipe says of its family, and the catalogue of the dataset."""
     recipe, entry = known
     said = recipe.to_json()
     said.pop("identity", None)  # of the manifest alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,13 +197,9 @@ def _leftover(kind: str, path: Path, id: str = "") -> Leftover:
 
 
 def _age_days(folder: Path) -> float:
-    """Return the days since anything in a folder was written."""
-    times = [path.lstat().st_mtime for path in _all_paths(folder)]
-    return max(0.0, time.time() - max(times, default=0.0)) / SECONDS_A_DAY
-
-
-def _all_paths(folder: Path) -> Iterable[Path]:
-    return (folder, *folder.rglob("*")) if folder.exists() else ()
+    paths = (folder, *folder.rglob("*")) if folder.exists() else ()
+    newest = max((path.lstat().st_mtime for path in paths), default=0.0)
+    return max(0.0, time.time() - newest) / SECONDS_A_DAY
 
 
 def _id_in(folder: Path) -> str:

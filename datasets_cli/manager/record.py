@@ -136,7 +136,6 @@ def recorded_id(name: str) -> str:
 
 
 def _is_same(recordings: Any, plan: dict[str, Any]) -> bool:
-    """Return whether a dataset is what a plan would record."""
     if not isinstance(recordings, list) or len(recordings) != 1:
         return False
     return all(recordings[0].get(name) == value for name, value in plan.items())

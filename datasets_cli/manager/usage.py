@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
 from datasets_cli.options import takes_fields
+from datasets_cli.sources.disk import free_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -94,12 +94,11 @@ def disk_usage(call: UsageCall) -> DiskUsage:
     found = [_usage(place, id) for id in dict.fromkeys(ids_there)]
     # Raw files of installed datasets are counted with these.
     leftovers = () if wanted else (each for each in find_leftovers(place) if each.kind != RAW)
-    existing = next(folder for folder in (place.path, *place.path.parents) if folder.exists())
     return DiskUsage(
         place.path,
         tuple(sorted(found, key=lambda each: (-each.size_bytes, each.id))),
         tuple(leftovers),
-        shutil.disk_usage(existing).free,
+        free_bytes(place.path),
     )
 
 

@@ -98,7 +98,6 @@ def _reading_errors(manifest: Manifest) -> Iterator[None]:
 
 
 def _check_content(manifest: Manifest) -> None:
-    """Check that the identity is that of what the manifest describes."""
     computed = manifest.computed_content()
     if manifest.content != computed:
         raise DamagedDataset(

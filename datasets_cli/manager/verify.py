@@ -111,7 +111,6 @@ def verify(call: VerifyCall) -> list[VerifiedDataset]:
 
 
 def _failure(results: list[VerifiedDataset]) -> RldsError | None:
-    """Return the error of results that are not all well, with these results."""
     missing = [result for result in results if result.state == NOT_INSTALLED]
     newer = [result for result in results if result.state == "newer"]
     damaged = [result for result in results if result.state == "damaged"]

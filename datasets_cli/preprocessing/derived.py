@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.lock import dest_locked
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset
 from datasets_cli.store.schema.columns import Column
 from datasets_cli.store.schema.texts import TEXT
@@ -133,10 +134,6 @@ def derived_columns(
 def derived_id(name: str) -> str:
     """Return the id of a derived dataset, whose family may be left out."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
-
-
-if TYPE_CHECKING:
-    from datasets_cli.store.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,6 @@ def remaining_rows(
 
 
 def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int) -> str:
-    """Return what is gone of the rows that were read."""
     num_read, num_trajectories = int(offsets[-1]), len(offsets) - 1
     return (
         f"{num_read - num_rows:,} of {num_read:,} rows: {num_trajectories - num_found:,} of "
@@ -222,7 +221,6 @@ def _described(
 
 
 def _rows_left(run: Run, work: Work) -> RemainingRows:
-    """Return what the function kept of all rows."""
     dataset, num_rows = run.dataset, run.num_rows
 
     def kept(number: int) -> np.ndarray | None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType
-from typing import Any
 
 from datasets_cli.preprocessing.function_digest import LIBRARIES, entry_of_code, read_source
 from datasets_cli.preprocessing.functions import split_function
@@ -35,10 +34,10 @@ def source_entry(text: str, folder: Path) -> dict[str, str] | None:
     if definition is None or len(codes) != 1:
         return None
     try:
-        defaults = tuple(map(_literal, definition.args.defaults)) or None
+        defaults = tuple(map(ast.literal_eval, definition.args.defaults)) or None
         pairs = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
         keyword_defaults = {
-            argument.arg: _literal(value) for argument, value in pairs if value is not None
+            argument.arg: ast.literal_eval(value) for argument, value in pairs if value is not None
         }
     except (ValueError, TypeError, MemoryError, RecursionError):
         return None
@@ -89,8 +88,3 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
             yield node.name or ""
         case ast.MatchMapping():
             yield node.rest or ""
-
-
-def _literal(node: ast.expr) -> Any:
-    """Return the value of a literal."""
-    return ast.literal_eval(node)

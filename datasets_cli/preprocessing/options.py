@@ -85,7 +85,6 @@ class PreprocessOptions(ChunkOptions):
 
 
 def _check_number(name: str, value: object, least: int) -> None:
-    """Check a whole number that may be None."""
     if value is None:
         return
     if not isinstance(value, Integral) or isinstance(value, bool):

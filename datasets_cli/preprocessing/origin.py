@@ -70,11 +70,7 @@ def origin_of(
     num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.
     task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
-    arguments: dict[str, str | int] = {
-        "num_frames": num_rows,
-        "chunksize": task_rows,
-        "per": options.per,
-    }
+    arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
     parent: dict[str, Any] = {
         "id": manifest.id,
         "content": manifest.content,

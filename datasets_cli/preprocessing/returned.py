@@ -67,12 +67,15 @@ class ResultColumns(NamedTuple):
         return {column.key: column for column in columns}
 
 
-def first_difference(one: dict[Key, AnyColumn], other: dict[Key, AnyColumn]) -> Key:
-    """Return the first key by which two sets of columns, which differ, do so."""
-    return min(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+def first_difference(
+    one: dict[Key, AnyColumn], other: dict[Key, AnyColumn]
+) -> tuple[str, str, str]:
+    """Return the first key by which two sets of columns differ, and what each has there."""
+    wrong = min(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return show_key(wrong), _kind_of(one.get(wrong)), _kind_of(other.get(wrong))
 
 
-def kind_of(column: AnyColumn | None) -> str:
+def _kind_of(column: AnyColumn | None) -> str:
     """Return what a column is made of, as messages say it: ``float32 [39]``; None has none."""
     if column is None:
         return "missing"

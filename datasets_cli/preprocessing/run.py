@@ -36,12 +36,9 @@ class Run:
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         self._row_bytes = row_bytes_of(manifest)
         self.origin = origin_of(manifest, entry_of(function), options, dataset.selection)
+        task_rows = self.origin.arguments["chunksize"]
         self.bounds = chunk_bounds(
-            self.offsets,
-            self.origin.arguments["chunksize"],
-            self._row_bytes,
-            options.per,
-            manifest.id,
+            self.offsets, task_rows, self._row_bytes, options.per, manifest.id
         )
 
     @property
@@ -119,9 +116,7 @@ The longest of an Atari run, half an hour of play, takes 0.4 GB.
 def chunk_bounds(
     offsets: np.ndarray, task_rows: int, row_bytes: int, per: str, id: str
 ) -> list[tuple[int, int]]:
-    """Return first row and one past the last of every chunk, in order; together they are all
-    rows.
-    """
+    """Return first row and one past the last of every chunk, which together are all rows."""
     # offsets: int64 `[K + 1]`, of the trajectories to read.
     num_rows = int(offsets[-1])
     if per == "transition":

@@ -94,7 +94,6 @@ def _fill(
     id: str,
     progress: Progress | None,
 ) -> None:
-    """Do the tasks that are not done yet."""
     try:
         work.prepare(columns.numbers, run.num_rows)
     except DiskFull:
@@ -114,9 +113,7 @@ def _fill(
 
 
 class Running:
-    """The tasks of a run, on their way: in this process while they take no time, then on
-    workers.
-    """
+    """The tasks of a run: in this process while they take no time, then on workers."""
 
     def __init__(
         self, tasks: list[PreprocessTask], run: Run, work: Work, progress: Progress
@@ -165,7 +162,6 @@ class Running:
         return self._done_by(CallingProcess(), partial(write_rows, dataset=self._dataset))
 
     def _done_by(self, pool: Executor, write: Callable[[PreprocessTask], None]) -> Iterator[None]:
-        """Have tasks done; yield after each."""
         tasks, kept, note = self._tasks, self._work.kept, self._progress.note
         for task, _ in run_tasks(pool, write, tasks, kept, name=self._name, note=note):
             self._rows_left -= task.stop - task.start

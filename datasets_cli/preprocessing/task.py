@@ -27,7 +27,6 @@ from datasets_cli.preprocessing.returned import (
     arrays_of,
     first_difference,
     kept_rows,
-    kind_of,
     number_rows,
     write_mark,
 )
@@ -36,9 +35,9 @@ from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.store.schema.columns import Key
 from datasets_cli.store.schema.element_types import row_data
-from datasets_cli.store.schema.texts import AnyColumn, text_files
+from datasets_cli.store.schema.texts import text_files
 from datasets_cli.store.text.writer import TextWriter
 
 
@@ -113,38 +112,23 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     """Write one task's bytes and its mark; ``first`` is the number of the dataset's first row."""
     # By value here, too: what a function keeps from call to call must not depend on where it runs.
     function = cloudpickle.loads(task.function)
-    columns = task.columns
-    found = apply(
-        dataset,
-        function,
-        task.seed,
-        task.start,
-        task.stop,
-        first,
-        is_numbered=columns.is_numbered,
-    )
+    start, stop, columns = task.start, task.stop, task.columns
+    numbered = columns.is_numbered
+    found = apply(dataset, function, task.seed, start, stop, first, is_numbered=numbered)
     with disk_errors(task.data):
         if not found.is_empty:
-            named = _named(dataset, task.start, task.stop, first)
-            _refuse_other_columns(found.columns, columns.by_key, named)
+            if (given := found.columns) != columns.by_key:
+                wrong, here, before = first_difference(given, columns.by_key)
+                named = _named(dataset, start, stop, first)
+                raise UsageError(
+                    f"The function must return the same columns everywhere: for {named}, {wrong} "
+                    f"is {here}, but for the first rows it was {before}."
+                )
             _write(task, found.rows)
         write_mark(task.mark, found.kept)
 
 
-def _refuse_other_columns(
-    found: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], named: str
-) -> None:
-    if found != expected:
-        wrong = first_difference(found, expected)
-        raise UsageError(
-            f"The function must return the same columns everywhere: for {named}, "
-            f"{show_key(wrong)} is {kind_of(found.get(wrong))}, but for the first rows it was "
-            f"{kind_of(expected.get(wrong))}."
-        )
-
-
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
-    """Write rows from the place of the task's first row on."""
     if texts := task.columns.texts:
         _write_text(task, {column.key: rows[column.key] for column in texts})
     for column in task.columns.numbers:
@@ -157,7 +141,6 @@ def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 
 def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
-    """Write the text of one task's rows into a folder of its own."""
     shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
     writer = TextWriter(task.part)
     try:
@@ -198,12 +181,11 @@ def apply(
         return found
     again = _numbered(result(True), start, stop, named)
     if again.columns != found.columns:
-        wrong = first_difference(again.columns, found.columns)
+        wrong, numbered, without = first_difference(again.columns, found.columns)
         raise UsageError(
             f"The function must return the same columns where its batch has {ROW} too, the numbers "
-            f"of rows, as it drops some of {named}: {show_key(wrong)} is "
-            f"{kind_of(again.columns.get(wrong))} with it, and "
-            f"{kind_of(found.columns.get(wrong))} without. A "
+            f"of rows, as it drops some of {named}: {wrong} is {numbered} with it, and {without} "
+            "without. A "
             f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
             f'puts rows[keep] into its result as "{ROW}".'
         )

@@ -1,14 +1,21 @@
-"""A command: its help has examples, and a wrong call is told all that is wrong with it."""
+"""A command: its help fits terminals of every width, and a wrong call is told all that is wrong."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperCommand
 
-from datasets_cli.cli.parser.help import write_examples, write_options, write_paragraphs
 from datasets_cli.cli.parser.values import convert_lazily
 from datasets_cli.errors import RldsError, UsageError
+
+MOST_COLUMNS = 100
+FEWEST_COLUMNS = 20
+BESIDE_COLUMNS = 60
+"""From here on there is room beside a name for what it means."""
 
 
 class Command(TyperCommand):
@@ -20,16 +27,17 @@ class Command(TyperCommand):
         return [*own, *ctx.find_root().command.params] if ctx.resilient_parsing else own
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write what the command does."""
-        write_paragraphs(formatter, self.help or "")
+        for paragraph in (self.help or "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write(_wrapped(" ".join(paragraph.split()), formatter.width, "  "))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options."""
         write_options(self.get_params(ctx), ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        write_examples(formatter, self._examples)
+        with formatter.section("Examples"):
+            for example in self._examples:  # a long one goes on further to the right
+                formatter.write(_wrapped(example, formatter.width, "      "))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; all that is missing is named at once."""
@@ -43,7 +51,6 @@ class Command(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the function of the command."""
         try:
             return super().invoke(ctx)
         except SystemExit as error:  # its code would be taken for one of ours
@@ -75,3 +82,32 @@ class Command(TyperCommand):
             f"{ctx.command_path} takes {next(iter(takes), 'no argument')}, and was given {extra} "
             f"as well. See: {ctx.command_path} --help"
         )
+
+
+def help_width() -> int:
+    """Return the columns that help has; typer would take 50 of a narrower terminal."""
+    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, shutil.get_terminal_size().columns))
+
+
+def write_options(parameters: Iterable[Any], context: Any, formatter: Any) -> None:
+    """Write arguments and options with what they mean."""
+    records = [(each, each.get_help_record(context)) for each in parameters]
+    for title, kind in (("Arguments", "argument"), ("Options", "option")):
+        rows = [record for each, record in records if record and each.param_type_name == kind]
+        # Typer puts the type of an argument in Python behind its name.
+        write_pairs(formatter, title, [(name.partition(" <")[0], text) for name, text in rows])
+
+
+def write_pairs(formatter: Any, title: str, rows: list[tuple[str, str]]) -> None:
+    """Write names with what they mean: beside them, or below them on a narrow terminal."""
+    if rows:
+        with formatter.section(title):
+            formatter.write_dl(rows, col_max=30 if formatter.width >= BESIDE_COLUMNS else 4)
+
+
+def _wrapped(text: str, width: int, rest: str) -> str:
+    # No name of an option is broken at a hyphen.
+    lines = textwrap.wrap(
+        text, width, initial_indent="  ", subsequent_indent=rest, break_on_hyphens=False
+    )
+    return "\n".join([*lines, ""])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,8 +12,7 @@ from typing import Any, ClassVar
 import typer
 from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
-from datasets_cli.cli.parser.command import Command
-from datasets_cli.cli.parser.help import write_options, write_pairs
+from datasets_cli.cli.parser.command import Command, write_options, write_pairs
 from datasets_cli.cli.parser.values import convert_lazily
 from datasets_cli.errors import UsageError
 
@@ -50,23 +50,13 @@ class Entry:
         return typer.main.get_command(alone)
 
 
-class Commands(Mapping[str, Any]):
-    """Typer's commands by name, each built when it is taken."""
-
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._entries = entries
-        self._built: dict[str, Any] = {}
+class Commands(UserDict[str, Any]):
+    """Typer's commands by name, each built of its entry when it is taken."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = self._entries[name].build(name)
-        return self._built[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        if isinstance(entry := self.data[name], Entry):
+            self.data[name] = entry.build(name)
+        return self.data[name]
 
 
 class Group(TyperGroup):
@@ -80,11 +70,9 @@ class Group(TyperGroup):
         self.commands: Any = Commands(entries)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
         return [*self.commands]
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the global options."""
         return convert_lazily(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

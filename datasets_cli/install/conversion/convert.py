@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from datasets_cli.errors import SourceError
 from datasets_cli.install.conversion.reading import read_blocks, source_errors
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
-from datasets_cli.recipe import Block, Description, Source
+from datasets_cli.recipe import Block, DeferredFrames, Description, Source
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.compact.records import is_frame
@@ -25,7 +24,6 @@ from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
 from datasets_cli.store.schema.columns import TRAJECTORY_END, Key
 from datasets_cli.store.schema.texts import is_text
 from datasets_cli.store.schema.transitions import Transitions, iterate_rows
-from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
@@ -42,34 +40,29 @@ def convert(
     workers: Workers,
 ) -> Manifest:
     """Write the rows of a dataset into a folder; return its manifest."""
-    source = Source(resolved.name, {file.filename: file.path for file in files}, resolved.entry)
+    id, paths = resolved.id, {file.filename: file.path for file in files}
+    source = Source(resolved.name, paths, resolved.entry)
     writer: DatasetWriter | None = None
     try:
-        with source_errors(resolved.id):
-            description = resolved.recipe.describe(source)
-            deferred = resolved.recipe.deferred_frames(source)
+        description, deferred = _described(resolved, source)
         for note in description.notes:
-            progress.note(f"{resolved.id}: {note}")
-        transitions = Transitions(resolved.id, deferred.key if deferred else None)
+            progress.note(f"{id}: {note}")
+        transitions = Transitions(id, deferred.key if deferred else None)
         builder = _new_builder() if deferred else None
         for rows in _rows(resolved, source, transitions, builder, folder, layout):
             if writer is None:
                 chosen = layout or ("compact" if deferred else best_layout(rows))
-                writer = DatasetWriter(chosen, folder, resolved.id)
+                writer = DatasetWriter(chosen, folder, id)
             writer.write(rows)
             if not deferred:
                 progress.writing(writer.num_rows)
         if writer is None:
-            raise SourceError(f"{resolved.id} has no transition: every trajectory is empty.")
+            raise SourceError(f"{id} has no transition: every trajectory is empty.")
         if deferred and builder:
             from datasets_cli.install.conversion.deferred_frames import write_frames
 
-            table = builder.table()
-            write_frames(
-                resolved.id, deferred, source.files.values(), table, writer, workers, progress
-            )
+            write_frames(id, deferred, paths.values(), builder.table(), writer, workers, progress)
         text_notes = [*writer.notes, *transitions.notes]
-        description = replace(description, notes=(*description.notes, *text_notes))
         written = writer.finish(description.files)
     except BaseException:
         if writer is not None:
@@ -77,8 +70,21 @@ def convert(
                 writer.close()
         raise
     for note in (*text_notes, *_notes_of(files)):
-        progress.note(f"{resolved.id}: {note}")
-    return _manifest(resolved, files, description, transitions.rule, written)
+        progress.note(f"{id}: {note}")
+    return Manifest(
+        id=id,
+        **vars(written),
+        resources=tuple(file.to_json() for file in files),
+        recipe=resolved.recipe.to_json(),
+        successors={**transitions.rule, "version": SUCCESSOR_RULE_VERSION},
+        metadata={**description.metadata, "notes": [*description.notes, *text_notes]},
+        tool=TOOL,
+    )
+
+
+def _described(resolved: Resolved, source: Source) -> tuple[Description, DeferredFrames | None]:
+    with source_errors(resolved.id):
+        return resolved.recipe.describe(source), resolved.recipe.deferred_frames(source)
 
 
 def _new_builder() -> FrameTableBuilder:
@@ -89,7 +95,6 @@ def _new_builder() -> FrameTableBuilder:
 
 
 def _notes_of(files: list[RawFile]) -> Iterator[str]:
-    """Yield what a user should know of the raw files that were read."""
     for file in files:
         if file.version:
             yield f"{file.filename} is the version {file.version}"
@@ -100,38 +105,12 @@ def _notes_of(files: list[RawFile]) -> Iterator[str]:
 
 
 def _unchecked(unchecked: list[RawFile]) -> str:
-    """Return which files no checksum vouches for, and why."""
     names = ", ".join(file.filename for file in unchecked[:3])
     more = f" and {len(unchecked) - 3} more" if unchecked[3:] else ""
     compared = "only the size was" if unchecked[0].checked == "size" else "nothing was"
     is_local = not unchecked[0].url.startswith(("http://", "https://"))
     why = "with --source no publisher is asked" if is_local else "no checksum is known"
     return f"unchecked: {names}{more}: {compared} compared with what is published, for {why}"
-
-
-def _manifest(
-    resolved: Resolved,
-    files: list[RawFile],
-    description: Description,
-    successors: Mapping[str, Any],
-    written: Written,
-) -> Manifest:
-    return Manifest(
-        id=resolved.id,
-        layout=written.layout,
-        num_transitions=written.num_transitions,
-        num_trajectories=written.num_trajectories,
-        columns=written.columns,
-        files=written.files,
-        resources=tuple(file.to_json() for file in files),
-        recipe=resolved.recipe.to_json(),
-        successors={**successors, "version": SUCCESSOR_RULE_VERSION},
-        metadata={**description.metadata, "notes": list(description.notes)},
-        statistics=written.statistics,
-        record=written.record,
-        texts=written.texts,
-        tool=TOOL,
-    )
 
 
 def _rows(

@@ -99,7 +99,6 @@ class Casts:
         self._floats, self._named = floats, named
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Cast columns of the batch, and return it."""
         wanted = dict(self._named)
         for name, value in batch.items(include_nested=True, leaves_only=True):
             key = (name,) if isinstance(name, str) else name

@@ -50,7 +50,6 @@ class PipelineFunction:
         )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the rows ``[n]`` after every transform."""
         return self._compose(batch)
 
 
@@ -190,7 +189,6 @@ def _refuse_needed(keys: list[Key], owner: str) -> None:
 
 
 def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
-    """Refuse new names that columns cannot have."""
     _refuse_needed([*names], "rename")
     if gone := [show_key(key) for key in names if key not in kept]:
         raise UsageError(f"rename: {', '.join(gone)} is not kept by select or exclude.")

@@ -72,7 +72,8 @@ class Pipeline:
             size_of(name, getattr(self, name))
         if not isinstance(self.returns_to_go, bool):
             raise UsageError(f"returns_to_go is {self.returns_to_go!r}; expected true or false")
-        checked_steps(self.n_step)
+        if self.n_step is not None and (type(self.n_step) is not int or self.n_step < 1):
+            raise UsageError(f"n_step is {self.n_step!r}; expected a whole number from 1 on")
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_gamma(self.gamma))
         if self.gamma is not None and not self.needs_trajectories:
@@ -196,12 +197,6 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
     if found is None:
         raise UsageError(f"{name} is {value!r}; expected height and width in pixels, such as 64x64")
     return int(found[1]), int(found[2])
-
-
-def checked_steps(value: object) -> None:
-    """Check a number of steps."""
-    if value is not None and (type(value) is not int or value < 1):
-        raise UsageError(f"n_step is {value!r}; expected a whole number from 1 on")
 
 
 def checked_gamma(value: object) -> float:
