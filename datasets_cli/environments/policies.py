@@ -141,10 +141,8 @@ def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -
 def _takes_tensordict(module: torch.nn.Module) -> bool:
     if isinstance(module, TensorDictModuleBase):
         return True
-    parameters = [*inspect.signature(module.forward).parameters.values()]
-    if not parameters:
-        return False
-    return parameters[0].name in _WORDS or "TensorDict" in str(parameters[0].annotation)
+    first = next(iter(inspect.signature(module.forward).parameters.values()), None)
+    return first is not None and (first.name in _WORDS or "TensorDict" in str(first.annotation))
 
 
 def _of_observation(module: torch.nn.Module) -> Callable[[TensorDictBase], torch.Tensor]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.conversion.staging import stage
+from datasets_cli.install.conversion.convert import convert
 from datasets_cli.install.installed import (
     condition_of,
     installed_dataset,
@@ -22,8 +24,10 @@ from datasets_cli.install.options import InstallOptions, Plan
 from datasets_cli.install.raw_files import distrust, raw_file, resources_of
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.install.room import Room, needed_room
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.recipe import Resource
+from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.commit import check_one_disk, commit, restore
@@ -33,6 +37,9 @@ from datasets_cli.store.tables import remove_tables
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
+
+WORTH_A_WORKER = 16_000_000
+"""Bytes of raw files; fewer take less time than a process needs to start."""
 
 
 class Installation:
@@ -209,6 +216,42 @@ class Installation:
         """Return the installation of a fallback, which has none of the family's options."""
         options = replace(self._install_options, options={})
         return Installation(self._config, options, self._http, self._lock_progress, self._room)
+
+
+def stage(
+    resolved: Resolved,
+    files: list[RawFile],
+    root: CacheRoot,
+    layout: str | None,
+    progress: Progress,
+    workers: Workers = IN_THIS_PROCESS,
+) -> tuple[Manifest, Path]:
+    """Write a dataset into a staging folder; return its manifest and the folder."""
+    files = [replace(file, path=file.path.absolute()) for file in files]  # for other processes
+    folder = root.new_staging(resolved.id)
+    make_folder(folder.parent)
+    try:
+        if _is_for_a_worker(resolved, files, workers):
+            from datasets_cli.install.conversion.elsewhere import convert_elsewhere
+
+            manifest = convert_elsewhere(resolved, files, folder, layout, progress, workers)
+        else:
+            manifest = convert(resolved, files, folder, layout, progress, workers)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return manifest, folder
+
+
+def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:
+    """Return whether a worker converts the dataset as a whole, beside what others convert."""
+    # Frames that are read apart have workers of their own.
+    is_small = sum(file.size for file in files) < WORTH_A_WORKER
+    return (
+        not workers.end_with_the_call
+        and not resolved.recipe.has_deferred_frames
+        and not (is_small and workers.may_be_left_out)
+    )
 
 
 def _with_name(text: str, id: str, files: list[RawFile]) -> str:

@@ -15,7 +15,7 @@ from PIL import Image
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError
-from datasets_cli.install.conversion.staging import stage
+from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source

@@ -9,7 +9,7 @@ import pytest
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
-from datasets_cli.install.conversion.staging import stage
+from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import CatalogueEntry
