@@ -9,10 +9,15 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from datasets_cli.config import Config, load_config
 from tests.support.interpreters import PreloadedPopen, Python, preloaded, started
 from tests.support.paths import DEMO_DATA, TEST_DATA
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

@@ -85,9 +85,7 @@ def tables(draw: st.DrawFn) -> tuple[str, list[tuple[str, ...]], list[list[float
     return "\n".join(lines), [tuple(labels or ()) for labels in columns], right
 
 
-@settings(
-    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables())
 def test_every_table_that_can_be_written_is_read(table, tmp_path):
     text, labels, right = table
@@ -96,9 +94,7 @@ def test_every_table_that_can_be_written_is_read(table, tmp_path):
     assert same(found, right)
 
 
-@settings(
-    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.tuples(numbers, st.none() | plain, st.none() | st.sampled_from("ab?,")), min_size=1

@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli.errors import SourceError
@@ -52,7 +52,6 @@ def files(draw: st.DrawFn) -> tuple[h5py.File, int]:
 
 
 @pytest.mark.parametrize("isal", [True, False])
-@settings(deadline=None)
 @given(drawn=files())
 def test_blocks_are_what_h5py_reads(drawn: tuple[h5py.File, int], isal: bool) -> None:
     file, block_rows = drawn

@@ -349,9 +349,7 @@ def refusal(text: str | bytes, folder: Path) -> str:
     return message
 
 
-@settings(
-    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.text(st.sampled_from("a1, '\"\\%?{}\n\t0"), max_size=20))
 def test_whatever_stands_in_a_row_is_read_as_liac_arff_does_or_refused_by_line(
     rows: str, tmp_path: Path

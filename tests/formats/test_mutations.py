@@ -206,7 +206,6 @@ def mutated(data: bytes, changes: list[Edit]) -> bytes:
 @settings(
     max_examples=NUM_EXAMPLES,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
     derandomize="RLDS_TEST_MUTATIONS" not in os.environ,
 )
 @given(changes=edits())

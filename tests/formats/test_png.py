@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -46,7 +46,6 @@ def decode(files: list[bytes], height: int, width: int) -> np.ndarray:
     return decode_pngs([memoryview(data) for data in files], (height, width), "a", first=7)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32), st.integers(1, 4))
 def test_every_filter_gives_the_pixels_that_pillow_finds(
     height: int, width: int, seed: int, parts: int

@@ -110,7 +110,7 @@ def test_pillow_shows_the_same(mode: str) -> None:
         assert np.asarray(image.convert("RGB"))[..., 0].tolist() == right.tolist()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(1, 20),
     st.integers(1, 20),

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -81,7 +81,6 @@ def test_without_the_package_the_checksum_is_made_by_a_table(
 # Records
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=2000), max_size=5))
 def test_all_records_that_are_written_are_read(records: list[bytes]) -> None:
     assert read_all(b"".join(map(files.record, records))) == records
@@ -92,7 +91,6 @@ def test_a_large_record_between_small_ones_is_read() -> None:
     assert read_all(b"".join(map(files.record, records))) == records
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(st.binary(max_size=400), min_size=1, max_size=3))
 def test_no_flipped_bit_of_a_record_passes(draw: st.DataObject, records: list[bytes]) -> None:
     data = bytearray(b"".join(map(files.record, records)))
@@ -102,7 +100,6 @@ def test_no_flipped_bit_of_a_record_passes(draw: st.DataObject, records: list[by
         read_all(bytes(data))
 
 
-@settings(deadline=None)
 @given(st.data(), st.lists(st.binary(max_size=400), min_size=1, max_size=3))
 def test_a_cut_is_refused_where_records_do_not_end(
     draw: st.DataObject, records: list[bytes]
@@ -189,7 +186,6 @@ def test_a_web_page_is_no_gzip_file(tmp_path: Path) -> None:
 # Messages
 
 
-@settings(deadline=None)
 @given(messages, st.booleans())
 def test_all_features_that_are_written_are_read(
     features: dict[str, files.Value], packed: bool
@@ -217,7 +213,6 @@ def test_packed_and_single_numbers_may_alternate() -> None:
     assert parse_example(entry, "a")["n"].tolist() == [300, 1, -2]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
     try:
@@ -226,7 +221,6 @@ def test_any_bytes_are_a_message_or_refused(data: bytes) -> None:
         assert str(error).startswith("a is not a tf.train.Example")
 
 
-@settings(deadline=None)
 @given(messages.filter(bool), st.data())
 def test_a_message_that_is_cut_is_refused(
     features: dict[str, files.Value], draw: st.DataObject

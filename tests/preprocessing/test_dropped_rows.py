@@ -93,7 +93,7 @@ def masks(draw: st.DrawFn) -> tuple[tuple[int, ...], list[bool]]:
     return lengths, mask if any(mask) else [*mask[:-1], True]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(masks(), st.integers(1, 12), st.sampled_from(["trajectory", "transition"]))
 def test_the_rows_that_are_left_are_those_of_the_mask_for_every_size_of_chunks(
     drawn: tuple[tuple[int, ...], list[bool]], chunksize: int, per: Any

@@ -225,7 +225,7 @@ def test_the_comparison_finds_planted_faults(config: Config, tmp_path: Path, fau
         assert_same(dataset, wanted | {key: change(wanted[key])})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(1, 50), min_size=1, max_size=14),
     capacity=st.integers(8, 60),

@@ -43,7 +43,7 @@ def epoch(sampler: DistributedSampler, num_rows: int, batch: int = 3) -> list[in
             return drawn
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_rows=st.integers(1, 40),
     ranks=st.integers(1, 6),

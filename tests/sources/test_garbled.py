@@ -204,9 +204,7 @@ NOTES = st.one_of(
 )
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(NOTES)
 @example(b'{"url": "", "validator": null, "size": ' + LONG.encode() + b"}")
 @example(b"[" * 60_000)
@@ -224,9 +222,7 @@ def test_a_note_of_any_shape_is_a_state_or_none(tmp_path: Path, note: bytes) -> 
             assert b"\n" not in requests_takes and requests_takes.decode() == state.validator
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FIELDS["validator"], FIELDS["size"], st.binary(max_size=9))
 def test_a_garbled_note_of_a_part_ends_in_the_published_file(
     origin: Origin, http: Http, tmp_path: Path, validator: Any, size: Any, part: bytes
@@ -306,9 +302,7 @@ def raw() -> Iterator[Raw]:
         yield running
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(answers(), answers(), st.binary(max_size=100)))
 def test_whatever_a_server_answers_is_data_or_an_error_of_ours(
     raw: Raw, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: bytes

@@ -29,7 +29,7 @@ from tests.support.spec_pairs import (
     without,
 )
 
-quick = settings(deadline=None, max_examples=25)
+quick = settings(max_examples=25)
 
 
 @quick
@@ -137,7 +137,7 @@ INDICES = (0, -1, slice(1, 3), torch.tensor([2, 0]), (slice(None), 1), (slice(No
 
 
 @pytest.mark.parametrize("index", INDICES, ids=str)
-@settings(deadline=None, max_examples=6)
+@settings(max_examples=6)
 @given(made=specs())
 def test_indexing_is_the_same(made: Made, index: Any) -> None:
     shape = (4, 2, *made.ours.shape)

@@ -93,7 +93,7 @@ def assert_same(found: Rows, right: Rows) -> None:
         assert same, key
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
     seed=st.integers(0, 99),

@@ -104,7 +104,6 @@ JSON = st.recursive(
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 @settings(
     max_examples=NUM_EXAMPLES,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

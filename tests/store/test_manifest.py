@@ -77,7 +77,7 @@ def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
     assert (document["format_version"], document["content"]) == (2, manifest.content)
 
 
-@settings(deadline=None, suppress_health_check=CHECKS)
+@settings(suppress_health_check=CHECKS)
 @given(bit=st.integers(0, 10**6))
 def test_every_flipped_bit_is_found(bit: int, folder: Path) -> None:
     write_manifest(folder, WHOLE)
@@ -116,7 +116,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=CHECKS)
+@settings(suppress_health_check=CHECKS)
 @given(document=JSON)
 def test_any_json_is_damaged(document: Any, folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(document))
@@ -126,7 +126,7 @@ def test_any_json_is_damaged(document: Any, folder: Path) -> None:
         refusal(folder)
 
 
-@settings(deadline=None, suppress_health_check=CHECKS)
+@settings(suppress_health_check=CHECKS)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_damaged(data: bytes, folder: Path) -> None:
     (folder / "manifest.json").write_bytes(data)
@@ -156,7 +156,7 @@ def document_of(manifest: Manifest) -> Any:
     return json.loads(json.dumps(manifest.to_json()))
 
 
-@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=CHECKS)
+@settings(max_examples=NUM_EXAMPLES, suppress_health_check=CHECKS)
 @given(data=st.data())
 def test_any_value_in_any_place_is_read_or_damaged(data: st.DataObject, tmp_path: Path) -> None:
     document = document_of(data.draw(st.sampled_from([WHOLE, DERIVED])))

@@ -169,7 +169,7 @@ def tree_of(keys: list[Key]) -> list[Key]:
 
 
 @given(KEYS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_names_are_stored_and_read_again(keys: list[Key]) -> None:
     rows = rows_of(tree_of(keys))
     for kind in LAYOUTS.values():
@@ -188,7 +188,7 @@ def test_any_names_are_stored_and_read_again(keys: list[Key]) -> None:
 
 
 @given(KEYS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_two_keys_share_a_file_or_a_name(keys: list[Key]) -> None:
     kept = tree_of(keys)
     escaped = [escape_key(key) for key in kept]

@@ -131,7 +131,7 @@ def test_bytes_that_are_not_utf8_come_back_as_they_were(tmp_path: Path) -> None:
     assert [value.encode(errors="surrogateescape") for value in found] == raw
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(st.text(), min_size=1, max_size=30))
 def test_any_text_comes_back(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("any")

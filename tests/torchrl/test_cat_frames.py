@@ -42,7 +42,7 @@ with warnings.catch_warnings():
 
 SCREEN, NEXT_SCREEN = "screen", ("next", "screen")
 X, NEXT_X = ("parts", "x"), ("next", "parts", "x")
-many = settings(deadline=None, max_examples=100)
+many = settings(max_examples=100)
 
 
 @st.composite

@@ -39,7 +39,7 @@ def numbers(buffer: Any, batches: int) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("storage", "sampler"), covering(itertools.product(STORAGES, SAMPLERS), together=1)
 )
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_what_torchrl_dumped_is_loaded_and_continues(
     tmp_path_factory: Any, storage: str, sampler: str, data: Any
@@ -62,7 +62,7 @@ def test_what_torchrl_dumped_is_loaded_and_continues(
 
 
 @pytest.mark.parametrize("storage", ["memory", "files of 2"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(made=calls(fewest=2), before=st.integers(0, 9))
 def test_an_epoch_continues_with_the_rows_that_torchrl_has_left(
     tmp_path_factory: Any, storage: str, made: Calls, before: int

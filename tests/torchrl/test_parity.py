@@ -106,7 +106,7 @@ def drawn(buffer: Any, sampler: str) -> Any:
 
 
 @pytest.mark.parametrize(("storage", "sampler", "writer", "buffer"), covering(MATRIX))
-@settings(max_examples=2, deadline=None, phases=[Phase.generate])
+@settings(max_examples=2, phases=[Phase.generate])
 @given(data=st.data())
 def test_both_libraries_do_the_same(
     storage: str, sampler: str, writer: str, buffer: str, data: Any
@@ -136,7 +136,7 @@ def test_both_libraries_do_the_same(
 
 
 @pytest.mark.parametrize("reduction", ["sum", "max", "min", "mean", "median"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(made=calls())
 def test_rows_of_several_numbers_are_ranked_alike(reduction: str, made: Calls) -> None:
     one, other = (

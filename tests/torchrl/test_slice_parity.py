@@ -111,7 +111,7 @@ def agree(rows: TensorDict, slice_len: int, **arguments: Any) -> bool:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths, told, capacities, st.integers(1, 2), slice_lens, st.sampled_from(["is_init", None]))
 def test_the_same_slices_can_be_drawn(
     strict: bool,
@@ -127,7 +127,7 @@ def test_the_same_slices_can_be_drawn(
     assert agree(rows, slice_len, capacity=capacity, **arguments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths, told, slice_lens, st.data())
 def test_the_same_slices_begin_before_their_trajectory(
     lengths: list[int], told: str, slice_len: int, data: Any
@@ -138,7 +138,7 @@ def test_the_same_slices_begin_before_their_trajectory(
     assert agree(rows_of(lengths, told), slice_len, **arguments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(lengths, told, st.integers(2, 6))
 def test_the_same_slices_are_padded(lengths: list[int], told: str, slice_len: int) -> None:
     assume(min(lengths) < slice_len)
@@ -146,7 +146,7 @@ def test_the_same_slices_are_padded(lengths: list[int], told: str, slice_len: in
     assert agree(rows_of(lengths, told), slice_len, **arguments)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(lengths, told, capacities, st.integers(1, 2), st.integers(2, 6), st.booleans())
 def test_the_same_slices_begin_by_priority(
     lengths: list[int], told: str, capacity: int, environments: int, slice_len: int, strict: bool
@@ -157,7 +157,7 @@ def test_the_same_slices_begin_by_priority(
     assert agree(rows_of(lengths, told, environments), slice_len, **arguments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=2, max_size=25, unique=True),
     capacities,
@@ -173,7 +173,7 @@ def test_the_same_slices_are_found_in_rows_that_lie_apart(
     assert agree(rows, slice_len, capacity=capacity, **arguments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(3, 9), min_size=2, max_size=6), st.integers(1, 4), st.booleans())
 def test_epochs_have_the_same_batches(lengths: list[int], num_slices: int, drop: bool) -> None:
     assume(not drop or num_slices <= len(lengths))
@@ -209,7 +209,7 @@ def windows(lengths: list[int], slice_len: int, left: int, right: int, strict: b
 
 
 @pytest.mark.parametrize("kind", ["SliceSampler", "PrioritizedSliceSampler"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(lengths, st.integers(2, 6), st.booleans(), st.data())
 def test_a_slice_overhangs_by_no_more_than_its_span(
     kind: str, lengths: list[int], slice_len: int, strict: bool, data: Any

@@ -81,7 +81,7 @@ TREES: Any = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(tree=st.dictionaries(NAMES, TREES, min_size=1, max_size=4))
 def test_any_names_come_back(tmp_path_factory: Any, tree: dict[str, Any]) -> None:
     rows = TensorDict(tree, [3])

@@ -68,7 +68,7 @@ def test_a_dataset_is_mixed_with_rows_that_are_written(door: str) -> None:
     assert torch.equal(batch["observation"], expected["observation"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(1, 40), st.integers(1, 12)),
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30)), min_size=1, max_size=25),

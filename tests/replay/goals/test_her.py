@@ -72,7 +72,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 some_strategy = st.sampled_from(["future", "final", "episode", "random", "geometric"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(writes=st.lists(sizes, min_size=1, max_size=3), cut=st.booleans(), strategy=some_strategy)
 def test_batches_are_what_a_slow_loop_makes_of_a_ring(
     writes: list[list[int]], cut: bool, strategy: str

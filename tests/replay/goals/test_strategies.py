@@ -62,7 +62,7 @@ def test_geometric_with_a_gamma_of_0_is_the_step_itself() -> None:
     assert np.flatnonzero(counts("geometric", 3, gamma=0)).tolist() == [3]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     strategy=st.sampled_from(WITHIN),
     length=st.integers(1, 2**40),

@@ -124,7 +124,7 @@ def places(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=NUM_EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_json_is_loaded_or_refused(tmp_path_factory: Any, name: str, data: Any) -> None:
     folder = dumped(tmp_path_factory.mktemp("dump"), name)

@@ -86,7 +86,7 @@ SAMPLERS: dict[str, tuple[Callable[[int], Any], int]] = {
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     chosen=st.lists(st.integers(0, 3), min_size=1, max_size=5),
     size=st.integers(1, 5),
@@ -107,7 +107,7 @@ def test_every_sampler_draws_a_mixture_as_a_slow_loop_reads_it(
             check_slices(batch, rows, places, slice_len)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     chosen=st.lists(st.integers(0, 3), min_size=1, max_size=6),
     seed=st.integers(0, 1000),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli.replay.orders.mixed import FEW_BOUNDS, MixedOrder, bounds_reached
 from tests.support.trajectory_rows import chi_square_score
 
 
-@settings(deadline=None)
 @given(
     members=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 200)), min_size=1, max_size=5),
     key=st.integers(0, 2**62),

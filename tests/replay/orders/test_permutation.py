@@ -79,7 +79,7 @@ def test_every_item_of_few_comes_once_for_every_key() -> None:
             assert sorted(order.at(np.arange(num_items))) == [*range(num_items)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(num_items=st.integers(1, 60_000), key=st.integers(-(2**63), 2**64 - 1), data=st.data())
 def test_every_item_comes_once_and_any_part_of_the_order_alone(
     num_items: int, key: int, data: st.DataObject

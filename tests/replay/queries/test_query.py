@@ -71,7 +71,7 @@ def rows_of(found: list[Trajectory]) -> list[list[int]]:
     return [each.action.flatten().tolist() for each in found]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     numbers=st.lists(st.integers(0, 4), min_size=1, max_size=6) | st.none(),
     cut=st.tuples(st.integers(0, 3), st.integers(0, 3)),
@@ -107,7 +107,7 @@ def written(values: np.ndarray, owner: np.ndarray) -> TensorDict:
     return TensorDict({**entries, "next": following}, [len(values)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     numbers=st.lists(st.integers(0, 4), min_size=1, max_size=6),
     capacity=st.sampled_from([3, 7, 11, 40]),

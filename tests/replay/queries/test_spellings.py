@@ -105,7 +105,7 @@ def numbers_of(view: ExperienceReplay) -> list[int]:
     return view.trajectories["number"].tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(spellings=conditions)
 def test_both_spellings_hold_for_the_same_trajectories(
     spellings: tuple[str, TrajectoryPredicate],

@@ -56,7 +56,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(where=CONDITIONS)
 def test_conditions_are_those_of_python_for_each_trajectory(
     where: str, replay: ExperienceReplay

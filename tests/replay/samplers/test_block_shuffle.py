@@ -40,7 +40,7 @@ def drawn(sampler: Any, num_rows: int, batch_size: int = 7) -> list[int]:
 sizes = {"block_len": st.integers(1, 40), "window": st.integers(1, 6)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(num_rows=st.integers(1, 400), **sizes, batch_size=st.integers(1, 500))
 def test_every_row_comes_once_an_epoch_and_each_epoch_is_another(
     num_rows: int, block_len: int, window: int, batch_size: int
@@ -52,7 +52,7 @@ def test_every_row_comes_once_an_epoch_and_each_epoch_is_another(
     assert epochs[0] != epochs[1] or num_rows < 12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(num_rows=st.integers(1, 400), **sizes, ranks=st.integers(1, 5), drop_last=st.booleans())
 def test_ranks_draw_equally_many_rows_and_together_all(
     num_rows: int, block_len: int, window: int, ranks: int, drop_last: bool
@@ -73,7 +73,7 @@ def test_ranks_draw_equally_many_rows_and_together_all(
         assert counts.min() >= 1 and counts.sum() - num_rows < ranks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(num_rows=st.integers(1, 3000), **sizes, ranks=st.integers(1, 3))
 def test_the_rows_of_a_window_are_of_few_blocks(
     num_rows: int, block_len: int, window: int, ranks: int
@@ -126,7 +126,7 @@ def test_without_shuffling_each_rank_draws_a_run_of_rows() -> None:
     assert shares == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 0]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(**sizes, before=st.integers(1, 4), after=st.integers(1, 4), batches=st.integers(0, 4))
 def test_an_epoch_is_resumed_by_any_number_of_ranks(
     block_len: int, window: int, before: int, after: int, batches: int

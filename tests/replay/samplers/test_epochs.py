@@ -40,7 +40,7 @@ def drawn(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) -> list[i
     ],
     ids=["epoch", "shared", "blocks"],
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=6)
 )
@@ -54,7 +54,7 @@ def test_an_epoch_is_resumed_after_any_batch(make: Any, num_rows: int, sizes: li
         assert resumed.state_dict() == whole.state_dict()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(num_rows=st.integers(1, 30_000), sizes=st.lists(st.integers(1, 9000), min_size=1))
 def test_batches_of_any_sizes_are_one_order(num_rows: int, sizes: list[int]) -> None:
     rows, sampler, found = TrajectoryRows([num_rows]), SamplerWithoutReplacement(), []

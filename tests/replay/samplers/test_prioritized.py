@@ -41,7 +41,7 @@ def drawn_share(sampler: PrioritizedSampler, num_rows: int, draws: int = 40_000)
     return np.bincount(index.numpy(), minlength=num_rows) / draws
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     priority=st.lists(st.floats(-10, 10, width=32), min_size=1, max_size=50),
     alpha=st.sampled_from([0.0, 0.6, 1.0, 1.7]),

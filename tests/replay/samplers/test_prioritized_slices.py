@@ -32,7 +32,7 @@ def slices_of(index: torch.Tensor, last: torch.Tensor) -> list[list[int]]:
     return [part.tolist() for part in index.tensor_split(cuts) if len(part)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=9),
     slice_len=st.integers(1, 8),

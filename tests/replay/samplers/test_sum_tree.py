@@ -44,7 +44,7 @@ def test_a_scan_finds_the_leaf_under_a_mass(kind: str) -> None:
             assert np.array_equal(scan(filled(kind, weights), mass), slow_scan(weights, mass))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.data())
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_least_and_weights_stay_right_under_any_changes(kind: str, data: Any) -> None:

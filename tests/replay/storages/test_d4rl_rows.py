@@ -313,7 +313,7 @@ def dataset_of(source: Source, limit: int) -> tuple[Manifest, dict[Any, np.ndarr
     return manifest, rows
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(files())
 def test_of_any_file_the_rows_are_d4rls_or_an_error_says_that_they_cannot_be(
     file: tuple[dict[str, np.ndarray], int],

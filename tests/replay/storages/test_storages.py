@@ -44,7 +44,7 @@ def steps(num_rows: int, start: int = 0) -> TensorDict:
 
 
 @pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage", "ListStorage"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(capacity=st.integers(1, 12), sizes=st.lists(st.integers(1, 15), min_size=1, max_size=5))
 def test_rows_land_where_torchrl_puts_them(kind: str, capacity: int, sizes: list[int]) -> None:
     ours = ReplayBuffer(storage=globals()[kind](capacity))
@@ -58,7 +58,7 @@ def test_rows_land_where_torchrl_puts_them(kind: str, capacity: int, sizes: list
     assert bool((ours[:] == theirs[:]).all())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     environments=st.integers(1, 4),
     capacity=st.integers(4, 40),

@@ -20,7 +20,7 @@ from datasets_cli.replay.trajectories.bounds import (
 )
 from datasets_cli.replay.trajectories.index import index_from_ends
 
-quick = settings(deadline=None, max_examples=100)
+quick = settings(max_examples=100)
 flags = st.integers(1, 9).flatmap(
     lambda steps: st.lists(
         st.lists(st.booleans(), min_size=steps, max_size=steps), min_size=1, max_size=3

@@ -30,7 +30,7 @@ def check(index: TrajectoryIndex) -> None:
     assert torch.equal(places.row(number, step), rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), num_steps=st.integers(1, 30), width=st.integers(1, 4))
 def test_rows_of_a_ring_are_found(data: st.DataObject, num_steps: int, width: int) -> None:
     flags = st.lists(st.booleans(), min_size=num_steps * width, max_size=num_steps * width)
@@ -40,7 +40,7 @@ def test_rows_of_a_ring_are_found(data: st.DataObject, num_steps: int, width: in
     check(index)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_rows_that_are_apart_are_found(numbers: list[int]) -> None:
     steps = [numbers[:place].count(number) for place, number in enumerate(numbers)]

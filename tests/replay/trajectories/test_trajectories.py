@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     from torchrl.collectors.utils import split_trajectories as split_of_torchrl
     from torchrl.data.replay_buffers.utils import find_start_stop_traj as find_of_torchrl
 
-quick = settings(deadline=None, max_examples=80)
+quick = settings(max_examples=80)
 
 
 @st.composite
