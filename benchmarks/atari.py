@@ -139,7 +139,8 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.formats.gzip import GzipStream
-    from datasets_cli.store.compact.frame_writer import FrameSegments, make_dictionary
+    from datasets_cli.store.compact.dictionary import make_dictionary
+    from datasets_cli.store.compact.frame_writer import FrameSegments
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()

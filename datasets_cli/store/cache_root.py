@@ -163,7 +163,7 @@ def check_id(id: str) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text can be a dataset's id."""
+    """Return whether a text can be a dataset's id."""
     try:
         return bool(check_id(text))
     except UsageError:
@@ -185,7 +185,7 @@ def _host() -> str:
 
 
 def _may_be_in_use(staging: Path) -> bool:
-    """Tell whether the process that made a staging folder may still run."""
+    """Return whether the process that made a staging folder may still run."""
     # To hold the lock of its id proves nothing where locks do not work. Of another machine's
     # processes nothing is known; their folders are not touched for a day.
     match = re.search(r"-([^-]+)-(\d+)-[^-]+$", staging.name)
@@ -203,7 +203,7 @@ def _may_be_in_use(staging: Path) -> bool:
 
 
 def has_manifest(folder: Path) -> bool:
-    """Tell whether a folder has anything under the name of a manifest, which makes it a dataset."""
+    """Return whether a folder has anything under a manifest's name, which makes it a dataset."""
     # Also a folder, pipe or broken link under that name makes one, which is damaged.
     return os.path.lexists(folder / MANIFEST_FILENAME)
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from datasets_cli.checked_json import decode
 from datasets_cli.damage import damaged
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
-from datasets_cli.store.compact.record_check import check_record
-from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES

@@ -53,7 +53,11 @@ def locked(
         if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
             if is_full(error):
                 raise
-            raise _not_writable(path, error) from error
+            raise UsageError(
+                f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is "
+                "to be made there. Make it writable, or choose another place: --root or RLDS_HOME "
+                "is the cache root."
+            ) from error
         logger.debug("%s: this file system has no locks (%s)", path, error)
     try:
         yield
@@ -91,7 +95,7 @@ def dest_locked(
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a process holds a lock now; False where that cannot be told."""
+    """Return whether a process holds a lock now; False where that cannot be told."""
     import filelock
 
     if not path.exists():
@@ -105,15 +109,6 @@ def is_held(path: Path) -> bool:
         return False
     lock.release()
     return False
-
-
-def _not_writable(path: Path, error: OSError) -> UsageError:
-    """Return what it means that a lock file, the first of all that is written, cannot be made."""
-    return UsageError(
-        f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is to be "
-        "made there. Make it writable, or choose another place: --root or RLDS_HOME is the cache "
-        "root."
-    )
 
 
 def _wait(

@@ -138,11 +138,9 @@ class Manifest(JsonForm):
         return entries if self.texts else {n: entries[n] for n in entries if n != "texts"}
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> Path:
-    """Write ``manifest.json`` into ``folder``; return its path."""
-    path = folder / MANIFEST_FILENAME
-    path.write_bytes(seal(manifest.to_json()))
-    return path
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write ``manifest.json`` into ``folder``."""
+    (folder / MANIFEST_FILENAME).write_bytes(seal(manifest.to_json()))
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -52,18 +52,11 @@ def write_array(
         file.write(found.digest())
 
 
-def load_array(
-    root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
-) -> np.ndarray | None:
-    """Return an array, or None where there is none of this type and shape that was not changed."""
-    found = map_array(root, content, name, dtype, shape)
-    return None if found is None else found.astype(dtype)
-
-
 def map_array(
     root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Return an array as ``load_array`` does, little-endian and read from its file when used."""
+    """Return an array, or None where there is none of this type and shape that was not changed."""
+    # It is little-endian, and read from its file when used.
     # Processes that use the same one share the memory that it takes; it cannot be written.
     size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):

@@ -15,7 +15,7 @@ from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.content import canonical_json
 from datasets_cli.store.dataset import Dataset, check_memory
 from datasets_cli.store.schema.columns import Column, Key
-from datasets_cli.store.table_arrays import load_array, save_array
+from datasets_cli.store.table_arrays import map_array, save_array
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ def _of_dataset(dataset: Dataset, column: Column, reduction: str, root: CacheRoo
     dtype = _dtype(column, reduction)
     shape = (dataset.manifest.num_trajectories, *column.shape)
     check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
-    reduced = load_array(root, content, name, dtype, shape)
-    if reduced is None:
-        reduced = np.empty(shape, dtype)
-        _reduce(dataset, column, reduction, reduced)
-        # Nothing is kept of a dataset that was deleted while it was open.
-        if has_manifest(dataset.folder):
-            _keep(root, content, name, reduced)
+    if (kept := map_array(root, content, name, dtype, shape)) is not None:
+        return kept.astype(dtype)
+    reduced = np.empty(shape, dtype)
+    _reduce(dataset, column, reduction, reduced)
+    # Nothing is kept of a dataset that was deleted while it was open.
+    if has_manifest(dataset.folder):
+        _keep(root, content, name, reduced)
     return reduced
 
 

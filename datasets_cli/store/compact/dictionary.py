@@ -34,14 +34,17 @@ def choose_dictionary(frames: np.ndarray) -> bytes:
     return chosen
 
 
-def write_dictionary(path: Path, content: bytes) -> None:
-    """Keep the frames, if any, in a file: one zstd frame."""
-    if content:
-        path.write_bytes(zstandard.compress(content))
+def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
+    """Choose among the first frames uint8 ``[n, ...]`` and keep these, if any, as a zstd frame."""
+    # path: of the compressed frames, which the dictionary is beside.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if content := choose_dictionary(frames):
+        Path(f"{path}.dictionary").write_bytes(zstandard.compress(content))
+    return content
 
 
 def read_dictionary(path: Path | str) -> bytes:
-    """Return what ``write_dictionary`` kept."""
+    """Return what ``make_dictionary`` kept."""
     with open_regular(path) as file:
         is_small = os.fstat(file.fileno()).st_size <= 2 * DICTIONARY_BYTES
         content = file.read() if is_small else b""  # zstd never makes twice of what it is given

@@ -44,7 +44,7 @@ class FrameDecoder:
         return self._one_by_one(starts, ends)
 
     def _have_headers(self, starts: np.ndarray, ends: np.ndarray) -> bool:
-        """Tell whether every frame begins with a header that says its right size."""
+        """Return whether every frame begins with a header that says its right size."""
         size = len(self._header)
         if not size or (ends - starts).min() < size:
             return False

@@ -17,12 +17,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import zstandard
 
-from datasets_cli.store.compact.dictionary import (
-    SAMPLED_FRAMES,
-    choose_dictionary,
-    for_zstd,
-    write_dictionary,
-)
+from datasets_cli.store.compact.dictionary import SAMPLED_FRAMES, for_zstd, make_dictionary
 
 LEVEL = 3
 BUFFER_BYTES = 1 << 18
@@ -35,21 +30,19 @@ class FrameWriter:
         self._path = path
         self._frame_bytes = frame_bytes
         self._waiting: list[np.ndarray] = []
-        self._num_waiting = 0
         self._segments: FrameSegments | None = None
         self.num_frames = 0
 
     def write(self, frames: np.ndarray) -> None:
         """Add frames uint8 ``[n, ...]``; the first ones wait until a dictionary is chosen."""
         frames = np.ascontiguousarray(frames).reshape(len(frames), self._frame_bytes)
-        if self._segments is None:
-            self._waiting.append(frames.copy())
-            self._num_waiting += len(frames)
-            if self._num_waiting >= SAMPLED_FRAMES:
-                self._begin()
-        else:
-            self._segments.write(self.num_frames, frames)
-        self.num_frames += len(frames)
+        first, self.num_frames = self.num_frames, self.num_frames + len(frames)
+        if self._segments is not None:
+            self._segments.write(first, frames)
+            return
+        self._waiting.append(frames.copy())
+        if self.num_frames >= SAMPLED_FRAMES:
+            self._begin()
 
     def finish(self) -> None:
         """Write what waits and join it all."""
@@ -71,19 +64,11 @@ class FrameWriter:
         self._segments.write(0, frames)
 
 
-def make_dictionary(path: Path, frames: np.ndarray) -> bytes:
-    """Choose a dictionary among the first frames uint8 ``[n, ...]`` and keep it beside them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = choose_dictionary(frames)
-    write_dictionary(Path(f"{path}.dictionary"), content)
-    return content
-
-
 class FrameSegments:
     """Compresses runs of frames into segments."""
 
     def __init__(self, path: Path, frame_bytes: int, dictionary: bytes) -> None:
-        self._folder = segments_folder(path)
+        self._folder = Path(f"{path}.part")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._frame_bytes = frame_bytes
         self._compressor = zstandard.ZstdCompressor(
@@ -129,11 +114,6 @@ class FrameSegments:
         return blob.open("wb", buffering=BUFFER_BYTES), ends.open("wb")
 
 
-def segments_folder(path: Path) -> Path:
-    """Return the folder of the segments of a ``.zst`` file."""
-    return Path(f"{path}.part")
-
-
 def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
     """Return the two files of the segment that begins with a record."""
     return folder / f"{record:012d}.zst", folder / f"{record:012d}.ends"
@@ -141,7 +121,7 @@ def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
 
 def join_segments(path: Path, num_frames: int) -> None:
     """Make the ``.zst`` file and its offsets of their segments, which are removed on the way."""
-    folder = segments_folder(path)
+    folder = Path(f"{path}.part")
     firsts = sorted(int(file.stem) for file in folder.glob("*.ends"))
     if firsts:
         segment_files(folder, firsts[0])[0].replace(path)  # mostly the only one

@@ -63,7 +63,7 @@ class FrameReader:
         return frames.view(len(index), *self._shape)
 
     def _is_inside(self, starts: np.ndarray, sizes: np.ndarray) -> bool:
-        """Tell whether frames are inside the blob, one byte or more each, and not too large."""
+        """Return whether frames are inside the blob, one byte or more each, and not too large."""
         # As unsigned integers, a negative start or size is a huge one. Each sum is of a start and a
         # size that are known to be small, so it does not overflow, but where one of them is not.
         first, size = starts.view(np.uint64), sizes.view(np.uint64)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.dictionary import SAMPLED_FRAMES
-from datasets_cli.store.compact.frame_writer import join_segments, make_dictionary
+from datasets_cli.store.compact.dictionary import SAMPLED_FRAMES, make_dictionary
+from datasets_cli.store.compact.frame_writer import join_segments
 from datasets_cli.store.compact.packing import pack
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
 from datasets_cli.store.compact.shared_frames import PackedFrames, SharedFrames

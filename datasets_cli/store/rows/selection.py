@@ -76,7 +76,11 @@ class Selection:
         return found.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (_smallest(part) for part in (self.numbers, self.firsts, self.lengths))
+        # In the smallest type that has them, so that pickles are small.
+        parts = (
+            part.astype(np.min_scalar_type(int(part.max(initial=0))))
+            for part in (self.numbers, self.firsts, self.lengths)
+        )
         return _from_parts, (self.content, *parts, self.steps)
 
 
@@ -90,11 +94,6 @@ def whole_dataset(content: str, offsets: np.ndarray) -> Selection:
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
     """Return the offsets int64 ``[K + 1]`` of trajectories of some lengths int64 ``[K]``."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
-
-
-def _smallest(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers from 0 on in the smallest type that has them; pickles are small so."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _from_parts(

@@ -117,7 +117,7 @@ def rows_per_block(row_bytes: int) -> int:
 
 
 def can_store(key: Key, dtype: np.dtype) -> bool:
-    """Tell whether a dataset can have a leaf of this key and element type."""
+    """Return whether a dataset can have a leaf of this key and element type."""
     return element_type(dtype) is not None and not _wrong_name(key)
 
 
@@ -187,7 +187,7 @@ def escape_key(key: Key) -> Key:
 
 
 def _is_escaped(name: str, depth: int, is_folder: bool) -> bool:
-    """Tell whether a name at a depth of a key gets a ``~``."""
+    """Return whether a name at a depth of a key gets a ``~``."""
     plain = name.rstrip(_ESCAPE)
     if plain in RESERVED_NAMES:
         return True

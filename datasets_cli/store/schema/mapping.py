@@ -63,7 +63,7 @@ def choose_device_options(
 
 
 def can_page_lock(is_asked: bool) -> bool:
-    """Tell whether memory is to be page-locked, where a user asks for it."""
+    """Return whether memory is to be page-locked, where a user asks for it."""
     # It can be only where there is an accelerator to copy to: elsewhere a user who asks gets a
     # warning and nothing else, as in `torch.utils.data.DataLoader`.
     if is_asked and not torch.accelerator.is_available():
@@ -154,17 +154,13 @@ class TrajectoryTable:
     def read(self) -> np.ndarray:
         """Return a copy of the offsets int64 ``[K + 1]``."""
         offsets = np.frombuffer(self._mapping, "<i8", offset=HEADER_BYTES).astype(np.int64)
-        _check_offsets(offsets, self._path, self._num_rows)
+        # Compared and not subtracted: the difference of two damaged offsets may overflow.
+        flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
+        if len(flat) or offsets[0] != 0 or offsets[-1] != self._num_rows:
+            where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
+            raise damaged(
+                self._path,
+                f"{self._path}: expected offsets that rise from 0 to {self._num_rows}, found "
+                f"{offsets[0]} to {offsets[-1]}{where}",
+            )
         return offsets
-
-
-def _check_offsets(offsets: np.ndarray, path: Path, num_rows: int) -> None:
-    # Compared and not subtracted: the difference of two damaged offsets may overflow.
-    flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
-    if len(flat) or offsets[0] != 0 or offsets[-1] != num_rows:
-        where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
-        raise damaged(
-            path,
-            f"{path}: expected offsets that rise from 0 to {num_rows}, found {offsets[0]} to "
-            f"{offsets[-1]}{where}",
-        )

@@ -66,7 +66,7 @@ def any_column(key: Key, rows: np.ndarray) -> AnyColumn:
 
 
 def is_text(rows: np.ndarray) -> bool:
-    """Tell whether rows are text: numpy's str or bytes, or objects, which must then be text."""
+    """Return whether rows are text: numpy's str or bytes, or objects, which must then be text."""
     return rows.dtype.kind in "OSU"
 
 
@@ -116,7 +116,7 @@ def decode_text(data: bytes) -> str:
 
 
 def is_escaped(value: str) -> bool:
-    """Tell whether a value has surrogate escapes: its bytes are not UTF-8."""
+    """Return whether a value has surrogate escapes: its bytes are not UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:

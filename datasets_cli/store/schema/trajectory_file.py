@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import DamagedDataset
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -36,15 +35,14 @@ def table_bytes(num_trajectories: int) -> int:
 
 def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
     """Check the size and the header of the table of K trajectories."""
-    if len(table) != (expected := table_bytes(num_trajectories)):
-        raise _damaged(path, num_trajectories, f"{expected} bytes, found {len(table)}")
     header = table[:HEADER_BYTES]
     found = _HEADER.fullmatch(header)
-    if not found or int(found[1]) != num_trajectories + 1:
+    if len(table) != (expected := table_bytes(num_trajectories)):
+        problem = f"{expected} bytes, found {len(table)}"
+    elif not found or int(found[1]) != num_trajectories + 1:
         text = header[10:].decode("latin-1").strip()
-        raise _damaged(path, num_trajectories, f"int64 [{num_trajectories + 1}], found {text!r}")
-
-
-def _damaged(path: Path, num_trajectories: int, difference: str) -> DamagedDataset:
+        problem = f"int64 [{num_trajectories + 1}], found {text!r}"
+    else:
+        return
     what = f"{path} is not the table of {num_trajectories} trajectories"
-    return damaged(path, f"{what}: expected {difference}")
+    raise damaged(path, f"{what}: expected {problem}")

@@ -71,9 +71,8 @@ class Transitions:
     def notes(self) -> list[str]:
         """What a person should know of the rows so far."""
         num_missing = self._check.num_missing_texts
-        return [f"{num_missing} texts are missing in the source, and empty here"] * (
-            num_missing > 0
-        )
+        note = f"{num_missing} texts are missing in the source, and empty here"
+        return [note] if num_missing else []
 
     @property
     def rule(self) -> dict[str, Any]:
@@ -114,12 +113,8 @@ class Transitions:
         rows = dict(steps)
         terminated = rows[TERMINATED][:, None]
         truncated = rows[TRUNCATED][:, None] | (rows.pop(TRAJECTORY_END)[:, None] & ~terminated)
-        rows[TERMINATED] = terminated
-        rows[TRUNCATED] = truncated
-        rows[DONE] = terminated | truncated
-        for key in ROOT_FLAGS:
-            rows[key] = np.zeros_like(terminated)
-        return rows
+        flags = {TERMINATED: terminated, TRUNCATED: truncated, DONE: terminated | truncated}
+        return rows | flags | {key: np.zeros_like(terminated) for key in ROOT_FLAGS}
 
 
 def _following(rows: np.ndarray, done: np.ndarray) -> np.ndarray:
@@ -137,9 +132,7 @@ def iterate_rows(
 ) -> Iterator[Rows]:
     """Yield the complete rows of a whole stream of blocks."""
     for columns in blocks:
-        rows = transitions.rows(columns)
-        if rows is not None:
+        if rows := transitions.rows(columns):
             yield rows
-    rows = transitions.last_rows()
-    if rows is not None:
+    if rows := transitions.last_rows():
         yield rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -41,10 +40,16 @@ class TextWriter:
         with disk_errors(self.folder):
             if self._vocabulary is None:
                 self._open(text_column(key, values) for key, values in sorted(rows.items()))
+            assert self._vocabulary is not None, "it is open"
             # Side by side: one row of this table is all values of one row.
             num_rows = len(next(iter(rows.values())))
-            table = [rows[column.key].reshape(num_rows, -1) for column in self.columns]
-            self._write_codes(self._numbered(np.concatenate(table, axis=1)))
+            parts = [rows[column.key].reshape(num_rows, -1) for column in self.columns]
+            table = np.concatenate(parts, axis=1)
+            codes = self._vocabulary.codes(table.reshape(-1).tolist()).reshape(table.shape)
+            after = np.cumsum([part.shape[1] for part in parts])
+            for file, own in zip(self._codes, np.split(codes, after[:-1], axis=1), strict=True):
+                if file is not None:
+                    file.write(np.ascontiguousarray(own, "<i4").data)
 
     def finish(self) -> list[str]:
         """Close the files and return their paths relative to the folder."""
@@ -92,17 +97,3 @@ class TextWriter:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             self._codes.append(self._files.enter_context(path.open("xb")))
-
-    def _numbered(self, values: np.ndarray) -> np.ndarray:
-        """Return the codes of values ``[n, width]``, int32 of the same shape."""
-        assert self._vocabulary is not None, "it is open"
-        return self._vocabulary.codes(values.reshape(-1).tolist()).reshape(values.shape)
-
-    def _write_codes(self, codes: np.ndarray) -> None:
-        """Write codes ``[n, width]``, where the columns are side by side."""
-        first = 0
-        for column, file in zip(self.columns, self._codes, strict=True):
-            after = first + math.prod(column.shape)
-            if file is not None:
-                file.write(np.ascontiguousarray(codes[:, first:after], "<i4").data)
-            first = after
