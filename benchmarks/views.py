@@ -24,7 +24,7 @@ from timing import compare, shown
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.rows import row_map
+from datasets_cli.store.rows import selected_rows
 from datasets_cli.store.ted.writer import TedWriter
 
 FILTERED = 50_000
@@ -48,7 +48,7 @@ def views_of(replay: ExperienceReplay) -> dict[str, ExperienceReplay]:
     """Return views of half of a dataset, each by the way that it finds its rows."""
     num_trajectories = len(replay.trajectories)
     others = np.arange(0, num_trajectories, 2)
-    with mock.patch.object(row_map, "MAPPED_ROWS", 0):
+    with mock.patch.object(selected_rows, "MAPPED_ROWS", 0):
         search = replay.episodes_at(others)
     return {
         "table of rows": replay.episodes_at(others),

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -22,8 +21,7 @@ from datasets_cli.store.compact.packed_rows import CompactRows
 from datasets_cli.store.compact.records import Record
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.rows.protocol import Rows
-from datasets_cli.store.rows.row_map import SelectedRowMap
-from datasets_cli.store.rows.selected_rows import SelectedRows, SelectedTexts
+from datasets_cli.store.rows.selected_rows import SelectedRowMap, SelectedRows, SelectedTexts
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.bits import to_array, torch_dtype
 from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
@@ -223,7 +221,9 @@ def warn_if_unverified(manifest: Manifest) -> None:
     if manifest.state != "unverified":
         return
     caller = sys._getframe()
-    while _is_ours(caller) and caller.f_back is not None:
+    while caller.f_back is not None:
+        if str(caller.f_globals.get("__name__")).partition(".")[0] != PACKAGE:
+            break
         caller = caller.f_back
     warnings.warn_explicit(
         f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
@@ -234,10 +234,6 @@ def warn_if_unverified(manifest: Manifest) -> None:
         module=caller.f_globals.get("__name__", "__main__"),
         registry={},
     )
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE
 
 
 def _reason(manifest: Manifest) -> str:

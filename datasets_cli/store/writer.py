@@ -33,7 +33,13 @@ class DatasetWriter:
     ) -> None:
         self.folder = folder
         self.id = id
-        self._numbers = _writer_of(layout)(folder, id, offsets)
+        self._numbers: CompactWriter | TedWriter
+        if layout == "compact":
+            from datasets_cli.store.compact.writer import CompactWriter  # with its compressor
+
+            self._numbers = CompactWriter(folder, id, offsets)
+        else:
+            self._numbers = TedWriter(folder, id, offsets)
         self._text = TextWriter(folder)
 
     @property
@@ -81,14 +87,6 @@ class DatasetWriter:
         with ExitStack() as stack:  # closes both, though one may fail on a full disk
             stack.callback(self._text.close)
             stack.callback(self._numbers.close)
-
-
-def _writer_of(layout: str) -> type[CompactWriter | TedWriter]:
-    if layout != "compact":
-        return TedWriter
-    from datasets_cli.store.compact.writer import CompactWriter  # with its compressor
-
-    return CompactWriter
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:

@@ -27,7 +27,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.steps import sum_to_go
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.store.rows.row_map import SelectedRowMap
+from datasets_cli.store.rows.selected_rows import SelectedRowMap
 from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.schema.columns import REWARD, rows_per_block, show_key
 from datasets_cli.store.schema.trajectories import ends_of

@@ -30,7 +30,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.store.rows import row_map
+from datasets_cli.store.rows import selected_rows
 from tests.replay.views.conftest import LENGTHS, MISSIONS, install
 
 STARTS = np.cumsum([0, *LENGTHS])
@@ -82,7 +82,7 @@ def test_rows_that_a_view_does_not_have_are_refused(replay: ExperienceReplay) ->
 def test_a_view_of_many_rows_searches_for_their_trajectory(
     replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_map, "MAPPED_ROWS", 3)
+    monkeypatch.setattr(selected_rows, "MAPPED_ROWS", 3)
     view = replay.episodes_at([4, 0, 4, 1])
     assert_rows(view[:], rows_of([4, 0, 4, 1]))
     with pytest.raises(IndexError, match="from 0 to 16; found 17 to 17"):
