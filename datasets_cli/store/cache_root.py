@@ -72,9 +72,7 @@ class CacheRoot:
         return self.tables_to_read(content)[0]
 
     def tables_to_read(self, content: str) -> tuple[Path, Path]:
-        """Return the folders with tables of the data with this identity; the first is written
-        to.
-        """
+        """Return the folders with tables of the data with this identity, first that to write to."""
         # The other one has those of a time, or of a user, when the root could, or could not, be
         # written.
         own = self.path / "tables" / content

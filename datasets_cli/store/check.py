@@ -143,9 +143,7 @@ def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str
 
 
 def _link_above(folder: str, parent: str) -> str:
-    """Return what is wrong with a folder within the dataset: a link leads out, and so does
-    ``..``.
-    """
+    """Return what is wrong with a folder of the dataset: links lead out, and so does ``..``."""
     parts = parent.split("/") if parent else []
     if not all(parts) or ".." in parts or "\\" in parent:
         return OUTSIDE

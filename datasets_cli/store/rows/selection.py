@@ -40,9 +40,7 @@ class Selection:
         )
 
     def rows(self, start: int, stop: int, step: str = "") -> Selection:
-        """Return the rows ``start`` to ``stop - 1`` of this selection; ends may cut a
-        trajectory.
-        """
+        """Return the rows ``start`` to ``stop - 1``; both may be inside a trajectory."""
         offsets = offsets_of(self.lengths)
         # What each trajectory keeps of its rows, counted in all of them.
         first = np.maximum(offsets[:-1], start)

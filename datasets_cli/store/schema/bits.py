@@ -88,9 +88,8 @@ def to_tensor(rows: np.ndarray) -> torch.Tensor:
 
 
 def to_array(rows: torch.Tensor) -> np.ndarray:
-    """Return rows of any element type in numpy; see ``element_types``. It may share their
-    memory.
-    """
+    """Return rows of any element type in numpy; see ``element_types``."""
+    # They may share their memory.
     rows = rows.detach().cpu()
     name = type_name(rows.dtype)
     if name in NUMPY_TYPES:

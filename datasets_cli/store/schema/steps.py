@@ -36,9 +36,7 @@ MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 
 
 class StepCheck:
-    """Checks a stream of recorded steps, whose columns must stay as they were in the first
-    block.
-    """
+    """Checks a stream of recorded steps, whose columns must stay those of the first block."""
 
     def __init__(self, id: str, deferred: Key | None = None) -> None:
         self.id = id

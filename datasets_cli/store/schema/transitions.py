@@ -41,9 +41,7 @@ class Transitions:
         self._previous_done = True
 
     def rows(self, steps: Mapping[Key, np.ndarray]) -> Rows | None:
-        """Return the transitions that are certain after these steps, or None if there are none
-        yet.
-        """
+        """Return the transitions that are certain after these steps; None if there are none."""
         # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
         checked = self._check.checked(steps)
         if not len(checked[TRAJECTORY_END]):
