@@ -78,8 +78,9 @@ class MultiCategorical(Leaf):
         Raises:
             UsageError: as ``split``.
         """
-        masks = [item.mask for item in self.split() if item.mask is not None]
-        return torch.cat(masks, -1) if masks else None
+        if self.mask is None:
+            return None
+        return torch.cat([item.mask for item in self.split() if item.mask is not None], -1)
 
     def _allowed(self, device: torch.device) -> torch.Tensor:
         """Return which categories each item has, ``[*shape, most of an item]``."""

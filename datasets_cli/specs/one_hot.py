@@ -206,8 +206,7 @@ class MultiOneHot(CategoryVectors):
                 f"sum; found {tuple(size)}."
             )
         numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
-        whole = None if mask is None else numbers.given_mask()
-        super().__init__(numbers, sizes, size, dtype, whole)
+        super().__init__(numbers, sizes, size, dtype, numbers.given_mask())
 
     @property
     def nvec(self) -> torch.Tensor:

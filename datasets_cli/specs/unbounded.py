@@ -78,7 +78,7 @@ class Unbounded(Leaf):
 class UnboundedContinuous(Unbounded):
     """Any floating point values: ``Unbounded`` of such an element type."""
 
-    def __init__(
+    def __init__(  # of its own, so that what it refuses names this class
         self,
         shape: Shape = (1,),
         device: str | torch.device | None = None,

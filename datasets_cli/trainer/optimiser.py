@@ -15,9 +15,7 @@ class OptimiserStep:
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
         self.optimiser = optimiser
-        self._parameters = [
-            parameter for group in optimiser.param_groups for parameter in group["params"]
-        ]
+        self._parameters = [each for group in optimiser.param_groups for each in group["params"]]
 
     def __call__(
         self, losses: TensorDict, clip_grad_norm: bool, clip_norm: float | None, number: int
@@ -36,5 +34,5 @@ class OptimiserStep:
         if clip_norm is not None and not clip_grad_norm:
             torch.nn.utils.clip_grad_value_(self._parameters, clip_norm)
         self.optimiser.step()
-        found: TensorDict = losses.detach()
-        return found.set("grad_norm", norm)
+        detached: TensorDict = losses.detach()
+        return detached.set("grad_norm", norm)

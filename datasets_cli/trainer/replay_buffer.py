@@ -122,14 +122,12 @@ class ReplayBufferTrainer:
         trainer.register_module(name, self)
 
     def _padded(self, batch: TensorDict, lengths: tuple[int, ...]) -> TensorDict:
-        wanted = [
-            size if length == -1 else length
+        # What each dimension lacks; 0 where it stays as it is.
+        missing = [
+            0 if length == -1 else length - size
             for size, length in zip(batch.shape, lengths, strict=False)
         ]
-        fits = len(lengths) == batch.ndim and all(
-            size <= length for size, length in zip(batch.shape, wanted, strict=True)
-        )
-        if not fits:
+        if len(lengths) != batch.ndim or min(missing, default=0) < 0:
             raise UsageError(
                 f"A batch of shape {list(batch.shape)} cannot be padded to max_dims "
                 f"{list(lengths)}. Expected, for each, at least its size, or -1."
@@ -137,8 +135,7 @@ class ReplayBufferTrainer:
         if MASK not in batch.keys(include_nested=True):
             mask = torch.ones(batch.shape, dtype=torch.bool, device=batch.device)
             batch = batch.copy().set(MASK, mask)
-        missing = [(0, length - size) for size, length in zip(batch.shape, wanted, strict=True)]
-        padded: TensorDict = pad(batch, [number for pair in missing for number in pair])
+        padded: TensorDict = pad(batch, [number for after in missing for number in (0, after)])
         return padded
 
 

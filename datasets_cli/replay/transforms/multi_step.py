@@ -201,11 +201,8 @@ def _texts_of(batch: TensorDict) -> list[NestedKey]:
 
 def _places(last: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return what indexes a batch ``[*B, T]`` at the steps int64 ``[*B, T]``."""
-    sizes = last.shape[:-1]
-    grid = (
-        torch.arange(size).view(-1, *[1] * (last.ndim - 1 - dim)) for dim, size in enumerate(sizes)
-    )
-    return (*grid, last)
+    grid = torch.meshgrid(*map(torch.arange, last.shape), indexing="ij")
+    return (*grid[:-1], last)
 
 
 def _of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:

@@ -75,10 +75,9 @@ def _entry(spec: TensorSpec) -> dict[str, Any]:
         entry["n"] = spec.n
     elif isinstance(spec, MultiCategorical | MultiOneHot):
         entry["nvec"] = spec.nvec.tolist()
-    mask = spec.mask
+    mask = spec.given_mask() if isinstance(spec, MultiCategorical) else spec.mask
     if mask is not None:
-        mask = spec.given_mask() if isinstance(spec, MultiCategorical) else mask
-        entry["mask"] = torch.as_tensor(mask).tolist()
+        entry["mask"] = mask.tolist()
     return entry
 
 
