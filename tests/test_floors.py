@@ -41,10 +41,10 @@ FLOORS = [
     ["replay.buffers", "preprocessing"],
     ["environments.record"],
     [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],
-    ["replay.loaders", "torchrl", "torchrl.families", "trainer", "project"],
+    ["replay.loaders", "torchrl", "trainer", "project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        *("torchrl.data.replay_buffers", "torchrl.envs", "manager"),
+        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager"),
     ],
     ["torchrl.envs.transforms"],
     ["cli.parser"],

@@ -35,7 +35,7 @@ from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import UniformSlices
+from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.sequences.options import SequenceOptions
 from datasets_cli.replay.sequences.sequences import Sequences
@@ -477,4 +477,4 @@ def choose_sampler(options: SliceOptions, replacement: bool) -> Sampler:
     slicing = slicing_from(options)
     if slicing is None:
         return RandomSampler() if replacement else SamplerWithoutReplacement()
-    return UniformSlices(slicing) if replacement else SliceEpochs(slicing)
+    return Slices(slicing) if replacement else SliceEpochs(slicing)

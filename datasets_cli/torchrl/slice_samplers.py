@@ -9,11 +9,11 @@ import torch
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import UniformSlices
+from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.torchrl.slicing_arguments import SliceArguments, slicing_of
 
 
-class SliceSampler(UniformSlices):
+class SliceSampler(Slices):
     """Draws runs of consecutive rows, each within one trajectory.
 
         trajectory   0 0 0 0 0 1 1 1 2 2 2 2
@@ -50,7 +50,7 @@ class SliceEpochArguments(SliceArguments):
     shuffle: bool = True
 
 
-class SliceSamplerWithoutReplacement(SliceEpochs):
+class SliceSamplerWithoutReplacement(SliceEpochs, SliceSampler):
     """Draws one random slice of every trajectory, each trajectory once an epoch.
 
     Raises:
@@ -94,7 +94,7 @@ class PrioritizedSliceArguments(SliceArguments):
     device: torch.device | str | None = None
 
 
-class PrioritizedSliceSampler(PrioritizedSlices):
+class PrioritizedSliceSampler(PrioritizedSlices, SliceSampler):
     """Draws runs of consecutive rows, each within one trajectory, by the priority of its first row.
 
         trajectory   0 0 0 0 0 1 1 1 2 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Literal
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.mixtures.slices import windows_by_member
 from datasets_cli.replay.mixtures.uniform import mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
 from datasets_cli.replay.orders.mixed import MixedOrder
@@ -16,6 +17,9 @@ from datasets_cli.replay.orders.order import Order
 from datasets_cli.replay.samplers.distributed import SharedEpochs
 from datasets_cli.replay.samplers.epoch import RowEpochs
 from datasets_cli.replay.samplers.protocol import Info, check_kind
+from datasets_cli.replay.samplers.slices import Slices
+from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 
 EpochEnd = Literal["all", "first", "last"]
@@ -63,10 +67,8 @@ class EpochMix:
             )
 
 
-class MixtureEpochs(SharedEpochs, RowEpochs):
-    """Draws rows of the members without replacement, in epochs shared among processes."""
-
-    kind = "epochs of rows of a mixture"
+class MixedEpochs(SharedEpochs):
+    """Epochs of rows or trajectories of members, shared among processes."""
 
     def __init__(
         self, mix: EpochMix, num_replicas: int | None, rank: int | None, seed: int, drop_last: bool
@@ -75,34 +77,65 @@ class MixtureEpochs(SharedEpochs, RowEpochs):
         self.mix = mix
         self._of: tuple[list[int], torch.Tensor] = [], torch.empty(0)
 
-    def __repr__(self) -> str:
-        return f"MixtureEpochs({self.mix.weights.state()!r}, epoch={self.mix.end!r})"
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch."""
+    def take(
+        self, storage: Storage, items: Sized, count: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
         mixture = mixture_of(storage)
-        self._of = mixture.lengths.tolist(), self.mix.weights.shares(mixture)
-        return self._take(batch_size, len(storage), generator), {}
-
-    def ahead(
-        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, Info] | None:
-        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
-        return super().ahead(storage, batch_size, count, generator)  # as sample() is written here
+        shares = self.mix.weights.shares(mixture)
+        if isinstance(items, SliceWindows):
+            lengths = windows_by_member(mixture, items, shares).diff()
+        else:
+            lengths = mixture.lengths
+        self._of = lengths.tolist(), shares
+        return super().take(storage, items, count, generator)
 
     def state_dict(self) -> StateDict:
         """Return the epoch, how much of it was drawn by all processes together, and the weights."""
         return super().state_dict() | self.mix.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names, with as many processes or
-        not.
-        """
+        """Continue in the middle of the epoch of ``state``, with as many processes or not."""
         check_kind(self.kind, state)
         self.mix.check_state(state)
         super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:
         return self.mix.order(*self._of, self.seed + self.epoch)
+
+
+class MixtureEpochs(MixedEpochs, RowEpochs):
+    """Draws rows of the members without replacement."""
+
+    kind = "epochs of rows of a mixture"
+
+    def __repr__(self) -> str:
+        return f"MixtureEpochs({self.mix.weights.state()!r}, epoch={self.mix.end!r})"
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, Info] | None:
+        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
+        return super().ahead(storage, batch_size, count, generator)  # as take() is of a mixture
+
+
+class MixtureSliceEpochs(MixedEpochs, Slices):
+    """Draws a random slice of trajectories, which are drawn without replacement."""
+
+    kind = "epochs of slices of a mixture"
+
+    def __init__(
+        self,
+        mix: EpochMix,
+        slicing: Slicing,
+        num_replicas: int | None,
+        rank: int | None,
+        seed: int,
+        drop_last: bool,
+    ) -> None:
+        super().__init__(mix, num_replicas, rank, seed, drop_last)
+        self.slicing = slicing
+
+    def __repr__(self) -> str:
+        mix = self.mix
+        return f"MixtureSliceEpochs({mix.weights.state()!r}, {self.slicing!r}, epoch={mix.end!r})"

@@ -8,10 +8,14 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.mixtures.epochs import EpochEnd, EpochMix, MixtureEpochs
+from datasets_cli.replay.mixtures.epochs import (
+    EpochEnd,
+    EpochMix,
+    MixtureEpochs,
+    MixtureSliceEpochs,
+)
 from datasets_cli.replay.mixtures.member import mixture_storage
 from datasets_cli.replay.mixtures.options import MixtureOptions
-from datasets_cli.replay.mixtures.slice_epochs import MixtureSliceEpochs
 from datasets_cli.replay.mixtures.slices import WeightedSlices
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.uniform import WeightedRows

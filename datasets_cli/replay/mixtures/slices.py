@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.uniform import draw_members, mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, check_kind
-from datasets_cli.replay.samplers.slices import Sliced
+from datasets_cli.replay.samplers.protocol import Info, check_kind
+from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
@@ -38,14 +38,14 @@ def windows_by_member(
     return begins
 
 
-class WeightedSlices(Sliced, AheadSampler):
-    """Draws a member by its weight, then a slice of it as ``UniformSlices`` does."""
+class WeightedSlices(Slices):
+    """Draws a member by its weight, then a slice of it as ``Slices`` does."""
 
     kind = "weighted slices"
 
     def __init__(self, weights: Weights, slicing: Slicing) -> None:
+        super().__init__(slicing)
         self.weights = weights
-        self.slicing = slicing
 
     def __repr__(self) -> str:
         return f"WeightedSlices({self.weights.state()!r}, {self.slicing!r})"
@@ -57,11 +57,6 @@ class WeightedSlices(Sliced, AheadSampler):
         num_slices, slice_len = self.slicing.shape(batch_size)
         windows = self.slicing.windows(storage, slice_len)
         return self._cut(storage, windows, num_slices, generator)
-
-    @property
-    def place(self) -> Hashable:
-        """The keys of the marks, which can be set."""
-        return self.slicing.truncated_key, self.slicing.init_key
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +62,12 @@ class Epochs(KindSampler):
             else StorageOrder(num_items)
         )
 
-    def _take(self, count: int, num_items: int, generator: torch.Generator) -> torch.Tensor:
+    def take(
+        self, storage: Storage, items: Sized, count: int, generator: torch.Generator
+    ) -> torch.Tensor:
         """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
-        rest, least = self._rest, count if self._whole_batches else 1
+        rest, num_items = self._rest, len(items)
+        least = count if self._whole_batches else 1
         if (
             rest is None
             or self.ran_out
@@ -191,7 +194,7 @@ class RowEpochs(Epochs, AheadSampler):
             UsageError: with ``drop_last``, a batch larger than the storage; or there are fewer rows
                 than processes, and none is drawn again.
         """
-        return self._take(batch_size, len(storage), generator), {}
+        return self.take(storage, storage, batch_size, generator), {}
 
     @property
     def place(self) -> Hashable:

@@ -7,7 +7,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.priority_sampler import Prioritized
 from datasets_cli.replay.samplers.protocol import Info
-from datasets_cli.replay.samplers.slices import Sliced
+from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.samplers.slicing import Slicing, trajectories_of
 from datasets_cli.replay.samplers.windows import overhang, too_short
 from datasets_cli.replay.storages.protocol import Storage
@@ -15,7 +15,7 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 
-class PrioritizedSlices(Sliced, Prioritized):
+class PrioritizedSlices(Prioritized, Slices):
     """Draws runs of consecutive rows, each within one trajectory, by the priority of its first row.
 
         trajectory   0 0 0 0 0 1 1 1 2 2

@@ -187,7 +187,9 @@ def tells_ahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
 
 @cache
 def _tells_ahead(kind: type[Any]) -> bool:
-    def definer(method: str) -> type[Any] | None:
-        return next((base for base in kind.__mro__ if method in vars(base)), None)
+    def depth(method: str) -> int:
+        defined = (depth for depth, base in enumerate(kind.__mro__) if method in vars(base))
+        return next(defined, len(kind.__mro__))
 
-    return definer("ahead") is definer("sample")  # not where a class overrides only one of them
+    # Not where a class overrides how batches are drawn alone.
+    return depth("ahead") <= min(depth("sample"), depth("take"))

@@ -1,8 +1,8 @@
-"""The sampler of slices: it draws runs of consecutive rows, each within one trajectory."""
+"""The samplers of slices: they draw runs of consecutive rows, each within one trajectory."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sized
 
 import torch
 
@@ -13,11 +13,21 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.schema.columns import Key
 
 
-class Sliced(KindSampler):
-    """What samplers of slices have in common: they say how slices are cut."""
+class Slices(KindSampler, AheadSampler):
+    """Draws runs of consecutive rows, each within one trajectory, with replacement.
 
+        trajectory   0 0 0 0 0 1 1 1 2 2 2 2
+        slice of 3     └───┘                    a start is uniform over those that leave room
+
+    A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
+    is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
+    """
+
+    kind = "uniform slices"
     has_slices = True
-    slicing: Slicing
+
+    def __init__(self, slicing: Slicing) -> None:
+        self.slicing = slicing
 
     @property
     def num_slices(self) -> int | None:
@@ -57,22 +67,6 @@ class Sliced(KindSampler):
     def init_key(self, key: Key | None) -> None:
         self.slicing.init_key = key
 
-
-class UniformSlices(Sliced, AheadSampler):
-    """Draws runs of consecutive rows, each within one trajectory, with replacement.
-
-        trajectory   0 0 0 0 0 1 1 1 2 2 2 2
-        slice of 3     └───┘                    a start is uniform over those that leave room
-
-    A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
-    is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
-    """
-
-    kind = "uniform slices"
-
-    def __init__(self, slicing: Slicing) -> None:
-        self.slicing = slicing
-
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
@@ -84,8 +78,15 @@ class UniformSlices(Sliced, AheadSampler):
         slicing = self.slicing
         num_slices, slice_len = slicing.shape(batch_size)
         windows = slicing.windows(storage, slice_len)
-        drawn = torch.randint(len(windows), (num_slices,), generator=generator)
-        return slicing.draw(storage, windows, drawn, generator)
+        drawn = self.take(storage, windows, num_slices, generator)
+        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
+        return slicing.cut(storage, windows, drawn, uniform)
+
+    def take(
+        self, storage: Storage, items: Sized, count: int, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Return the trajectories int64 ``[count]`` that slices are drawn from."""
+        return torch.randint(len(items), (count,), generator=generator)
 
     @property
     def place(self) -> Hashable:
@@ -109,12 +110,12 @@ class UniformSlices(Sliced, AheadSampler):
         drawn = torch.empty((count, num_slices), dtype=torch.int64)
         uniform = torch.empty((count, num_slices), dtype=torch.float64)
         for trajectories, starts in zip(drawn.unbind(), uniform.unbind(), strict=True):
-            trajectories.random_(len(windows), generator=generator)  # as sample() draws them
+            trajectories.random_(len(windows), generator=generator)  # as sample() and take() do
             starts.uniform_(generator=generator)
         return slicing.cut(storage, windows, drawn.view(-1), uniform.view(-1))
 
 
-class SlicePerRow(UniformSlices):
+class SlicePerRow(Slices):
     """Draws a slice for each row of a batch."""
 
     kind = "a uniform slice for each row"
@@ -122,6 +123,6 @@ class SlicePerRow(UniformSlices):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B * slice_len]``; see ``UniformSlices.sample``."""
+        """Return row numbers int64 ``[B * slice_len]``; see ``Slices.sample``."""
         assert self.slice_len is not None
         return super().sample(storage, batch_size * self.slice_len, generator)

@@ -101,17 +101,6 @@ class Slicing:
             self._windows = known = (*asked, windows)
         return known[3]
 
-    def draw(
-        self,
-        storage: Storage,
-        windows: SliceWindows,
-        drawn: torch.Tensor,
-        generator: torch.Generator,
-    ) -> tuple[torch.Tensor, Info]:
-        """Return a random slice of each trajectory ``drawn`` int64 ``[S]``, and its info."""
-        uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
-        return self.cut(storage, windows, drawn, uniform)
-
     def cut(
         self,
         storage: Storage,

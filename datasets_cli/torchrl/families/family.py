@@ -8,12 +8,17 @@ from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
+from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
+from datasets_cli.options import part_of
 from datasets_cli.replay.rows.row_numbers import rows_at
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.samplers.slicing import SliceOptions
 from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
 
 ALTERNATIVES = {
     "from_env=True": "Rows are read from the published file.",
@@ -30,6 +35,14 @@ class AvailableDatasets:
         assert owner.family is not None, "a class of a family has its name"
         entries = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
         return sorted(entries)
+
+
+def slices_of(options: TrajectoryDatasetOptions) -> Sampler | None:
+    """Return TorchRL's sampler of slices where batches are made of some, or the one given."""
+    if options.sampler is not None or not options.has_slices:
+        return options.sampler
+    kind = SliceSampler if options.replacement else SliceSamplerWithoutReplacement
+    return kind(**vars(part_of(options, SliceOptions)))
 
 
 def hold_trajectories(replay: ExperienceReplay) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.torchrl_words import DATASET, takes
-from datasets_cli.torchrl.families.family import AvailableDatasets, hold_trajectories, refuse
+from datasets_cli.torchrl.families.family import (
+    AvailableDatasets,
+    hold_trajectories,
+    refuse,
+    slices_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,6 @@ class MinariExperienceReplay(ExperienceReplay):
 
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
-        self._open(options)
+        self._open(replace(options, sampler=slices_of(options)))
         if options.split_trajs:
             hold_trajectories(self)

@@ -14,7 +14,7 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import SlicePerRow, UniformSlices
+from datasets_cli.replay.samplers.slices import SlicePerRow, Slices
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -22,7 +22,7 @@ from tests.support.trajectory_rows import TrajectoryRows
 
 LAST = ("next", "truncated")
 PUBLIC: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "SliceSampler": (UniformSlices, ()),
+    "SliceSampler": (Slices, ()),
     "SliceSamplerWithoutReplacement": (SliceEpochs, ()),
     "PrioritizedSliceSampler": (PrioritizedSlices, (40, 0.7, 0.5)),
 }
@@ -37,7 +37,7 @@ def index_of(lengths: list[int]) -> TrajectoryIndex:
     return TrajectoryIndex(found.cumsum(0) - found, found, 1, sum(lengths))
 
 
-@pytest.mark.parametrize("made", [Slicing, UniformSlices, SliceEpochs, PrioritizedSlices])
+@pytest.mark.parametrize("made", [Slicing, Slices, SliceEpochs, PrioritizedSlices])
 def test_a_constructor_has_at_most_ten_arguments(made: Any) -> None:
     assert len(inspect.signature(made).parameters) <= 10
 
@@ -72,8 +72,8 @@ def test_trajectories_that_are_given_take_the_place_of_the_storages(name: str) -
 def test_columns_of_a_dataset_tell_where_trajectories_are(door: str) -> None:
     rows = ExperienceReplay(door).storage
     by_flags = Slicing(slice_len=50, trajectories=TrajectoryKeys(ends=(("next", "done"),)))
-    index, info = UniformSlices(by_flags).sample(rows, 500, seeded())
-    right, _ = UniformSlices(Slicing(slice_len=50)).sample(rows, 500, seeded())
+    index, info = Slices(by_flags).sample(rows, 500, seeded())
+    right, _ = Slices(Slicing(slice_len=50)).sample(rows, 500, seeded())
     assert torch.equal(index, right)
     assert info[LAST].view(10, 50).sum(1).tolist() == [1] * 10
 
@@ -81,7 +81,7 @@ def test_columns_of_a_dataset_tell_where_trajectories_are(door: str) -> None:
 def test_a_slice_for_each_row_is_as_many_slices() -> None:
     rows, slicing = TrajectoryRows([9, 30]), Slicing(slice_len=3)
     index, info = SlicePerRow(slicing).sample(rows, 7, seeded())
-    right, marks = UniformSlices(slicing).sample(rows, 21, seeded())
+    right, marks = Slices(slicing).sample(rows, 21, seeded())
     assert torch.equal(index, right)
     assert torch.equal(info[LAST], marks[LAST])
 
@@ -93,7 +93,7 @@ def test_fragments_that_are_given_cannot_begin_by_priority() -> None:
         slicing = Slicing(slice_len=2, trajectories=trajectories)
         with pytest.raises(UsageError, match="neither padded nor fragmented"):
             PrioritizedSlices(slicing, 4, 1.0, 1.0)
-    index, _ = UniformSlices(Slicing(slice_len=2, trajectories=apart)).sample(
+    index, _ = Slices(Slicing(slice_len=2, trajectories=apart)).sample(
         TrajectoryRows([4]), 20, seeded()
     )
     assert {tuple(pair) for pair in index.view(-1, 2).tolist()} == {(0, 2), (1, 3)}

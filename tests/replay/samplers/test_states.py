@@ -24,8 +24,7 @@ from datasets_cli import (
     TensorStorage,
     UsageError,
 )
-from datasets_cli.replay.mixtures.epochs import EpochMix, MixtureEpochs
-from datasets_cli.replay.mixtures.slice_epochs import MixtureSliceEpochs
+from datasets_cli.replay.mixtures.epochs import EpochMix, MixtureEpochs, MixtureSliceEpochs
 from datasets_cli.replay.mixtures.slices import WeightedSlices
 from datasets_cli.replay.mixtures.uniform import WeightedRows
 from datasets_cli.replay.mixtures.weights import Weights
