@@ -36,7 +36,7 @@ FLOORS = [
         *("replay.batch_formats", "replay.episodes", "replay.samplers", "replay.writers"),
     ],
     ["replay.transforms", "replay.queries"],
-    ["replay.rows", "replay.sequences", "replay.views"],
+    ["replay.rows", "replay.sequences"],
     ["replay.keeping", "preprocessing.pipelines"],
     ["replay.buffers", "preprocessing"],
     ["environments.record"],

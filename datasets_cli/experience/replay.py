@@ -30,8 +30,11 @@ from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOpti
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.queries.choices import Where, best_places, places_where, split_places
+from datasets_cli.replay.queries.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
@@ -42,9 +45,6 @@ from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.replay.views.choices import Where, best_places, places_where, split_places
-from datasets_cli.replay.views.duplicates import compared_keys, distinct_places
-from datasets_cli.replay.views.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot

@@ -24,8 +24,8 @@ from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.queries.choices import places_where
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.views.choices import places_where
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified

@@ -23,8 +23,8 @@ from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.mixtures.member import Member
 from datasets_cli.replay.mixtures.mixture import Mixture
+from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
-from datasets_cli.replay.views.view_file import is_view_file
 from datasets_cli.store.schema.columns import Key
 
 

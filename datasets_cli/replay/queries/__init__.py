@@ -1,1 +1,1 @@
-"""Queries: conditions on trajectories, as text or of `traj`, and what they find."""
+"""Queries: conditions on trajectories, as text or of `traj`, what they find, and views of that."""
