@@ -242,7 +242,7 @@ def open_arff(path: Path) -> Iterator[Arff]:
 
 
 def _is_utf8(name: str, file: BinaryIO) -> bool:
-    """Tell whether all bytes of a file are UTF-8, and return to its beginning."""
+    """Return whether all bytes of a file are UTF-8, and return to its beginning."""
     decoder = codecs.getincrementaldecoder(UTF_8)()
     is_utf8 = True
     for block in _blocks(name, file):

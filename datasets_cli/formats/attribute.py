@@ -37,7 +37,7 @@ class Attribute:
         return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
 
     def has(self, value: Value) -> bool:
-        """Tell whether the column may have this value; text may be anything."""
+        """Return whether the column may have this value; text may be anything."""
         try:
             return self.kind == TEXT or bool(self.to_floats([value]))
         except (ValueError, KeyError):

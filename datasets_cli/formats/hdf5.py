@@ -200,7 +200,7 @@ class _GzipRows:
 
 
 def _is_gzip(dataset: h5py.Dataset) -> bool:
-    """Tell whether ``_GzipRows`` reads it: gzip and no other filter, all chunks there."""
+    """Return whether ``_GzipRows`` reads it: gzip and no other filter, all chunks there."""
     filters = dataset.id.get_create_plist()
     return (
         dataset.chunks is not None

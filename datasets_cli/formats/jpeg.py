@@ -14,7 +14,7 @@ JPEG_MAGIC = b"\xff\xd8\xff"
 
 
 def starts_jpeg(data: np.ndarray) -> bool:
-    """Tell whether bytes, uint8 ``[n]``, begin as a JPEG file does."""
+    """Return whether bytes, uint8 ``[n]``, begin as a JPEG file does."""
     return data[: len(JPEG_MAGIC)].tobytes() == JPEG_MAGIC
 
 

@@ -219,7 +219,7 @@ def _damage(name: str) -> Iterator[None]:
 
 
 def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:
-    """Tell whether a column is nominal: a dictionary, or declared and of what can be a label."""
+    """Return whether a column is nominal: a dictionary, or declared and of what can be a label."""
     is_dictionary = isinstance(dtype, pa.DictionaryType)
     return is_dictionary or (labels is not None and _kind(dtype) != TEXT)
 
@@ -241,7 +241,7 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def _is_text(dtype: pa.DataType) -> bool:
-    """Tell whether values are strings, or bytes, as some programs write strings."""
+    """Return whether values are strings, or bytes, as some programs write strings."""
     return str(dtype).removeprefix("large_").removesuffix("_view") in ("string", "binary")
 
 

@@ -60,7 +60,7 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
 
 
 def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
-    """Tell whether files may be available although their list is not.
+    """Return whether files may be available although their list is not.
 
     Args:
         error: why the list is not available.

@@ -181,7 +181,7 @@ def host_of(url: str) -> str:
 
 
 def is_on_this_machine(url: str) -> bool:
-    """Tell whether a URL names a server of this machine, which is never behind a proxy."""
+    """Return whether a URL names a server of this machine, which is never behind a proxy."""
     return host_of(url) in ("127.0.0.1", "localhost", "::1")
 
 

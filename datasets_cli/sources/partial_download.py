@@ -58,7 +58,7 @@ def read_state(path: Path) -> DownloadState | None:
 
 
 def is_note(path: Path) -> bool:
-    """Tell whether a file is one that says what the bytes of a download beside it belong to."""
+    """Return whether a file is one that says what the bytes of a download beside it belong to."""
     if path.name.endswith(".part.json"):  # also a garbled one
         return True
     return path.name.endswith(".json") and read_state(path) is not None

@@ -57,6 +57,6 @@ def continued(
 
 
 def is_whole(response: requests.Response, offset: int, state: DownloadState) -> bool:
-    """Tell whether a 416 says that nothing is missing, where the size was not known before."""
+    """Return whether a 416 says that nothing is missing, where the size was not known before."""
     is_at_end = response.headers.get("Content-Range") == f"bytes */{offset}"
     return response.status_code == 416 and state.size is None and is_at_end

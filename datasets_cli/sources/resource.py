@@ -29,7 +29,7 @@ class Web(Protocol):
         """Yield the JSON documents of a list in pages, of which each names the next."""
 
     def has(self, url: str) -> bool:
-        """Tell whether there is a file at ``url``."""
+        """Return whether there is a file at ``url``."""
 
     def candidates(self, url: str) -> list[str]:
         """Return what is tried for ``url``: the user's mirrors of it, then itself."""
@@ -42,7 +42,7 @@ class Place(Protocol):
         """Return the names of the files there; None where they cannot be listed."""
 
     def has(self, filename: str) -> bool:
-        """Tell whether a file of that name is there."""
+        """Return whether a file of that name is there."""
 
     def json(self, filename: str) -> Any:
         """Return the JSON document in a file."""
@@ -122,7 +122,7 @@ class Resource(JsonForm):
         return (Content(self.size, self.checksums), *self.older)
 
     def accepts_size(self, size: int) -> bool:
-        """Tell whether some accepted content may have this size in bytes."""
+        """Return whether some accepted content may have this size in bytes."""
         return any(content.size in (None, size) for content in self.contents)
 
     @property

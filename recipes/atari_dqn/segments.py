@@ -149,7 +149,7 @@ def _final(log: Log, before: Log | None) -> LogSegment:
 
 
 def _same(log: Log, before: Log, start: int, stop: int) -> bool:
-    """Tell whether two logs have the same rows in the slots ``start`` to ``stop - 1``."""
+    """Return whether two logs have the same rows in the slots ``start`` to ``stop - 1``."""
     for store in SMALL:
         if (log.column(store)[start:stop] != before.column(store)[start:stop]).any():
             return False

@@ -114,7 +114,7 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
 
 
 def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
-    """Tell whether a dataset has one entry of numbers or text a step."""
+    """Return whether a dataset has one entry of numbers or text a step."""
     # A column of `KEYS` is not asked for its element type: the core names it where that is wrong.
     is_kept = path in KEYS or item.dtype.kind in "biufc" or _is_text(item)
     return bool(item.shape[:1] == length) and is_kept

@@ -94,5 +94,5 @@ def traps_of(name: str) -> list[str]:
 
 
 def has_state_after_the_step(name: str, qpos_dtype: str | None) -> bool:
-    """Tell whether ``STATE_AFTER_THE_STEP`` is true of a file."""
+    """Return whether ``STATE_AFTER_THE_STEP`` is true of a file."""
     return qpos_dtype == "float32" and re.fullmatch(f"{MUJOCO}-.+-v2", name) is not None

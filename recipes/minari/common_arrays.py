@@ -56,7 +56,7 @@ class CommonArrays:
 
 
 def _widen(first: Stored, other: Stored) -> bool:
-    """Tell whether two arrays differ in nothing but the types of their numbers."""
+    """Return whether two arrays differ in nothing but the types of their numbers."""
     kinds = {first.dtype.kind, other.dtype.kind}
     return first._replace(dtype=other.dtype) == other and kinds <= set("biufc") and not first.jpeg
 
@@ -75,7 +75,7 @@ def inexact_paths(storage: Storage, episodes: list[Episode], common: CommonArray
 
 
 def _is_exact(integers: np.ndarray, dtype: np.dtype) -> bool:
-    """Tell whether every integer keeps its value as another type."""
+    """Return whether every integer keeps its value as another type."""
     if dtype.kind not in "fc":
         return True
     limit = 1 << (np.finfo(dtype).nmant + 1)  # up to here every integer is one of the floats

@@ -97,7 +97,7 @@ def _arrays(group: h5py.h5g.GroupID, above: str = "") -> Iterator[tuple[str, h5p
 
 
 def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) -> bool:
-    """Tell whether the rows are JPEG files, by what they are and not by what wrote them."""
+    """Return whether the rows are JPEG files, by what they are and not by what wrote them."""
     # Minari 0.5.3 encoded small frames and infos too, though no space asks for it. Frames are rows
     # of variable length; where all of an episode have the same length, a matrix of bytes.
     matrix = dtype == np.uint8 and array.rank == 2

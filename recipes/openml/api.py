@@ -42,7 +42,7 @@ def text(entry: Entry, key: str) -> str:
 
 
 def is_true(entry: Entry, key: str) -> bool:
-    """Tell whether a flag is set."""
+    """Return whether a flag is set."""
     return str(entry.get(key)).lower() == "true"
 
 

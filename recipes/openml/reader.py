@@ -34,8 +34,9 @@ def describe(source: Source) -> Description:
     notes += table.notes
     if prepared is None and (missing := num_missing_labels(source, table)):
         notes.append(f"labels missing: {missing}; the action is NaN there")
-        if missing != table.num_missing_stated:
-            notes.append(f"{FEATURES} counts {table.num_missing_stated} missing labels")
+        counted = sum(target.num_missing for target in table.targets)
+        if missing != counted:
+            notes.append(f"{FEATURES} counts {counted} missing labels")
     return Description(metadata, tuple(notes))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -31,11 +31,9 @@ class Rows(Protocol):
         """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
 
 
-@contextmanager
-def open_rows(source: Source) -> Iterator[Rows]:
+def open_rows(source: Source) -> AbstractContextManager[Rows]:
     """Open the dataset's file, whichever of the two it is."""
-    with _open(*_files(source)) as rows:
-        yield rows
+    return _open(*_files(source))
 
 
 def num_missing(source: Source, columns: Sequence[int]) -> int:

@@ -45,11 +45,6 @@ class Table:
     left_out: Mapping[str, list[str]]
     notes: tuple[str, ...]
 
-    @property
-    def num_missing_stated(self) -> int:
-        """Labels without a value, as OpenML counts them."""
-        return sum(target.num_missing for target in self.targets)
-
 
 def num_missing_labels(source: Source, table: Table) -> int:
     """Return how many labels the file lacks."""

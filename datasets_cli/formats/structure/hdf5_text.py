@@ -20,7 +20,7 @@ _REFERENCE_BYTES = 16
 
 
 def has_texts_elsewhere(dataset: h5py.Dataset) -> bool:
-    """Tell whether the values of a dataset are of variable length."""
+    """Return whether the values of a dataset are of variable length."""
     return h5py.check_vlen_dtype(dataset.dtype) is not None
 
 
