@@ -63,9 +63,8 @@ class BlockShuffleSampler(SharedEpochs, RowEpochs):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(block_len={self.block_len}, window={self.window})"
 
-    def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; otherwise one follows another by itself."""
-        super().set_epoch(epoch)
+    def _restart(self) -> None:
+        super()._restart()
         self._parts = None
 
     def state_dict(self) -> StateDict:

@@ -38,7 +38,8 @@ class SharedEpochs(Epochs):
         self._restart()
 
     def _begin(self, generator: torch.Generator) -> None:
-        self.set_epoch(self.epoch + self.ran_out)
+        self.epoch += self.ran_out
+        self._restart()
 
     def _process(self) -> tuple[int, int]:
         return share(self.rank, self.num_replicas)
