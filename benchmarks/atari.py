@@ -96,7 +96,7 @@ def deflated(data: bytes) -> bytes:
 def convert(folder: str, root: str) -> None:
     """Install the log in this process and print what it took; runs on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    import datasets_cli.install.conversion.deferred_frames
+    import datasets_cli.install.deferred_frames
     import datasets_cli.install.install
     import datasets_cli.sources.http
     import datasets_cli.store.compact.writer

@@ -66,7 +66,7 @@ _LAZY_IMPORTS = {
     "load_config": "config",
     "Progress": "progress",
     "PreprocessStep": "project.step",
-    "Pipeline": "preprocessing.pipelines.pipeline",
+    "Pipeline": "preprocessing.pipeline",
     "StepFile": "project.file",
     "Manifest": "store.manifest",
     "Recipe": "recipe",

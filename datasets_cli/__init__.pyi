@@ -79,7 +79,7 @@ from datasets_cli.manager.verify import VerifiedDataset as VerifiedDataset
 from datasets_cli.manager.verify import verify as verify
 from datasets_cli.preprocessing.derived import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.derived import DerivedDataset as DerivedDataset
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline as Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline as Pipeline
 from datasets_cli.progress import Progress as Progress
 from datasets_cli.project.declaration import DeclaredDataset as DeclaredDataset
 from datasets_cli.project.file import StepFile as StepFile

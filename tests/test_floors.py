@@ -25,7 +25,7 @@ FLOORS = [
     ["store"],
     ["store.audit"],
     ["catalogue", "replay.arguments", "replay.torchrl_words"],
-    ["install.conversion", "specs"],
+    ["specs"],
     [
         *("install", "replay.orders", "replay.trajectories", "replay.sharing"),
         "specs.forms",
@@ -37,7 +37,7 @@ FLOORS = [
     ],
     ["replay.transforms", "replay.queries"],
     ["replay.rows", "replay.sequences"],
-    ["replay.keeping", "preprocessing.pipelines"],
+    ["replay.keeping"],
     ["replay.buffers", "preprocessing"],
     ["environments.record"],
     [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],

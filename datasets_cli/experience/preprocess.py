@@ -15,7 +15,7 @@ from datasets_cli.options import part_of
 from datasets_cli.parallel.engine import EngineOptions, Workers
 from datasets_cli.parallel.tasks import PoolExecutor
 from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage

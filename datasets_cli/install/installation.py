@@ -12,7 +12,7 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.conversion.convert import convert
+from datasets_cli.install.convert import convert
 from datasets_cli.install.installed import (
     condition_of,
     installed_dataset,
@@ -232,7 +232,7 @@ def stage(
     make_folder(folder.parent)
     try:
         if _is_for_a_worker(resolved, files, workers):
-            from datasets_cli.install.conversion.elsewhere import convert_elsewhere
+            from datasets_cli.install.elsewhere import convert_elsewhere
 
             manifest = convert_elsewhere(resolved, files, folder, layout, progress, workers)
         else:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import UsageError
-from datasets_cli.install.conversion.reading import source_errors
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.reading import source_errors
 from datasets_cli.install.source_place import Address, Folder
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Resource

@@ -13,7 +13,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.options import parameters_of
 from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
 from datasets_cli.store.cache_root import has_manifest

@@ -11,10 +11,10 @@ import numpy as np
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.functions import Function
+from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import entry_of, origin_of, row_bytes_of
-from datasets_cli.preprocessing.pipelines.mapping import PipelineFunction
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
 from datasets_cli.preprocessing.work import Work

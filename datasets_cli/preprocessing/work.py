@@ -28,7 +28,7 @@ from datasets_cli.preprocessing.function_digest import where_from
 from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.sources.disk import (

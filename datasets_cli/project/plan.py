@@ -13,7 +13,7 @@ from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import origin_of
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.project.expansion import Derivation, expand, in_order
 from datasets_cli.project.file import FILENAME, StepFile
 from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState

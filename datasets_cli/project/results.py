@@ -10,7 +10,7 @@ from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.derived import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 
 Kind = Literal["step", "interrupted run", "killed conversion"]
 TaskState = Literal["due", "done", "unknown", "blocked", "running", "left"]

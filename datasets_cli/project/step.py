@@ -12,7 +12,7 @@ from datasets_cli.options import parameters_of, part_of
 from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.functions import split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.pipelines.pipeline import NAMES, Pipeline
+from datasets_cli.preprocessing.pipeline import NAMES, Pipeline
 
 NAME = "{name}"
 DEFAULTS = {each.name: each.default for each in parameters_of(PreprocessOptions)}

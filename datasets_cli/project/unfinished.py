@@ -22,7 +22,7 @@ from datasets_cli.install.results import InstalledDataset
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import preprocess_command
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.work import Request, read_function_digest, read_request
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown

@@ -21,9 +21,9 @@ from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
-from datasets_cli.install.conversion.worker_needs import ConversionNeeds
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
+from datasets_cli.install.worker_needs import ConversionNeeds
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
 from datasets_cli.sources.http import HostLimits, Http

@@ -13,7 +13,7 @@ from PIL import Image
 from datasets_cli import ExperienceReplay, ObservationNorm, Pipeline, open_dataset
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.pipelines.columns import KnownColumns
+from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.replay.transforms import scaling
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.schema.columns import Column

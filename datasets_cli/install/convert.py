@@ -12,7 +12,7 @@ import numpy as np
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.errors import SourceError
-from datasets_cli.install.conversion.reading import read_blocks, source_errors
+from datasets_cli.install.reading import read_blocks, source_errors
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Block, DeferredFrames, Description, Source
@@ -59,7 +59,7 @@ def convert(
         if writer is None:
             raise SourceError(f"{id} has no transition: every trajectory is empty.")
         if deferred and builder:
-            from datasets_cli.install.conversion.deferred_frames import write_frames
+            from datasets_cli.install.deferred_frames import write_frames
 
             write_frames(id, deferred, paths.values(), builder.table(), writer, workers, progress)
         text_notes = [*writer.notes, *transitions.notes]

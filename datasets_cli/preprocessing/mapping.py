@@ -8,8 +8,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.preprocessing.pipelines.columns import NEEDED, Casts, KnownColumns
-from datasets_cli.preprocessing.pipelines.pipeline import Pipeline
+from datasets_cli.preprocessing.columns import NEEDED, Casts, KnownColumns
+from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.frame_sizes import CenterCrop, Resize

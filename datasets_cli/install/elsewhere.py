@@ -11,8 +11,8 @@ from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.errors import RldsError
 from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.conversion.convert import convert
-from datasets_cli.install.conversion.worker_needs import KEPT, ConversionNeeds, fit_workers
+from datasets_cli.install.convert import convert
+from datasets_cli.install.worker_needs import KEPT, ConversionNeeds, fit_workers
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.expectation import TOKEN
 from datasets_cli.parallel.tasks import run_tasks

@@ -17,8 +17,8 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.conversion.reading import read_blocks
-from datasets_cli.install.conversion.worker_needs import KEPT, ConversionNeeds, fit_workers
+from datasets_cli.install.reading import read_blocks
+from datasets_cli.install.worker_needs import KEPT, ConversionNeeds, fit_workers
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress, expect_rows

@@ -1,1 +1,0 @@
-"""Conversion: raw files become the rows of a folder that is ready to be committed."""
