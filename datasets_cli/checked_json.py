@@ -20,7 +20,7 @@ import reprlib
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache, partial
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -124,7 +124,7 @@ def _shape(hint: Any) -> _Shape:
         return _PLAIN[hint]
     if shape := _GENERIC.get(typing.get_origin(hint)):
         return shape(*typing.get_args(hint))
-    return _Shape((dict,), "an object", getattr(hint, "from_json", partial(_dataclass, hint)))
+    return _Shape((dict,), "an object", getattr(hint, "from_json", None) or _dataclass(hint))
 
 
 def _annotated(hint: Any, check: Check) -> _Shape:
@@ -203,15 +203,20 @@ def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any
     return all_made
 
 
-def _dataclass(kind: Any, value: dict[str, Any]) -> Any:
-    """Return the dataclass that an object of JSON is."""
-    known = _fields(kind)
-    made = _attributes(known, value)
-    if getattr(kind, "CLOSED", False):
-        names = [field.name for field in known]
-        if unknown := [name for name in value if name not in names]:
-            raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
-    return kind(**made)
+def _dataclass(kind: Any) -> Make:
+    """Return what makes a dataclass of an object of JSON; its hints may name the class itself."""
+    is_closed = getattr(kind, "CLOSED", False)
+
+    def make(value: dict[str, Any]) -> Any:
+        known = _fields(kind)
+        made = _attributes(known, value)
+        if is_closed:
+            names = [field.name for field in known]
+            if unknown := [name for name in value if name not in names]:
+                raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
+        return kind(**made)
+
+    return make
 
 
 @cache

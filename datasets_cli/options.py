@@ -100,6 +100,15 @@ class _Taking(Generic[P, Options]):
 
         @functools.wraps(body)
         def call(*positional: Any, **named: Any) -> Any:
+            owner, rest = positional[: len(first)], positional[len(first) :]
+            try:
+                options = make(*rest, **named)
+            except TypeError:  # of a wrong call, or of a wrong value, or what is first has its name
+                owner, options = bound(positional, named)
+            return body(*owner, options)
+
+        # `Signature.bind` takes longer than the rest of a call: it words what is wrong.
+        def bound(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
             try:
                 given = signature.bind(*positional, **named).arguments
             except TypeError as error:
@@ -107,7 +116,7 @@ class _Taking(Generic[P, Options]):
                 # Python names such a keyword first, and `bind` what is missing.
                 reason = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else error
                 raise TypeError(f"{_called(body, positional)}() {reason}") from None
-            return body(*[given.pop(each.name) for each in first], make(**given))
+            return tuple(given.pop(each.name) for each in first), make(**given)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__taken__ = make  # type: ignore[attr-defined]
