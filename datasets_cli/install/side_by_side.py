@@ -110,6 +110,8 @@ class Threads:
     def __exit__(self, *_: object) -> None:
         deadline = time.monotonic() + _SECONDS_TO_END
         for thread in self._threads:
+            if not thread.is_alive():  # a signal may have come before it began
+                continue
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:

@@ -23,6 +23,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
+from datasets_cli.install.side_by_side import Screen, Threads
 from datasets_cli.install.worker_needs import ConversionNeeds
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.progress import Silent
@@ -238,6 +239,16 @@ def fragile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     clear()
     sys.modules.pop("datasets_cli.recipes.fragile", None)
+
+
+def test_a_signal_before_a_thread_has_begun_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(threading.Thread, "start", interrupted)
+        with Threads(Screen(Silent())) as threads:
+            next(threads.outcomes(["a"], lambda *_: pytest.fail("it began"), 1))
 
 
 def test_a_worker_that_is_killed_is_named_and_its_dataset_is_tried_again(
